@@ -28,8 +28,8 @@ def results():
     if WRITE:
         known = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         for driver in [driver for driver in DRIVERS if driver.name in found]:
-            package = "hookline" if driver.support is None else driver.support.package
-            release = "" if package == "hookline" else version(package)
+            package = "" if driver.support is None or driver.name == "Plain loop" else driver.support.package
+            release = version(package) if package else ""
             ordered = {sentence: found[driver.name].get(sentence, "failed") for sentence in BEHAVIOURS}
             known[driver.name] = {"package": package, "version": release, "behaviours": ordered}
         RESULTS.write_text(json.dumps(known, indent=1, sort_keys=False) + "\n")

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, observer
-from hookline.adapters._foreign import Attachment, RunOverError, Support, Translation
+from hookline.adapters._foreign import Adapter, RunOverError, Support, Translation
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError
 from hookline.hooks import HookRegistry, Strict
 from hookline.models import Price, ScriptedModel, reply
@@ -26,10 +26,10 @@ from hookline.points import (
 
 from ..waiting import wait_until
 
-FRAME = Support("Frame", "hookline", "0", "1000")
+FRAME = Support("Frame", "msgspec", "0", "1000")
 POOR = Support(
     "Frame",
-    "hookline",
+    "msgspec",
     "0",
     "1000",
     {"on_token": "Use after_llm.", "on_stop.keep_going": "Use retry at after_llm.", "after_llm.retry": "Use replace."},
@@ -39,7 +39,7 @@ CALL = ToolCall("1", "shell", {"command": "ls"})
 
 
 def attach(*hooks, support=FRAME, **options):
-    return Attachment(support, hooks, options)
+    return Adapter(support, hooks, options)
 
 
 async def calls_shell(request):
@@ -169,10 +169,10 @@ async def test_a_verb_that_slips_through_an_open_hook_changes_nothing():
 
 async def test_a_hook_that_is_registered_later_is_checked_when_the_next_run_starts():
     registry = HookRegistry()
-    attachment = attach(registry, support=POOR)
+    adapter = attach(registry, support=POOR)
     registry.register(Declares())
     with pytest.raises(RegistrationError, match="cannot do 'retry'"):
-        attachment.start("Go.")
+        adapter.start("Go.")
 
 
 async def test_a_hook_that_is_registered_during_a_run_takes_part():

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import hashlib
 
 import pytest
 
@@ -199,6 +200,39 @@ def test_images_pass_unchanged_through_hooks_that_change_other_messages():
     model = Looks(script=ScriptedModel([reply("A cat.")]))
     create_agent(model, [], middleware=[HooklineMiddleware(add)]).invoke({"messages": [picture]})
     assert [message.content for message in got] == [picture.content, "Be brief."]
+
+
+def test_guards_see_the_files_of_messages_and_a_changed_text_keeps_them():
+    got, seen = [], []
+
+    class Looks(Scripted):
+        def _generate(self, messages, **options):
+            got.extend(messages)
+            return super()._generate(messages, **options)
+
+    @hook(BEFORE_LLM)
+    def shout(ctx, request):
+        seen.extend(
+            (file.media_type, file.size, file.digest[:6]) for each in request.messages for file in each.attachments
+        )
+        changed = [each.replace({"content": each.content.upper()}) for each in request.messages]
+        return HookResult.replace({"messages": tuple(changed)})
+
+    picture = HumanMessage(
+        [
+            {"type": "text", "text": "What is it?"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,cGljdHVyZQ=="}},
+            {"type": "file", "url": "https://example.com/a.pdf", "mime_type": "application/pdf"},
+        ]
+    )
+    model = Looks(script=ScriptedModel([reply("A cat.")]))
+    create_agent(model, [], middleware=[HooklineMiddleware(shout)]).invoke({"messages": [picture]})
+    assert [(kind, size) for kind, size, _ in seen] == [("image/png", 7), ("application/pdf", 0)]
+    assert seen[0][2] == hashlib.sha256(b"picture").hexdigest()[:6]
+    (sent,) = got
+    assert sent.text == "WHAT IS IT?"
+    assert [block["type"] for block in sent.content_blocks] == ["text", "image", "file"]
+    assert sent.content_blocks[1]["base64"] == "cGljdHVyZQ=="
 
 
 def test_structured_output_is_kept():

@@ -11,7 +11,7 @@ from hookline import Agent, ScriptedModel, call, reply, tool
 from hookline._web.http_server import HttpServer
 from hookline.channels import SlackApprover, SlackChannel
 from hookline.channels.protocol import ChannelError
-from hookline.hooks import ApprovalsHook, PlanModeHook
+from hookline.hooks import ApprovalsHook, PlanModeHook, watch_approvals
 from hookline.records.labels import is_person
 from hookline.stores import ApprovalStore
 
@@ -150,7 +150,7 @@ def deploy(env: str) -> str:
 hooks = [PlanModeHook(["deploy"]), ApprovalsHook({str(tmp_path / "approvals.db")!r})]
 Agent("ops", llm=ScriptedModel([call("deploy", env="prod"), reply("out")]), tools=[deploy], hooks=hooks).run("Ship it.")
 """
-    watching = asyncio.create_task(setup.approver.watch())
+    watching = asyncio.create_task(watch_approvals(setup.store, setup.approver))
     other = subprocess.Popen([sys.executable, "-c", program])
     try:
         ts = await request_of(api, CHANNEL)

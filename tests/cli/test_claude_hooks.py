@@ -164,3 +164,33 @@ def test_settings_that_other_users_can_write_are_refused(hookline, clone, turns)
     done = hookline("run", "Go.", "-m", turns, "--claude-hooks", ".")
     assert done.returncode == 2
     assert "deny.sh is not used" in " ".join(done.stderr.split())
+
+
+def test_settings_that_are_named_twice_are_an_error(hookline, clone, turns):
+    (clone / "hookline.toml").write_text(
+        'claude_hooks = ["."]\nhooks = [{ use = "ClaudeHooks", args = { settings = ".claude/settings.json" } }]\n'
+    )
+    done = hookline("run", "Go.", "-m", turns)
+    assert done.returncode == 2
+    assert "its hooks would run twice" in " ".join(done.stderr.split())
+
+
+@pytest.mark.slow
+def test_a_chat_ends_its_session(clone, script, terminal):
+    handler = {"type": "command", "command": "jq -r .reason >> ended", "timeout": 60}
+    (clone / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"SessionEnd": [{"hooks": [handler]}]}}))
+    chat = terminal("chat", "-m", script("Hello.", "Hello again."), "--claude-hooks", ".")
+    chat.wait_for("> ")
+    chat.send("Hi.\n")
+    chat.wait_for("Hello.")
+    chat.wait_for("> ")
+    chat.send("/clear\n")
+    chat.wait_for("Conversation cleared.")
+    assert (clone / "ended").read_text() == "clear\n"
+    chat.wait_for("> ")
+    chat.send("Hi.\n")
+    chat.wait_for("Hello again.")
+    chat.wait_for("> ")
+    chat.send("/quit\n")
+    chat.end()
+    assert (clone / "ended").read_text() == "clear\nprompt_input_exit\n"

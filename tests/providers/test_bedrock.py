@@ -284,29 +284,37 @@ async def test_prices_come_from_the_list_or_are_given(script):
     assert got.cost == pytest.approx((150 * 1 + 10 * 2) / 1e6)
 
 
-async def test_attachments_are_sent_as_bytes_also_in_a_tool_result(script):
-    script.say(replied({"text": "A cat."}))
-    picture = Attachment.of(b"\x89PNG\r\n\x1a\n" + bytes(20), "image/png", "a.png")
-    paper = Attachment.of(b"%PDF-1.7 ", "application/pdf", "paper_1.pdf")
-    note = Attachment.of(b"Buy milk.", "text/plain", "a.txt")
-    messages = (
-        Message("user", "Look.", attachments=(picture, paper, note)),
-        Message("assistant", "", (ToolCall("t1", "shoot", {}),)),
-        Message("tool", "Done.", call_id="t1", attachments=(picture,)),
+async def test_attachments_have_the_form_of_converse(script):
+    png, pdf = b"\x89PNG\r\n\x1a\npixels", b"%PDF-1.7 pages"
+    files = (
+        Attachment.of(png, name="photo.png"),
+        Attachment.of(pdf, name="report_1.pdf"),
+        Attachment.of(b"a,b", name="t.csv"),
     )
-    await model_at(script).complete(ModelRequest(messages))
-    first, _, last = script.bodies[0]["messages"]
-    image = {"image": {"format": "png", "source": {"bytes": b64encode(picture.data).decode()}}}
-    document = {"format": "pdf", "name": "paper-1-pdf", "source": {"bytes": b64encode(paper.data).decode()}}
-    assert first["content"] == [image, {"document": document}, {"text": "File a.txt:\nBuy milk."}, {"text": "Look."}]
-    assert last["content"][0]["toolResult"]["content"] == [{"text": "Done."}, image]
+    script.say(replied({"text": "A cat."}))
+    await model_at(script).complete(ModelRequest((Message("user", "Look.", attachments=files),)))
+    image, document, text, question = script.bodies[0]["messages"][0]["content"]
+    assert image == {"image": {"format": "png", "source": {"bytes": b64encode(png).decode()}}}
+    source = {"bytes": b64encode(pdf).decode()}
+    assert document == {"document": {"name": "report-1-pdf", "format": "pdf", "source": source}}
+    assert (text, question) == ({"text": "File t.csv:\na,b"}, {"text": "Look."})
 
 
-async def test_bedrock_does_not_fetch_a_url(script):
-    picture = Attachment.of("https://example.com/a.png")
-    with pytest.raises(BadRequestError, match="attach the file itself"):
-        await model_at(script).complete(ModelRequest((Message("user", "Look.", attachments=(picture,)),)))
-    sound = Attachment.of(b"RIFF0000WAVEfmt ", "audio/wav", "a.wav")
-    with pytest.raises(BadRequestError, match="does not take a.wav"):
-        await model_at(script).complete(ModelRequest((Message("user", "Hear.", attachments=(sound,)),)))
+async def test_the_picture_of_a_tool_is_in_its_result(script):
+    photo = Attachment.of(b"\x89PNG\r\n\x1a\npixels", name="photo.png")
+    script.say(replied({"text": "A cat."}))
+    called = Message("assistant", "", (ToolCall("t1", "show", {}),))
+    result = Message("tool", "one", call_id="t1", name="show", attachments=(photo,))
+    await model_at(script).complete(ModelRequest((Message("user", "x"), called, result)))
+    (block,) = script.bodies[0]["messages"][2]["content"]
+    assert [list(part) for part in block["toolResult"]["content"]] == [["text"], ["image"]]
+
+
+@pytest.mark.parametrize(
+    "wrong", [Attachment.of("https://example.com/a.png"), Attachment.of(b"ID3\x04", name="song.mp3")]
+)
+async def test_attachments_that_bedrock_does_not_take_are_refused_before_anything_is_sent(wrong, script):
+    script.say(replied({"text": "A cat."}))
+    with pytest.raises(BadRequestError, match="Nothing was sent"):
+        await model_at(script).complete(ModelRequest((Message("user", "x", attachments=(wrong,)),)))
     assert script.requests == []

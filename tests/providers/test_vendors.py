@@ -598,40 +598,10 @@ def test_a_price_that_is_none_is_an_error(given, output):
         Price(given, output)
 
 
-# Attachments
+# Attachments, beyond test_attachments.py
 
 
 PICTURE = Attachment.of(b"\x89PNG\r\n\x1a\n" + bytes(20), "image/png", "a.png")
-SOUND = Attachment.of(b"RIFF0000WAVEfmt ", "audio/wav", "a.wav")
-PAPER = Attachment.of(b"%PDF-1.7 ", "application/pdf", "a.pdf")
-NOTE = Attachment.of(b"Buy milk.", "text/plain", "a.txt")
-
-
-@pytest.mark.parametrize(
-    ("vendor", "attachment", "taken"),
-    [
-        ("gemini", PICTURE, True),
-        ("gemini", SOUND, True),
-        ("gemini", PAPER, False),
-        ("mistral", PICTURE, True),
-        ("mistral", PAPER, False),
-        ("deepseek", NOTE, True),
-        ("deepseek", PICTURE, False),
-        ("openrouter", PAPER, True),
-        ("ollama", PICTURE, True),
-        ("ollama", SOUND, False),
-    ],
-)
-async def test_an_attachment_is_sent_or_refused_before_anything_is_sent(vendor, attachment, taken, script):
-    script.say(whole(completion()))
-    request = ModelRequest((Message("user", "Look.", attachments=(attachment,)),))
-    if taken:
-        await model_of(vendor, script).complete(request)
-        assert len(script.bodies[0]["messages"][0]["content"]) == 2
-        return
-    with pytest.raises(BadRequestError, match=rf"'m-1' \({vendor}\) does not take {attachment.name}"):
-        await model_of(vendor, script).complete(request)
-    assert script.requests == []
 
 
 async def test_the_types_that_a_model_takes_can_be_given(script):

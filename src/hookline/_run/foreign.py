@@ -34,6 +34,7 @@ from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from ..models.attachments import ANY_TYPE
 from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
 from ..tools.registry import ToolRegistry
@@ -122,7 +123,7 @@ class Exchange:
         self.streaming = streaming
         self.settled = False
         self._items: deque[Any] = deque()
-        self._waiter: concurrent.futures.Future[Any] | None = None
+        self._waiter: concurrent.futures.Future[Any] | asyncio.Future[Any] | None = None
         self._lock = threading.Lock()
 
     async def ask(self, kind: Literal["send", "stream", "next", "call"], argument: Any = None) -> Any:
@@ -145,13 +146,33 @@ class Exchange:
                 self._items.append(item)
                 return
             waiter, self._waiter = self._waiter, None
-        if waiter.set_running_or_notify_cancel():
+        if isinstance(waiter, asyncio.Future):
+            aio = waiter.get_loop()
+            if aio is running_loop():  # the usual case, and much cheaper
+                waiter.set_result(item)
+            elif not aio.is_closed():
+                aio.call_soon_threadsafe(self._deliver, waiter, item)
+        elif waiter.set_running_or_notify_cancel():
             waiter.set_result(item)
         else:
             self.put(item)
 
+    def _deliver(self, waiter: asyncio.Future[Any], item: Any) -> None:
+        if waiter.done():  # cancelled meanwhile
+            self.put(item)
+        else:
+            waiter.set_result(item)
+
+    async def take(self) -> Any:
+        """Wait for the next item, in an event loop. Only one may be waiting."""
+        with self._lock:
+            if self._items:
+                return self._items.popleft()
+            waiter = self._waiter = asyncio.get_running_loop().create_future()
+        return await waiter
+
     def next(self) -> concurrent.futures.Future[Any]:
-        """Return a future of the next item. Only one may be waiting."""
+        """Return a future of the next item, for a thread. Only one may be waiting."""
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         with self._lock:
             if self._items:
@@ -173,6 +194,7 @@ class ForeignModel:
     """
 
     provider = ""
+    attachment_types = ANY_TYPE  # the framework says what its model takes
 
     def __init__(self, name: str, price: Price | None = None) -> None:
         self.name = name
@@ -305,6 +327,8 @@ class ForeignBatch(Batch):
         self._main = asyncio.current_task()
         self.left_over: Exchange | None = None
         """The exchange with which the framework went on although some calls have not been made."""
+        self.of_reply: int | None = len(self.calls)
+        """The number of calls in the reply. Tools made the others while they ran; they are not in the transcript."""
 
     async def run(self) -> None:
         """Wait for the framework to make the calls. Afterwards the transcript contains one result for each call.
@@ -327,6 +351,9 @@ class ForeignBatch(Batch):
                 if following in done:
                     exchange, following = following.result(), None
                     index = waiting.pop(exchange.argument.id, None) if exchange.kind == "tool" else None
+                    if index is None and exchange.kind == "tool" and tasks:  # a tool that is running calls another one
+                        index = len(self.calls)
+                        self.calls.append(self._pending(exchange.argument, attempt=1))
                     if index is None:
                         self.left_over = exchange
                     else:
@@ -370,6 +397,9 @@ class ForeignBatch(Batch):
             self.calls[index].settle(self.engine, "cancelled", error="Cancelled: the run is ending.")
             await self._collect_cause(self._reports.end(self.calls[index]))
         await self._after(index)
+
+    def _close(self, messages: list[Message]) -> None:
+        super()._close(messages[: self.of_reply])
 
     def _settled(self, index: int, exchange: Exchange, task: asyncio.Task[Any]) -> int:
         task.result()

@@ -68,6 +68,7 @@ class HookInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     tool_input: dict[str, Any] | None = None
     tool_use_id: str | None = None
     tool_response: Any = None
+    mcp_server: str | None = None
     tool_calls: list[BatchCall] | None = None
     error: str | None = None
     is_interrupt: bool | None = None

@@ -1,6 +1,6 @@
 """What all adapters share: the options, the check of what a framework can express, and the framework's side of a run.
 
-An adapter translates. It calls :meth:`Attachment.start` when the framework starts a run, :meth:`ForeignRun.call_model`
+An adapter translates. It calls :meth:`Adapter.start` when the framework starts a run, :meth:`ForeignRun.call_model`
 and :meth:`ForeignRun.call_tool` where the framework is about to call a model or a tool, and :meth:`ForeignRun.end` when
 the framework has finished. Everything else (phases, order, failures, limits, approvals, events, records) is done by the
 loop of Hookline itself (``_run/foreign.py``).
@@ -231,7 +231,7 @@ class RunOverError(HooklineError):
         self.result = result
 
 
-class Attachment:
+class Adapter:
     """The hooks and options of one adapter object: everything that its runs share.
 
     Args:
@@ -396,7 +396,7 @@ class ForeignRun:
         pieces: AsyncIterator[str | ModelResponse] | None = None
         try:
             while True:
-                item = await asyncio.wrap_future(exchange.next())
+                item = await exchange.take()
                 if isinstance(item, TextDelta):
                     yield item.text
                 elif isinstance(item, Discarded):
@@ -508,7 +508,7 @@ class ForeignRun:
         """Offer an exchange, and do the work that the loop asks for until it is settled."""
         self._offer(exchange)
         try:
-            while isinstance(item := await asyncio.wrap_future(exchange.next()), Work):
+            while isinstance(item := await exchange.take(), Work):
                 with self._work(item):
                     item.done(await self._while_wanted(item, work))
         except asyncio.CancelledError:

@@ -25,7 +25,7 @@ from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.foreign import Reply
 from . import _agent_framework_messages as translate
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
 try:
     from agent_framework import (
@@ -36,7 +36,7 @@ try:
         FunctionMiddleware,
         ResponseStream,
     )
-except ImportError:  # Attachment says which version to install
+except ImportError:  # Adapter says which version to install
     AgentMiddleware = ChatMiddleware = FunctionMiddleware = object
 
 SUPPORT = Support("Agent Framework", "agent-framework-core", "1.23", "2", extra="agent-framework")
@@ -64,7 +64,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
     """
 
     def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
-        self._attachment = Attachment(SUPPORT, hooks, options)
+        self._adapter = Adapter(SUPPORT, hooks, options)
         super().__init__()
 
     async def process(self, context: Any, call_next: Next) -> None:
@@ -81,7 +81,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
                 "Hookline is already attached to this agent: each hook would be called twice. Attach it once, with all "
                 "hooks"
             )
-        started = _StartedRun(self._attachment, context)
+        started = _StartedRun(self._adapter, context)
         context.client_kwargs["middleware"] = [*others, _ChatHooks(started), _FunctionHooks(started)]
         if context.stream:
             await call_next()
@@ -99,8 +99,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 class _StartedRun:
     """The run of one invocation. It starts with the first request, which contains the whole conversation."""
 
-    def __init__(self, attachment: Attachment, context: Any) -> None:
-        self._attachment = attachment
+    def __init__(self, adapter: Adapter, context: Any) -> None:
+        self._adapter = adapter
         self._messages: Sequence[Any] = context.messages
         self._session = context.session.session_id if context.session is not None else ""
         self._streaming = bool(context.stream)
@@ -115,7 +115,7 @@ class _StartedRun:
         """Return the run. The first time, start it with this conversation."""
         if self._run is None:
             task, history = translate.task_and_history(messages)
-            self._run = self._attachment.start(task, history, session=self._session, streaming=self._streaming)
+            self._run = self._adapter.start(task, history, session=self._session, streaming=self._streaming)
         return self._run
 
 
@@ -249,19 +249,20 @@ class _FunctionHooks(FunctionMiddleware):  # type: ignore[misc]
 
     async def process(self, context: Any, call_next: Next) -> None:
         """Call a function under the hooks."""
-        name, arguments = context.function.name, context.arguments
+        name, given = context.function.name, translate.arguments_of(context.arguments)
         received: Any = None
 
         async def execute(wanted: str, judged: dict[str, Any]) -> Any:
             nonlocal received
             if wanted != name:
                 raise HooklineError(f"Agent Framework cannot call {wanted} in place of {name}: block the call instead.")
-            context.arguments = judged
+            if judged != given:
+                context.arguments = judged
             await call_next()
             received = context.result
             return translate.read_result(received)
 
-        call = ToolCall(context.metadata["call_id"], name, translate.arguments_of(arguments))
+        call = ToolCall(context.metadata["call_id"], name, given)
         try:
             result = await self._started.run.call_tool(call, execute)
         except RunOverError:

@@ -27,7 +27,7 @@ from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.foreign import Reply
 from . import _adk_messages as translate
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
 try:
     from google.adk.agents import LlmAgent
@@ -35,7 +35,7 @@ try:
     from google.adk.tools.base_tool import BaseTool
     from google.adk.tools.base_toolset import BaseToolset
     from google.adk.tools.function_tool import FunctionTool
-except ImportError:  # Attachment says which version to install
+except ImportError:  # Adapter says which version to install
     BasePlugin = object
 
 SUPPORT = Support(
@@ -74,7 +74,7 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
     """
 
     def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
-        self._attachment = Attachment(SUPPORT, hooks, options)
+        self._adapter = Adapter(SUPPORT, hooks, options)
         super().__init__(name="hookline")  # ADK refuses a second plugin of the same name
 
     # The run.
@@ -84,7 +84,7 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
         session, current = invocation_context.session, invocation_context.invocation_id
         earlier = [event.content for event in session.events if event.invocation_id != current and event.content]
         task = translate.user_text(invocation_context.user_content)
-        run = self._attachment.start(task, translate.read_contents(earlier), session=session.id, streaming=True)
+        run = self._adapter.start(task, translate.read_contents(earlier), session=session.id, streaming=True)
         vars(invocation_context)[_RUN] = run
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:

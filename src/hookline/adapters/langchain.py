@@ -11,11 +11,13 @@ One middleware takes the place of the whole agent::
 # The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from base64 import b64decode
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import cache
 from typing import Annotated, Any, NotRequired, Unpack
 
+from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, sha256_of
 from .._base.errors import PlainError
 from .._base.frozen import thaw
 from .._kernel.hook import Hook
@@ -24,7 +26,7 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from .._run.termination import RunFailedError
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, Translation, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, Translation, reply_is
 
 try:
     from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
@@ -37,7 +39,7 @@ try:
     from langgraph.config import get_config
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.types import Command
-except ImportError:  # Attachment says which version to install
+except ImportError:  # Adapter says which version to install
     AgentMiddleware = object
 
 SUPPORT = Support(
@@ -85,7 +87,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
     """
 
     def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
-        self._attachment = Attachment(SUPPORT, hooks, options)
+        self._adapter = Adapter(SUPPORT, hooks, options)
         super().__init__()
         self.tools: Sequence[Any] = ()
         self.state_schema = _state_schema()
@@ -96,22 +98,22 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Start the run."""
         self._resumed.pop(_thread(), None)
-        return {"hookline_run": self._start(state, self._attachment.start_sync)}
+        return {"hookline_run": self._start(state, self._adapter.start_sync)}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """Start the run."""
         self._resumed.pop(_thread(), None)
-        return {"hookline_run": self._start(state, self._attachment.start)}
+        return {"hookline_run": self._start(state, self._adapter.start)}
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """End the run, and use the reply of its result."""
         messages = state["messages"]
-        return _final(messages, self._last_run(state, self._attachment.start_sync).end_sync(_last_text(messages)))
+        return _final(messages, self._last_run(state, self._adapter.start_sync).end_sync(_last_text(messages)))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """End the run, and use the reply of its result."""
         messages = state["messages"]
-        return _final(messages, await self._last_run(state, self._attachment.start).end(_last_text(messages)))
+        return _final(messages, await self._last_run(state, self._adapter.start).end(_last_text(messages)))
 
     def _start(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
         task, history = _task(state["messages"])
@@ -136,7 +138,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     def wrap_model_call(self, request: LangChainRequest, handler: Callable[..., Any]) -> LangChainResponse:
         """Call the model under the hooks."""
-        run, call = self._run_of(request.state, self._attachment.start_sync), _ModelCall(self._attachment, request)
+        run, call = self._run_of(request.state, self._adapter.start_sync), _ModelCall(self._adapter, request)
         try:
             while True:
                 if not call.add(
@@ -150,7 +152,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self, request: LangChainRequest, handler: Callable[..., Awaitable[Any]]
     ) -> LangChainResponse:
         """Call the model under the hooks."""
-        run, call = self._run_of(request.state, self._attachment.start), _ModelCall(self._attachment, request)
+        run, call = self._run_of(request.state, self._adapter.start), _ModelCall(self._adapter, request)
 
         async def send(asked: ModelRequest) -> ModelResponse:
             return call.read(await handler(call.write(asked)))
@@ -168,7 +170,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         """Call a tool under the hooks."""
         call = _ToolCall(request)
         try:
-            result = self._run_of(request.state, self._attachment.start_sync).call_tool_sync(
+            result = self._run_of(request.state, self._adapter.start_sync).call_tool_sync(
                 call.call, lambda name, arguments: call.read(handler(call.write(name, arguments)))
             )
         except RunOverError:
@@ -187,7 +189,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
             return call.read(await handler(call.write(name, arguments)))
 
         try:
-            result = await self._run_of(request.state, self._attachment.start).call_tool(call.call, execute)
+            result = await self._run_of(request.state, self._adapter.start).call_tool(call.call, execute)
         except RunOverError:
             return call.cancelled()
         except _ToolFailedError as failed:
@@ -198,14 +200,27 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 class _ModelCall:
     """One call of the model node: the request for Hookline, and the messages for LangChain."""
 
-    def __init__(self, attachment: Attachment, request: LangChainRequest) -> None:
-        self._attachment = attachment
+    def __init__(self, adapter: Adapter, request: LangChainRequest) -> None:
+        self._adapter = adapter
         self._given = request
         self._messages: list[BaseMessage] = list(request.messages)
-        self._translation = Translation(_message, _written)
+        self._translation = Translation(self._read_message, self._write_message)
+        self._files: dict[str, Any] = {}  # the content blocks of attachments, by digest
         self._result: list[BaseMessage] = []
         self._last: tuple[ModelResponse, Any] | None = None
         self._structured: Any = None
+
+    def _read_message(self, given: BaseMessage) -> Message:
+        files = dict(_files(given))
+        self._files |= {file.digest: block for file, block in files.items()}
+        message = _message(given)
+        return message.replace({"attachments": tuple(files)}) if files else message
+
+    def _write_message(self, message: Message) -> BaseMessage:
+        written = _written(message)
+        if blocks := [self._files[file.digest] for file in message.attachments if file.digest in self._files]:
+            written.content = [{"type": "text", "text": message.content}, *blocks]
+        return written
 
     def request(self) -> ModelRequest:
         """Return the request for the hooks."""
@@ -229,7 +244,7 @@ class _ModelCall:
         names = {spec.name for spec in asked.tools}
         tools = [tool for tool in self._given.tools if _spec(tool).name in names]
         model = self._given.model
-        if self._attachment.holds_text and hasattr(model, "model_copy"):
+        if self._adapter.holds_text and hasattr(model, "model_copy"):
             model = model.model_copy(update={"tags": [*(model.tags or ()), "nostream"]})
         return self._given.override(
             model=model, messages=messages, system_message=system, tools=tools, model_settings=thaw(asked.params)
@@ -325,6 +340,24 @@ def _message(given: BaseMessage) -> Message:
     if isinstance(given, ToolMessage):
         return Message("tool", given.text, (), given.tool_call_id, given.name, given.status == "error")
     return Message("system" if isinstance(given, SystemMessage) else "user", given.text)
+
+
+def _files(given: BaseMessage) -> Iterator[tuple[Attachment, Any]]:
+    """Yield the images, audio and other files of a message, each with its content block."""
+    if isinstance(given.content, str):
+        return
+    for block in given.content_blocks:
+        kind, name = str(block.get("mime_type") or ""), str(block.get("filename") or "")
+        if block["type"] not in ("image", "audio", "video", "file", "text-plain"):
+            continue
+        if url := block.get("url"):
+            digest = sha256_of(url.encode())
+            yield Attachment(kind or ANY_IMAGE, digest, 0, name, url), block
+        elif (data := block.get("base64")) is not None:
+            content = b64decode(data)
+            yield Attachment(kind or UNKNOWN, sha256_of(content), len(content), name), block
+        else:  # a file that the vendor stores
+            yield Attachment(kind or UNKNOWN, sha256_of(repr(block).encode()), 0, name), block
 
 
 def _written(message: Message) -> BaseMessage:

@@ -38,7 +38,7 @@ from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import jsonable
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
 from ._openai_items import Conversation, new_items, read_reply, write_output
 
 try:
@@ -50,7 +50,7 @@ try:
         set_function_tool_failure_error_function,
     )
     from openai.types.responses import Response, ResponseCompletedEvent, ResponseTextDeltaEvent, ResponseUsage
-except ImportError:  # Attachment says which version to install
+except ImportError:  # Adapter says which version to install
     AgentOutputSchemaBase = Handoff = Model = object
 
 SUPPORT = Support("OpenAI Agents", "openai-agents", "0.24", "0.25", {}, "openai-agents")
@@ -87,7 +87,7 @@ class HooklineRunner:
     def __init__(
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
-        self._attachment = Attachment(SUPPORT, hooks, options)
+        self._adapter = Adapter(SUPPORT, hooks, options)
         self._unguarded = frozenset(unguarded)
         self.default_config: Any = sdk.RunConfig()
 
@@ -153,9 +153,9 @@ class HooklineRunner:
         task, history = _task(given)
         session = str(getattr(options.get("session"), "session_id", "") or options.get("conversation_id") or "")
         if blocking:
-            run.foreign = self._attachment.start_sync(task, history, session=session)
+            run.foreign = self._adapter.start_sync(task, history, session=session)
         else:
-            run.foreign = self._attachment.start(task, history, session=session, streaming=streaming)
+            run.foreign = self._adapter.start(task, history, session=session, streaming=streaming)
         return run
 
     def _paused(self, state: Any) -> _Run:
@@ -179,7 +179,7 @@ class HooklineRunner:
 
     def check(self, agent: Any, tools: Iterable[Any]) -> None:
         """Refuse tools that the SDK does not call as functions, because no hook could judge their calls."""
-        if not self._attachment.hooks.at(BEFORE_TOOL):
+        if not self._adapter.hooks.at(BEFORE_TOOL):
             return
         for tool in tools:
             if tool.name in self._unguarded:
@@ -513,7 +513,8 @@ class _ModelCall:
         self._items = self._run.with_added(self._given["input"])
         self._position = len(sdk.ItemHelpers.input_to_new_input_list(self._given["input"]))
         self._conversation = Conversation(self._given["system_instructions"], self._items)
-        self._name = str(getattr(model.plain(), "model", "") or type(model.plain()).__name__)
+        plain = model.plain()
+        self._name = str(getattr(plain, "model", "") or type(plain).__name__)
         self._params = _params(self._given["model_settings"])
         self._usage = sdk.Usage()
         self._last: tuple[ModelResponse, Any] | None = None

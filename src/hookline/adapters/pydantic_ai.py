@@ -34,7 +34,7 @@ from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import CheckedArguments, jsonable
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
 from ._pydantic_ai_messages import Conversation, new_response, plain_settings, read_reply, user_text
 
 try:
@@ -49,7 +49,7 @@ try:
     from pydantic_ai.tools import ToolDenied
     from pydantic_ai.toolsets import WrapperToolset
     from pydantic_graph import End
-except ImportError:  # Attachment says which version to install
+except ImportError:  # Adapter says which version to install
     AbstractCapability = StreamedResponse = WrapperModel = WrapperToolset = object
 
 SUPPORT = Support("pydantic-ai", "pydantic-ai-slim", "2.66", "2.67", {}, "pydantic-ai")
@@ -87,7 +87,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
     def __init__(
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
-        self._attachment = Attachment(SUPPORT, hooks, options)
+        self._adapter = Adapter(SUPPORT, hooks, options)
         self._unguarded = frozenset(unguarded)
         self._run: _Run | None = None
         super().__init__()
@@ -104,7 +104,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
 
     def check(self, native_tools: Iterable[Any]) -> None:
         """Refuse tools that the provider runs, because no hook could judge their calls."""
-        for tool in native_tools if self._attachment.hooks.at(BEFORE_TOOL) else ():
+        for tool in native_tools if self._adapter.hooks.at(BEFORE_TOOL) else ():
             if tool.kind not in self._unguarded:
                 raise RegistrationError(
                     f"the native tool {tool.kind!r} is run by the provider: hooks at before_tool cannot judge its "
@@ -122,7 +122,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         _RUN.set(ctx.run_id)
         history = Conversation("", ctx.messages).messages
         task, session = user_text(ctx.prompt or ""), str(ctx.conversation_id or "")
-        run.foreign = foreign = self._attachment.start(task, history, session=session, streaming=True)
+        run.foreign = foreign = self._adapter.start(task, history, session=session, streaming=True)
         try:
             result = await handler()
         except Exception as error:
@@ -273,7 +273,7 @@ class _HookedStream(StreamedResponse):  # type: ignore[misc]
 
     @property
     def timestamp(self) -> datetime:
-        return datetime.now(UTC)
+        return self.call.began
 
 
 class _ModelCall:
@@ -290,6 +290,7 @@ class _ModelCall:
         self._last: tuple[ModelResponse, Any] | None = None
         self._spent: Any = None
         self._reply: Any = None
+        self.began = datetime.now(UTC)
 
     def request(self) -> ModelRequest:
         """Return the request for the hooks."""

@@ -30,14 +30,14 @@ from .._kernel.values import ModelResponse, ToolCall
 from .._run.events import Discarded
 from .._run.foreign import Reply
 from . import _strands_messages as translate
-from ._foreign import AdapterOptions, Attachment, ForeignRun, RunOverError, Support
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
 try:
     from strands.hooks import AfterInvocationEvent, AfterModelCallEvent, BeforeInvocationEvent
     from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason, ToolResultEvent
     from strands.plugins import Plugin
     from strands.types._events import ModelStreamChunkEvent, TextStreamEvent
-except ImportError:  # Attachment says which version to install
+except ImportError:  # Adapter says which version to install
     Plugin = object
 
 SUPPORT = Support("Strands", "strands-agents", "1.62", "2", extra="strands")
@@ -69,7 +69,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
     name = "hookline"
 
     def __init__(self, *hooks: Hook | HookRegistry, **options: Unpack[AdapterOptions]) -> None:
-        self._attachment = Attachment(SUPPORT, hooks, options)
+        self._adapter = Adapter(SUPPORT, hooks, options)
         # Strands would reject a second plugin of the same name with an error that does not say what to do.
         self.name = f"hookline-{next(_numbers)}"
         super().__init__()
@@ -80,7 +80,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         Raises:
             RegistrationError: the agent has such a plugin already.
         """
-        self._attachment.attach_to(agent, "agent")
+        self._adapter.attach_to(agent, "agent")
         agent.add_middleware(InvokeModelStage, self._call_model)
         agent.add_middleware(ExecuteToolStage, self._call_tool)
         agent.add_hook(self._before_invocation, BeforeInvocationEvent)
@@ -97,7 +97,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         _be_innermost(event.agent, self)
         history = translate.read_messages(event.agent.messages)
         task = translate.user_text(event.messages)
-        run = self._attachment.start(task, history, session=event.agent.session_id, streaming=True)
+        run = self._adapter.start(task, history, session=event.agent.session_id, streaming=True)
         state[_STATE] = _Invocation(run)
 
     async def _after_invocation(self, event: Any) -> None:

@@ -148,6 +148,12 @@ class Chat:
         print_line(" · ".join(filter(None, (self.speaker, *there))))
         if self.name is not None:
             self.show_session()
+        try:
+            self._loop()
+        finally:
+            self._end_session("prompt_input_exit")
+
+    def _loop(self) -> None:
         while not self.finished:
             self._print_problems()
             try:
@@ -276,6 +282,7 @@ class Chat:
 
     def clear(self) -> None:
         """Start a new conversation with the same personality."""
+        self._end_session("clear")
         now = self.session
         self.session = Session(
             self.name or "",
@@ -285,6 +292,12 @@ class Chat:
         )
         save_session(self.settings, self.name, self.session)
         print_line("Conversation cleared.")
+
+    def _end_session(self, reason: str) -> None:
+        """Tell the hooks that do something at the end of a conversation."""
+        for hook in self.answerer.hooks:
+            if callable(end := getattr(hook, "end_session", None)):
+                end(self.session.id, reason)
 
     def quit(self) -> None:
         """Quit."""

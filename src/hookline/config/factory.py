@@ -140,7 +140,7 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     own += _audit_hooks(settings, [each.hook for each in loaded])
     own += _record_hooks(settings, [each.hook for each in loaded])
     own += _tape_hooks(settings)
-    own += _claude_hooks(settings)
+    own += _claude_hooks(settings, [each.hook for each in loaded])
     if settings.tickets:
         from ..hooks.ticket_rules import TicketRules
 
@@ -213,14 +213,19 @@ def _tape_hooks(settings: Settings) -> list[Any]:
     return [load_builtin("TapeHook")(settings.tapes)]
 
 
-def _claude_hooks(settings: Settings) -> list[Any]:
+def _claude_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
     """Return the hook that calls the hooks of Claude Code, if the settings name any."""
     if not settings.claude_hooks:
         return []
+    kind = load_builtin("ClaudeHooks")
     try:
-        return [load_builtin("ClaudeHooks")(settings.claude_hooks, folder=work_folder(settings))]
+        made = kind(settings.claude_hooks, folder=work_folder(settings))
     except RegistrationError as error:
         raise ConfigError(f"claude_hooks: {error}") from error
+    for hook in hooks:
+        if isinstance(hook, kind) and (twice := set(hook.files) & set(made.files)):
+            raise ConfigError(f"claude_hooks: a hook ClaudeHooks reads {twice.pop()} too, so its hooks would run twice")
+    return [made]
 
 
 def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:

@@ -49,8 +49,8 @@ class BedrockModel:
         base_url: another address of the API, such as that of a VPC endpoint.
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
-        attachments: the media types that the model takes; by default those of the API.
         price: the price of the model; from the price list if omitted.
+        attachments: the media types that the model takes; by default those of the API.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -71,8 +71,8 @@ class BedrockModel:
         base_url: str | None = None,
         timeout: float | None = 600.0,
         max_retries: int = 2,
-        attachments: Iterable[str] | None = None,
         price: Price | None = None,
+        attachments: Iterable[str] | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("BEDROCK_BASE_URL") or None
         check("bedrock", name, base_url, timeout, max_retries, package="boto3", extra="bedrock")
@@ -95,7 +95,8 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed; see the subclasses.
         """
-        request = self._prepared(request)
+        check_attachments(self, request.messages)
+        request = with_usable_attachments(self.attachment_types, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body = self._api.body(request, asked, names)
         with self._mapped(asked):
@@ -108,7 +109,8 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
-        request = self._prepared(request)
+        check_attachments(self, request.messages)
+        request = with_usable_attachments(self.attachment_types, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body, reply = self._api.body(request, asked, names), self._api.stream()
         with self._mapped(asked):
@@ -135,10 +137,6 @@ class BedrockModel:
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Estimate the number of tokens from the length."""
         return count(content, partial(estimate, bytes_per_token=_BYTES_PER_TOKEN))
-
-    def _prepared(self, request: ModelRequest) -> ModelRequest:
-        check_attachments(self, request.messages)
-        return with_usable_attachments(self.attachment_types, request)
 
     @property
     def _endpoint(self) -> Endpoint:

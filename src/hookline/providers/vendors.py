@@ -14,17 +14,17 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import Message
 from ..models.errors import AuthError, NotInstalledError
-from .apis.attachments import IMAGES, PDF
+from .apis.attachments import IMAGES
+from .apis.chat_completions import ChatCompletionsApi
 from .apis.compatible import CompatibleApi, Quirks
 from .error_mapping import Endpoint
 from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
-_TEXT = ("text/*",)
-_PICTURES = (*IMAGES, *_TEXT)
 _SOUNDS = ("audio/wav", "audio/mpeg")
-_GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True)
+_ALL = ChatCompletionsApi.attachment_types
+_GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True, attachments=(*IMAGES, *_SOUNDS, "text/*"))
 
 
 class Vendor(msgspec.Struct, frozen=True):
@@ -36,7 +36,6 @@ class Vendor(msgspec.Struct, frozen=True):
         keys: the environment variables that may contain the API key.
         quirks: how its API differs from that of OpenAI.
         is_local: whether the server usually runs on this machine, without a key.
-        attachments: the media types of attachments that its models may take.
     """
 
     title: str
@@ -44,7 +43,6 @@ class Vendor(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     quirks: Quirks = Quirks()
     is_local: bool = False
-    attachments: tuple[str, ...] = _PICTURES
 
 
 VENDORS: Mapping[str, Vendor] = {
@@ -53,7 +51,6 @@ VENDORS: Mapping[str, Vendor] = {
         "https://generativelanguage.googleapis.com/v1beta/openai",
         ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
         _GOOGLE,
-        attachments=(*_PICTURES, *_SOUNDS),
     ),
     "mistral": Vendor(
         "Mistral",
@@ -68,8 +65,7 @@ VENDORS: Mapping[str, Vendor] = {
         "DeepSeek",
         "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",),
-        Quirks(schemas=False, echo=("reasoning_content",)),
-        attachments=_TEXT,
+        Quirks(schemas=False, echo=("reasoning_content",), attachments=("text/*",)),
     ),
     "xai": Vendor("xAI", "https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
     "together": Vendor("Together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
@@ -78,19 +74,22 @@ VENDORS: Mapping[str, Vendor] = {
         "OpenRouter",
         "https://openrouter.ai/api/v1",
         ("OPENROUTER_API_KEY",),
-        Quirks(echo=("reasoning_details",)),
-        attachments=(*_PICTURES, *_SOUNDS, PDF),
+        Quirks(echo=("reasoning_details",), attachments=_ALL),
     ),
-    "azure": Vendor("Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
-    "vertex": Vendor(
-        "Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE, attachments=(*_PICTURES, *_SOUNDS)
+    "azure": Vendor(
+        "Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens", attachments=_ALL)
     ),
+    "vertex": Vendor("Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE),
     "ollama": Vendor("Ollama", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), is_local=True),
     "lmstudio": Vendor(
         "LM Studio", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), Quirks(named_choice=False), is_local=True
     ),
     "vllm": Vendor(
-        "vLLM", "http://localhost:8000/v1", ("VLLM_API_KEY",), is_local=True, attachments=(*_PICTURES, *_SOUNDS)
+        "vLLM",
+        "http://localhost:8000/v1",
+        ("VLLM_API_KEY",),
+        Quirks(attachments=(*IMAGES, *_SOUNDS, "text/*")),
+        is_local=True,
     ),
 }
 """The vendors by the name in front of the colon: ``groq:NAME``."""
@@ -106,8 +105,8 @@ class VendorModel(RemoteModel):
         api_key: the API key; if omitted, that in the vendor's environment variable.
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
-        attachments: the media types that the model takes; by default those that the vendor takes.
         price: the price of the model; from the price list if omitted.
+        attachments: the media types that the model takes; by default those of the vendor's API.
         headers: further headers of each request.
         token: returns the access token for each request, for a vendor without API keys.
 
@@ -126,8 +125,8 @@ class VendorModel(RemoteModel):
         api_key: str | None = None,
         timeout: float | None = 600.0,
         max_retries: int = 2,
-        attachments: Iterable[str] | None = None,
         price: Price | None = None,
+        attachments: Iterable[str] | None = None,
         headers: Mapping[str, str] | None = None,
         token: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
@@ -152,14 +151,7 @@ class VendorModel(RemoteModel):
                 http_client=http_client,
             )
 
-        super().__init__(
-            name,
-            endpoint,
-            CompatibleApi(about.quirks),
-            connect,
-            attachments=about.attachments if attachments is None else attachments,
-            price=price,
-        )
+        super().__init__(name, endpoint, CompatibleApi(about.quirks), connect, price=price, attachments=attachments)
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Estimate the number of tokens, with a tokenizer of OpenAI if ``bpe-openai`` is installed."""
@@ -179,8 +171,8 @@ def ollama_model(
     api_key: str | None = None,
     timeout: float | None = 600.0,
     max_retries: int = 2,
-    attachments: Iterable[str] | None = None,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``ollama:NAME``. ``OLLAMA_HOST`` is the address of the server, as for Ollama itself."""
     host = os.environ.get("OLLAMA_HOST", "").strip()
@@ -196,8 +188,8 @@ def ollama_model(
         api_key=api_key,
         timeout=timeout,
         max_retries=max_retries,
-        attachments=attachments,
         price=price,
+        attachments=attachments,
     )
 
 
@@ -208,8 +200,8 @@ def azure_model(
     api_key: str | None = None,
     timeout: float | None = 600.0,
     max_retries: int = 2,
-    attachments: Iterable[str] | None = None,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``azure:NAME``, where the name is that of a deployment.
 
@@ -220,8 +212,8 @@ def azure_model(
         api_key: the API key; if omitted, ``AZURE_OPENAI_API_KEY``.
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
-        attachments: the media types that the model takes.
         price: the price of the model.
+        attachments: the media types that the model takes.
     """
     url = base_url or os.environ.get("AZURE_BASE_URL") or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
     if not url:
@@ -240,8 +232,8 @@ def azure_model(
         api_key=key,
         timeout=timeout,
         max_retries=max_retries,
-        attachments=attachments,
         price=price,
+        attachments=attachments,
         headers={"api-key": key},
     )
 
@@ -254,8 +246,8 @@ def vertex_model(
     base_url: str | None = None,
     timeout: float | None = 600.0,
     max_retries: int = 2,
-    attachments: Iterable[str] | None = None,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``vertex:NAME``, with the credentials that Google's own library finds.
 
@@ -266,8 +258,8 @@ def vertex_model(
         base_url: another address of the API.
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
-        attachments: the media types that the model takes.
         price: the price of the model.
+        attachments: the media types that the model takes.
     """
     for module, package in (("google.auth", "google-auth"), ("requests", "requests")):
         if not is_installed(module):
@@ -289,8 +281,8 @@ def vertex_model(
         base_url=base_url,
         timeout=timeout,
         max_retries=max_retries,
-        attachments=attachments,
         price=price,
+        attachments=attachments,
         token=_GoogleToken(),
         api_key="unused",
     )

@@ -688,3 +688,43 @@ def test_hooks_work_in_async_programs_and_concurrent_runs(project):
 
     results = asyncio.run(many())
     assert [result.steps[0].outcomes for result in results] == [("ok",), ("blocked",)] * 2
+
+
+# Sessions.
+
+
+def test_a_session_can_be_ended_with_a_reason_and_the_next_one_knows_that_it_was_cleared(project):
+    project.add("SessionEnd", "log-event.py", "clear", timeout=60).add("SessionStart", "session-context.py")
+    agent, session = project.agent(["One.", "Two."]), Session("first")
+    agent.run("Hello.", session=session)
+    (claude,) = agent.hooks
+    claude.end_session("first", "clear")
+    claude.end_session("unknown", "clear")
+    (line,) = project.log()
+    assert (line["session_id"], line["reason"]) == ("first", "clear")
+    agent.run("Again.", session=Session("second"))
+    assert "SessionStart hook additional context: Project shop, session clear." in texts(project.model)
+    claude.close()
+    assert len(project.log()) == 1
+
+
+def test_the_transcript_is_complete_when_a_session_ends(project):
+    project.add("SessionEnd", "jq -r .transcript_path | xargs cp -t .", timeout=60)
+    agent = project.agent([call("list_files"), "The last words."])
+    agent.run("Go.", session=Session("one"))
+    next(iter(agent.hooks)).close()
+    assert "The last words." in (project.folder / "one.jsonl").read_text()
+
+
+def test_a_session_hook_can_begin_a_conversation_in_the_name_of_the_user(project):
+    first = {"hookEventName": "SessionStart", "initialUserMessage": "Read the README first."}
+    project.python("SessionStart", say(hookSpecificOutput=first))
+    project.run(["Ok."], task="Then work.")
+    assert texts(project.model) == ["Read the README first.", "Then work."]
+
+
+def test_exit_code_2_at_the_start_of_a_session_is_for_the_user(project, caplog):
+    project.add("SessionStart", "echo 'The database is down.' >&2; exit 2")
+    assert project.run(["Ok."]).reply == "Ok."
+    assert "SessionStart hook: The database is down." in caplog.text
+    assert texts(project.model) == ["Do it."]

@@ -4,13 +4,13 @@ import asyncio
 from typing import Any
 
 from hookline import Message, ModelRequest, ModelResponse
-from hookline.adapters._foreign import Attachment, ForeignRun, RunOverError, Support
+from hookline.adapters._foreign import Adapter, ForeignRun, RunOverError, Support
 from hookline.payloads import ToolCall
 from hookline.tools import Tool
 
 from ..loops import Case, LoopDriver, Outcome
 
-SUPPORT = Support("Plain loop", "hookline", "0", "1000")
+SUPPORT = Support("Plain loop", "msgspec", "0", "1000")  # a package that is always there
 
 
 class Driver(LoopDriver):
@@ -21,8 +21,8 @@ class Driver(LoopDriver):
     async def run(self, case: Case) -> Outcome:
         outcome = Outcome()
         options: Any = {**case.options, "sinks": [outcome.events.append, *case.options.get("sinks", ())]}
-        attachment = Attachment(SUPPORT, case.hooks, options)
-        loop = _Loop(case, outcome, attachment)
+        adapter = Adapter(SUPPORT, case.hooks, options)
+        loop = _Loop(case, outcome, adapter)
         try:
             if case.mode == "sync":
                 await asyncio.to_thread(loop.run_sync)
@@ -34,8 +34,8 @@ class Driver(LoopDriver):
 
 
 class _Loop:
-    def __init__(self, case: Case, outcome: Outcome, attachment: Attachment) -> None:
-        self.case, self.outcome, self.attachment = case, outcome, attachment
+    def __init__(self, case: Case, outcome: Outcome, adapter: Adapter) -> None:
+        self.case, self.outcome, self.adapter = case, outcome, adapter
         self.tools = {tool.name: tool for tool in map(Tool, case.tools)}
         self.messages = [Message("system", case.system), Message("user", case.task)]
 
@@ -54,7 +54,7 @@ class _Loop:
         self.messages += [Message("tool", each.text, (), each.id, each.name) for each in results]
 
     async def run(self) -> None:
-        run = self.attachment.start(self.case.task, streaming=self.case.mode == "stream")
+        run = self.adapter.start(self.case.task, streaming=self.case.mode == "stream")
         try:
             while (calls := self.take(await self.call_model(run))) is not None:
                 self.add(await asyncio.gather(*(run.call_tool(call, self.execute) for call in calls)))
@@ -76,7 +76,7 @@ class _Loop:
         return await tool.fn(**arguments) if tool.is_async else tool.fn(**arguments)
 
     def run_sync(self) -> None:
-        run = self.attachment.start_sync(self.case.task)
+        run = self.adapter.start_sync(self.case.task)
 
         def send(request: ModelRequest) -> ModelResponse:
             return asyncio.run(self.case.model.complete(request))

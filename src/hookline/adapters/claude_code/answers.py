@@ -23,6 +23,8 @@ from .processes import Ran
 from .settings import Handler
 
 _NO_OUTPUT = HookOutput()
+_FOR_THE_USER = frozenset(("SessionStart", "SubagentStart", "PostCompact", "SessionEnd"))
+"""The events at which exit code 2 blocks nothing, and its text is for the user."""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -198,12 +200,20 @@ class Answers:
         return "\n".join(answer.context for answer in self.all if answer.context)
 
     @property
+    def first_messages(self) -> list[str]:
+        """The messages with which ``SessionStart`` hooks begin a conversation, in the name of the user."""
+        found = [answer.specific.initial_user_message for answer in self.all if answer.specific is not None]
+        return [_cut(text) for text in found if text]
+
+    @property
     def notices(self) -> list[str]:
         """Texts for the user: failures, and messages of the hooks."""
         texts = []
         for answer in self.all:
             if answer.failure:
                 texts.append(answer.failure)
+            elif answer.blocked and answer.handler.event in _FOR_THE_USER:
+                texts.append(f"{answer.handler.event} hook: {answer.reason}")
             if answer.output.system_message:
                 texts.append(f"{answer.handler.event} hook: {_cut(answer.output.system_message)}")
         return texts

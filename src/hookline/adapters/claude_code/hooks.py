@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -27,6 +28,7 @@ from ..._kernel.points import (
     BEFORE_COMPACTION,
     BEFORE_STEP,
     BEFORE_TOOL,
+    ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
 )
@@ -59,6 +61,7 @@ _POINTS = {
     AFTER_TOOL: ("PostToolUse", "PostToolUseFailure"),
     AFTER_STEP: ("PostToolBatch",),
     ON_STOP: ("Stop", "SubagentStop"),
+    ON_RUN_END: ("SessionEnd",),
     BEFORE_COMPACTION: ("PreCompact", "PostCompact", "SessionStart"),
 }
 
@@ -97,6 +100,7 @@ class _Shared:
         self.process = os.getpid()
         self.sessions: dict[str, dict[str, Transcript]] = {}
         self.scripts: set[Script | None] = set()
+        self.cleared = False
         self.is_kept = folder is not None
         self._folder = None if folder is None else Path(folder)
 
@@ -172,7 +176,7 @@ class ClaudeHooks:
     """
 
     points: frozenset[str] = frozenset({*_POINTS, BEFORE_STEP})
-    phase: ClassVar = {BEFORE_TOOL: ("rewrite", "guard")}
+    phase: ClassVar = {BEFORE_TOOL: ("rewrite", "guard"), ON_RUN_END: "observe"}
     # Scripts see a call after other rewriters, and a compaction when it has happened.
     priority: ClassVar = {ON_RUN_START: 80, BEFORE_TOOL: -200, BEFORE_STEP: -200}
 
@@ -206,6 +210,8 @@ class ClaudeHooks:
         )
         for note in self.not_called:
             log.warning("%s", note)
+        self.files = read.files
+        """The settings files."""
         self._files = (*read.files, *read.scripts)
         self._translator = Translator(ToolMap(tools), self.folder, tools or ())
         self._by_event: dict[str, tuple[Handler, ...]] = {}
@@ -226,6 +232,19 @@ class ClaudeHooks:
         """The settings and the scripts, which the agent's tools must not change."""
         folders = {path.parent for path in self._files if path.parent.name == ".claude"}
         return tuple(map(str, (*self._files, *folders)))
+
+    def end_session(self, session_id: str, reason: str = "other") -> None:
+        """Call the hooks of ``SessionEnd`` for one conversation. This blocks until they have ended.
+
+        Args:
+            session_id: the id of the session; one without a run is ignored.
+            reason: ``clear``, ``logout``, ``prompt_input_exit`` or ``other``. After ``clear``, the next session starts
+                with the source ``clear``.
+        """
+        self._shared.cleared = reason == "clear"
+        transcripts = self._shared.sessions.pop(session_id, None)
+        if transcripts is not None:
+            _end_sessions({session_id: transcripts}, self._by_event.get("SessionEnd", ()), self.folder, reason)
 
     def close(self) -> None:
         """Call the hooks of ``SessionEnd`` for all conversations, and end everything in the background.
@@ -268,6 +287,9 @@ class ClaudeHooks:
             return self._on_stop(ctx, own, payload)
         if point == APPROVAL_REQUESTED:
             return self._approval(ctx, own, payload)
+        if point == ON_RUN_END:  # the hooks of SessionEnd read the whole transcript
+            self._transcript(ctx).append(ctx.state.messages, ctx.ids.session_id, self.folder)
+            return None
         return self._before_compaction(ctx, own, payload)
 
     # The events of a run.
@@ -279,7 +301,8 @@ class ClaudeHooks:
             return self._with_context(ctx, answers) if stop is None else HookResult.end(stop, reason=_STOPPED)
         found: list[Answers] = []
         if self._shared.begin(ctx.ids.session_id):
-            source = "resume" if ctx.state.messages else "startup"
+            source = "resume" if ctx.state.messages else "clear" if self._shared.cleared else "startup"
+            self._shared.cleared = False
             found.append(await self._session_start(ctx, source))
         found.append(await self._call("UserPromptSubmit", ctx, prompt=payload.task))
         for answers in found:
@@ -319,7 +342,7 @@ class ClaudeHooks:
         answers = []
         while own.late:
             answers.append(own.late.popleft())
-        return _reported(Answers(answers))
+        return Answers(answers)
 
     async def _after_step(self, ctx: Any, step: Step) -> HookResult | None:
         if not step.tool_names:
@@ -374,7 +397,10 @@ class ClaudeHooks:
             return None if judged.ask is None else HookResult.ask(judged.ask)
         name, arguments = self._translator.call(request.name, request.arguments, tool)
         known = (judged.rewriter,) if unchanged and judged is not None else ()
-        answers = await self._call_tool("PreToolUse", ctx, name, arguments, known, tool_use_id=request.id)
+        server = getattr(getattr(tool, "server", None), "name", None)
+        answers = await self._call_tool(
+            "PreToolUse", ctx, name, arguments, known, tool_use_id=request.id, mcp_server=server
+        )
         if (stop := answers.stop) is not None:
             return HookResult.end(stop, reason=_STOPPED)
         told = self._with_context(ctx, answers)
@@ -551,6 +577,8 @@ class ClaudeHooks:
             except OSError:
                 pass  # running it reports the problem
         env = {**os.environ, **handler.env}
+        if data_folder := handler.env.get("CLAUDE_PLUGIN_DATA"):
+            os.makedirs(data_folder, mode=0o700, exist_ok=True)
         if handler.event == "SessionStart":
             env["CLAUDE_ENV_FILE"] = str(self._shared.folder / _ENV_FILE)
         return _script_of(handler, data, self.folder, env)
@@ -569,6 +597,7 @@ class ClaudeHooks:
             if answer.blocked:
                 text = f"{handler.event} hook feedback: {answer.reason}" if handler.wakes else answer.context
                 answer = msgspec.structs.replace(answer, blocked=False, context=text)
+            _reported(Answers([answer]))
             own.late.append(answer)
             shared.scripts.discard(script)
 
@@ -583,6 +612,7 @@ class ClaudeHooks:
         notice = "; ".join(text for answers in found for text in answers.notices)[:1000]
         messages = [Message("user", feedback)] if feedback else []
         for answers in found:
+            messages += [Message("user", text) for text in answers.first_messages]
             if text := answers.context:
                 event = answers.all[0].handler.event
                 messages.append(Message("user", f"{event} hook additional context: {text}"))
@@ -596,11 +626,17 @@ def _script_of(handler: Handler, data: bytes, folder: str, env: Mapping[str, str
     return Script(argv, data, folder, env, handler.timeout)
 
 
+@lru_cache(64)
+def _egress(origin: str) -> Egress:
+    """Return the permission to reach the server that the settings name, wherever it is."""
+    return Egress([origin], schemes=("http", "https"), private=True)
+
+
 async def _post(handler: Handler, data: bytes) -> Answer:
     """Post the input to the URL of a handler, and return its answer."""
     headers = {"Content-Type": "application/json", "User-Agent": "hookline"}
     headers |= {name: _with_variables(text, handler.env_names) for name, text in handler.headers.items()}
-    egress = Egress([parse_url(handler.url).origin], schemes=("http", "https"), private=True)
+    egress = _egress(parse_url(handler.url).origin)
     try:
         reply = await post(egress, handler.url, data, headers=headers, seconds=handler.timeout, max_bytes=MAX_OUTPUT)
     except (EgressError, FetchError) as error:
@@ -618,28 +654,36 @@ def _reported(answers: Answers) -> Answers:
 
 
 def _end(shared: _Shared, endings: Sequence[Handler], folder: str) -> None:
-    """Call the hooks of ``SessionEnd`` for each conversation, all at once, then end everything."""
+    """End all conversations, and everything in the background."""
     if os.getpid() != shared.process:
         return  # a forked process does not own the conversations
-    chosen = {each.identity: each for each in endings if each.matcher.matches("other")}.values()
+    sessions = dict(shared.sessions)
+    shared.sessions.clear()
+    try:
+        _end_sessions(sessions, endings, folder, "other")
+    finally:
+        shared.remove()
+
+
+def _end_sessions(
+    sessions: Mapping[str, Mapping[str, Transcript]], endings: Sequence[Handler], folder: str, reason: str
+) -> None:
+    """Call the hooks of ``SessionEnd`` for each conversation, all at once."""
+    chosen = {each.identity: each for each in endings if each.matcher.matches(reason)}.values()
     seconds = max((handler.timeout for handler in chosen), default=0.0)  # for all of them together
     running: list[tuple[Handler, Callable[[], Answer]]] = []
-    try:
-        for session, transcripts in list(shared.sessions.items()) if chosen else ():
-            path = str(transcripts[""].path) if "" in transcripts else ""
-            data = HookInput(
-                session_id=session, hook_event_name="SessionEnd", transcript_path=path, cwd=folder, reason="other"
-            )
-            encoded = msgspec.json.encode(data)
-            running += [(handler, _start_ending(handler, encoded, folder, seconds)) for handler in chosen]
-        for handler, get_answer in running:
-            try:
-                _reported(Answers([get_answer()]))
-            except (ClaudeHookError, RuntimeError) as error:  # a thread cannot be started while Python exits
-                log.warning("The SessionEnd hook %s failed: %s", handler.label, error)
-    finally:
-        shared.sessions.clear()
-        shared.remove()
+    for session, transcripts in sessions.items():
+        path = str(transcripts[""].path) if "" in transcripts else ""
+        data = HookInput(
+            session_id=session, hook_event_name="SessionEnd", transcript_path=path, cwd=folder, reason=reason
+        )
+        encoded = msgspec.json.encode(data)
+        running += [(handler, _start_ending(handler, encoded, folder, seconds)) for handler in chosen]
+    for handler, get_answer in running:
+        try:
+            _reported(Answers([get_answer()]))
+        except (ClaudeHookError, RuntimeError) as error:  # a thread cannot be started while Python exits
+            log.warning("The SessionEnd hook %s failed: %s", handler.label, error)
 
 
 def _start_ending(handler: Handler, data: bytes, folder: str, seconds: float) -> Callable[[], Answer]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
+from fnmatch import translate
 from typing import Any
 
 from ..._toolbox.command_line import CommandError, CommandLine, parse_command
@@ -13,7 +14,9 @@ _NAMES = re.compile(r"[A-Za-z0-9_\- ,|]*")
 _RULE = re.compile(r"\s*([A-Za-z0-9_\-*]+)\s*(?:\((.*)\))?\s*", re.S)
 _PATHS = ("file_path", "notebook_path", "path")
 MAX_VALUE = 10_000
-"""A regular expression is searched in at most this many characters of a name, which may come from a model."""
+"""Only this many characters of a command or an argument are compared: they come from a model."""
+_MAX_NAME = 200
+_MAX_PATH = 4_000
 
 
 class Matcher:
@@ -51,7 +54,7 @@ class Matcher:
         """Return whether the matcher selects this name."""
         if self._names is not None:
             return name in self._names
-        return self._pattern is None or self._pattern.search(name[:MAX_VALUE]) is not None
+        return self._pattern is None or self._pattern.search(name[:_MAX_NAME]) is not None
 
 
 class Rule:
@@ -80,7 +83,7 @@ class Rule:
 
     def matches(self, tool: str, arguments: Mapping[str, Any], folder: str) -> bool:
         """Return whether a call fits the rule. Relative paths are in ``folder``."""
-        if not _glob(self.tool).fullmatch(tool[:MAX_VALUE]):
+        if not _glob(self.tool).fullmatch(tool[:_MAX_NAME]):
             return False
         if self.pattern is None:
             return True
@@ -123,7 +126,8 @@ def _commands(line: CommandLine) -> list[str]:
 
 
 def _glob(pattern: str) -> re.Pattern[str]:
-    return re.compile(".*".join(map(re.escape, pattern.split("*"))), re.S)
+    """Compile a pattern in which only ``*`` is special. The expressions of ``fnmatch`` take no exponential time."""
+    return re.compile(translate(re.sub(r"[\[?]", r"[\g<0>]", pattern)))
 
 
 def _host(url: str) -> str:
@@ -146,6 +150,8 @@ def _path_matches(pattern: str, path: str, folder: str) -> bool:
     else:
         base = folder
         rest = pattern if "/" in pattern.rstrip("/") else f"**/{pattern}"
+    if len(path) > _MAX_PATH:
+        return True  # rather call a guard too often than not at all
     relative = os.path.relpath(path, base)
     if relative == ".." or relative.startswith(f"..{os.sep}"):
         return False

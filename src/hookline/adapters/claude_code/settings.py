@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from ..._base.files import project_name, user_folder
 from ..._base.text import closest_match, did_you_mean, error_text, is_number
 from ..._kernel.errors import RegistrationError
 from ..._net.urls import UrlError, parse_url
@@ -278,6 +279,7 @@ class _Reader:
         if path.name == "hooks.json":  # of a plugin, whose folder is above hooks/
             root = path.parent.parent if path.parent.name == "hooks" else path.parent
             self._env["CLAUDE_PLUGIN_ROOT"] = str(root)
+            self._env["CLAUDE_PLUGIN_DATA"] = str(user_folder("data") / "claude-plugins" / project_name(root))
 
     def wrong(self, where: str, problem: str) -> RegistrationError:
         return RegistrationError(f"{self._path}: {where}: {problem}")

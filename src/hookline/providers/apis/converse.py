@@ -14,13 +14,16 @@ from .messages import MessagesApi, MessagesStream
 _LIMITS = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
 _CHOICES: dict[str, Json] = {"auto": {"auto": {}}, "any": {"any": {}}}
 _FINISHES = {"guardrail_intervened": "refusal", "content_filtered": "refusal"}
-_UNFIT = re.compile(r"[^a-zA-Z0-9 ()-]|(?<= ) ")  # what the API rejects in the name of a document
 _USAGE = {
     "inputTokens": "input_tokens",
     "outputTokens": "output_tokens",
     "cacheReadInputTokens": "cache_read_input_tokens",
     "cacheWriteInputTokens": "cache_creation_input_tokens",
 }
+
+
+_UNFIT = re.compile(r"[^A-Za-z0-9 ()\[\]-]|  +")
+"""What the name of a document cannot contain."""
 
 
 class ConverseApi:
@@ -120,23 +123,25 @@ def _block(block: Json) -> Json:
         return {"toolUse": {"toolUseId": block["id"], "name": block["name"], "input": block.get("input") or {}}}
     if kind == "tool_result":
         status = {"status": "error"} if block.get("is_error") else {}
-        content = block.get("content") or "(no output)"
-        parts = [{"text": content}] if isinstance(content, str) else [_block(each) for each in content]
-        return {"toolResult": {"toolUseId": block["tool_use_id"], "content": parts, **status}}
-    return _file(kind, block)
+        given = block.get("content") or "(no output)"
+        content = [{"text": given}] if isinstance(given, str) else [_block(part) for part in given]
+        return {"toolResult": {"toolUseId": block["tool_use_id"], "content": content, **status}}
+    if kind in ("image", "document"):
+        return _file(block)
+    raise BadRequestError(f"hookline cannot send {kind!r} content to bedrock")
 
 
-def _file(kind: str, block: Json) -> Json:
-    """Convert an image or a document."""
-    source, name = block["source"], block.get("title") or "attachment"
+def _file(block: Json) -> Json:
+    """Convert an image or a document. The client encodes the bytes itself."""
+    source, name = block["source"], block.get("title") or "file"
     if source["type"] == "text":
         return {"text": f"File {name}:\n{source['data']}"}
     if source["type"] == "url":
-        raise BadRequestError(f"bedrock does not take {source['url']}: attach the file itself. Nothing was sent")
+        raise BadRequestError(f"bedrock does not fetch {source['url']}: attach the file itself. Nothing was sent")
     content = {"format": source["media_type"].rpartition("/")[2], "source": {"bytes": b64decode(source["data"])}}
-    if kind == "image":
+    if block["type"] == "image":
         return {"image": content}
-    return {"document": {**content, "name": _UNFIT.sub("-", name)[:200]}}
+    return {"document": {"name": _UNFIT.sub("-", name)[:200], **content}}
 
 
 def _from_block(block: Json) -> Json:
