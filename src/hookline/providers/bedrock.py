@@ -13,6 +13,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
+from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, BadRequestError, ModelTimeoutError, ProviderError
 from .apis.common import Reply, ToolNames
 from .apis.converse import ConverseApi
@@ -77,6 +78,7 @@ class BedrockModel:
         self._region, self._base_url, self._timeout, self._retries = region, base_url, timeout, max_retries
         self._price = price
         self._api = ConverseApi()
+        self.attachment_types = self._api.attachment_types
         self._client: Any = None
         self._making = threading.Lock()
 
@@ -91,6 +93,8 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed; see the subclasses.
         """
+        check_attachments(self, request.messages)
+        request = with_usable_attachments(self.attachment_types, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body = self._api.body(request, asked, names)
         with self._mapped(asked):
@@ -103,6 +107,8 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
+        check_attachments(self, request.messages)
+        request = with_usable_attachments(self.attachment_types, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body, reply = self._api.body(request, asked, names), self._api.stream()
         with self._mapped(asked):

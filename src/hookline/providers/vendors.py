@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,13 +14,18 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import Message
 from ..models.errors import AuthError, NotInstalledError
+from .apis.attachments import IMAGES
+from .apis.chat_completions import ChatCompletionsApi
 from .apis.compatible import CompatibleApi, Quirks
 from .error_mapping import Endpoint
 from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
-_GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True)
+_ALL = ChatCompletionsApi.attachment_types
+_GOOGLE = Quirks(
+    echo_calls=("extra_content",), signed_calls=True, attachments=(*IMAGES, "audio/wav", "audio/mpeg", "text/*")
+)
 
 
 class Vendor(msgspec.Struct, frozen=True):
@@ -61,7 +66,7 @@ VENDORS: Mapping[str, Vendor] = {
         "DeepSeek",
         "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",),
-        Quirks(schemas=False, echo=("reasoning_content",)),
+        Quirks(schemas=False, echo=("reasoning_content",), attachments=("text/*",)),
     ),
     "xai": Vendor("xAI", "https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
     "together": Vendor("Together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
@@ -70,9 +75,11 @@ VENDORS: Mapping[str, Vendor] = {
         "OpenRouter",
         "https://openrouter.ai/api/v1",
         ("OPENROUTER_API_KEY",),
-        Quirks(echo=("reasoning_details",)),
+        Quirks(echo=("reasoning_details",), attachments=_ALL),
     ),
-    "azure": Vendor("Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
+    "azure": Vendor(
+        "Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens", attachments=_ALL)
+    ),
     "vertex": Vendor("Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE),
     "ollama": Vendor("Ollama", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), is_local=True),
     "lmstudio": Vendor(
@@ -94,6 +101,7 @@ class VendorModel(RemoteModel):
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
         price: the price of the model; from the price list if omitted.
+        attachments: the media types that the model takes; by default those of the vendor's API.
         headers: further headers of each request.
         token: returns the access token for each request, for a vendor without API keys.
 
@@ -113,6 +121,7 @@ class VendorModel(RemoteModel):
         timeout: float | None = 600.0,
         max_retries: int = 2,
         price: Price | None = None,
+        attachments: Iterable[str] | None = None,
         headers: Mapping[str, str] | None = None,
         token: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
@@ -137,7 +146,7 @@ class VendorModel(RemoteModel):
                 http_client=http_client,
             )
 
-        super().__init__(name, endpoint, CompatibleApi(about.quirks), connect, price=price)
+        super().__init__(name, endpoint, CompatibleApi(about.quirks), connect, price=price, attachments=attachments)
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Estimate the number of tokens, with a tokenizer of OpenAI if ``bpe-openai`` is installed."""
