@@ -17,6 +17,7 @@ MEANINGS = {
     "attempt": "number of the attempt, from 1",
     "by": "the person or hook that decided",
     "call": "the call that was judged",
+    "attachments": "images, PDF, audio and other files, each with its digest, type, size and name",
     "call_id": "the id of the tool call",
     "channel": "the name of the channel",
     "chat_id": "the conversation on that platform",

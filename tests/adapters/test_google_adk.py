@@ -119,16 +119,14 @@ async def test_the_agent_of_the_program_stays_as_it_is(write):
 
 
 async def test_tools_of_a_toolset_are_judged_under_their_prefixed_name(write, tmp_path):
-    class Files(BaseToolset):
-        async def get_tools(self, readonly_context=None):
-            return [FunctionTool(write)]
-
     @guard(BEFORE_TOOL, tools="files_*")
     def never(ctx, request):
         return HookResult.block("Never.")
 
     agent = LlmAgent(
-        name="a", model=model_of(call("files_write", path="x"), reply("Done.")), tools=[Files(tool_name_prefix="files")]
+        name="a",
+        model=model_of(call("files_write", path="x"), reply("Done.")),
+        tools=[Toolset(FunctionTool(write), tool_name_prefix="files")],
     )
     assert results(await Conversation(agent, HooklinePlugin(never)).say("Write.")) == [{"error": "Never."}]
     assert list(tmp_path.iterdir()) == []
@@ -148,7 +146,8 @@ async def test_calls_of_one_reply_run_at_the_same_time():
     assert results(events) == [{"result": "ada met"}, {"result": "bob met"}]
 
 
-async def test_a_call_that_a_person_confirms_later_is_judged_then(write, tmp_path):
+@pytest.mark.parametrize("in_toolset", [False, True])
+async def test_a_call_that_a_person_confirms_later_is_judged_then(write, tmp_path, in_toolset):
     allowed = []
 
     @guard(BEFORE_TOOL)
@@ -156,20 +155,26 @@ async def test_a_call_that_a_person_confirms_later_is_judged_then(write, tmp_pat
         return None if allowed else HookResult.block("Not allowed.")
 
     tool = FunctionTool(write, require_confirmation=True)
-    agent = LlmAgent(
-        name="a", model=model_of(call("write", path="draft.txt"), reply("No."), reply("Yes.")), tools=[tool]
-    )
-    conversation = Conversation(agent, HooklinePlugin(when_allowed))
-    paused = await conversation.say("Write.")
-    assert list(tmp_path.iterdir()) == []
-    await conversation.say(confirmation(paused))
-    assert list(tmp_path.iterdir()) == []  # the person agreed, but the guard did not
-    agent.model = model_of(call("write", path="draft.txt"), reply("Yes."))
-    conversation = Conversation(agent, HooklinePlugin(when_allowed))
-    paused = await conversation.say("Write.")
-    allowed.append(True)
-    await conversation.say(confirmation(paused))
-    assert (tmp_path / "draft.txt").exists()
+    tools = [Toolset(tool)] if in_toolset else [tool]
+    for expected in ([], ["draft.txt"]):
+        agent = LlmAgent(name="a", model=model_of(*WRITE_DRAFT), tools=tools)
+        conversation = Conversation(agent, HooklinePlugin(when_allowed))
+        paused = await conversation.say("Write.")
+        assert list(tmp_path.iterdir()) == []
+        await conversation.say(confirmation(paused))
+        assert [file.name for file in tmp_path.iterdir()] == expected  # first the guard does not agree
+        allowed.append(True)
+
+
+class Toolset(BaseToolset):
+    """A set of these tools."""
+
+    def __init__(self, *tools, **options):
+        super().__init__(**options)
+        self.tools = tools
+
+    async def get_tools(self, readonly_context=None):
+        return list(self.tools)
 
 
 def confirmation(events):

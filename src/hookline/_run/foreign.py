@@ -327,6 +327,8 @@ class ForeignBatch(Batch):
         self._main = asyncio.current_task()
         self.left_over: Exchange | None = None
         """The exchange with which the framework went on although some calls have not been made."""
+        self.of_reply: int | None = len(self.calls)
+        """The number of calls in the reply. Tools made the others while they ran; they are not in the transcript."""
 
     async def run(self) -> None:
         """Wait for the framework to make the calls. Afterwards the transcript contains one result for each call.
@@ -349,6 +351,9 @@ class ForeignBatch(Batch):
                 if following in done:
                     exchange, following = following.result(), None
                     index = waiting.pop(exchange.argument.id, None) if exchange.kind == "tool" else None
+                    if index is None and exchange.kind == "tool" and tasks:  # a tool that is running calls another one
+                        index = len(self.calls)
+                        self.calls.append(self._pending(exchange.argument, attempt=1))
                     if index is None:
                         self.left_over = exchange
                     else:
@@ -393,6 +398,9 @@ class ForeignBatch(Batch):
             self.calls[index].settle(self.engine, "cancelled", error="Cancelled: the run is ending.")
             await self._collect_cause(self._reports.end(self.calls[index]))
         await self._after(index)
+
+    def _close(self, messages: list[Message]) -> None:
+        super()._close(messages[: self.of_reply])
 
     def _settled(self, index: int, exchange: Exchange, task: asyncio.Task[Any]) -> int:
         task.result()

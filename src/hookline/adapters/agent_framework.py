@@ -249,19 +249,20 @@ class _FunctionHooks(FunctionMiddleware):  # type: ignore[misc]
 
     async def process(self, context: Any, call_next: Next) -> None:
         """Call a function under the hooks."""
-        name, arguments = context.function.name, context.arguments
+        name, given = context.function.name, translate.arguments_of(context.arguments)
         received: Any = None
 
         async def execute(wanted: str, judged: dict[str, Any]) -> Any:
             nonlocal received
             if wanted != name:
                 raise HooklineError(f"Agent Framework cannot call {wanted} in place of {name}: block the call instead.")
-            context.arguments = judged
+            if judged != given:
+                context.arguments = judged
             await call_next()
             received = context.result
             return translate.read_result(received)
 
-        call = ToolCall(context.metadata["call_id"], name, translate.arguments_of(arguments))
+        call = ToolCall(context.metadata["call_id"], name, given)
         try:
             result = await self._started.run.call_tool(call, execute)
         except RunOverError:
