@@ -134,7 +134,7 @@ class SlackChannel:
                 raise ChannelError(f"{setting} is not a URL, such as http://localhost:8081")
         if find_spec("slack_bolt") is None or find_spec("aiohttp") is None:
             raise NotInstalledError("slack-bolt", "slack")
-        self.capabilities = Capabilities(max_length=MAX_LENGTH, edit=True)
+        self.capabilities = Capabilities(max_length=MAX_LENGTH, edit=True, buttons=True)
         self.path = checked_path(path or f"/slack/{self.name}").rstrip("/")
         if signing_secret is not None:
             self.routes = self._routes  # only then: the gateway starts a web server for channels with routes
