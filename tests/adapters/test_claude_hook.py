@@ -649,6 +649,15 @@ def test_a_hook_that_hangs_blocks_its_call_and_not_the_next_ones(new):
 
 
 @pytest.mark.slow
+def test_a_process_that_nobody_can_reach_any_more_ends(new):
+    claude = new(NO_SUDO)
+    assert claude.bash("sudo true") == "deny"
+    (pid,) = claude.pids()
+    shutil.rmtree(claude.runtime / "hookline")
+    block_until(lambda: not _is_running(pid))
+
+
+@pytest.mark.slow
 def test_an_unused_process_ends(new):
     claude = new(NO_SUDO, "--idle", "1")
     assert claude.bash("sudo true") == "deny"

@@ -393,6 +393,23 @@ async def test_cancelling_the_run_is_seen_by_its_hooks():
     assert ended == ["cancelled"]
 
 
+async def test_a_stream_that_is_left_early_ends_for_its_hooks_too():
+    ended = asyncio.Event()
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        assert result.status == "cancelled"
+        ended.set()
+
+    result = HooklineRunner(note).run_streamed(agent([reply("one two three")]), "Go.", run_config=CONFIG)
+    events = result.stream_events()
+    async for event in events:
+        if event.type == "raw_response_event":
+            break
+    await events.aclose()
+    await ended.wait()
+
+
 async def test_a_run_that_waits_for_an_approval_of_the_sdk_continues_under_the_hooks():
     @sdk.function_tool(needs_approval=True)
     def delete(path: str) -> str:

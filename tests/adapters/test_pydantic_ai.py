@@ -244,6 +244,26 @@ async def test_an_agent_in_a_tool_that_has_a_capability_is_a_nested_run():
     assert parts(result, "tool-return")[0].content == "I may not."
 
 
+async def test_a_tool_that_calls_another_tool_waits_for_its_judged_result():
+    seen = []
+
+    async def script(ctx: RunContext[None]) -> str:
+        """Run a script that calls tools."""
+        calls = [ToolCallPart("shell", {"command": command}, command) for command in ("sudo ls", "ls")]
+        first, second = await asyncio.gather(*[ctx.tool_manager.handle_call(each) for each in calls])
+        return f"{first.message} {second}"
+
+    @observer(BEFORE_TOOL)
+    def note(ctx, request):
+        seen.append((request.name, len(ctx.state.messages)))
+
+    mine = agent([call("script"), reply("Done.")], no_sudo, note, tools=[shell, script])
+    result = await mine.run("Go.")
+    assert parts(result, "tool-return")[0].content == "No sudo here. ran ls"
+    assert seen == [("script", 2), ("shell", 2), ("shell", 2)]
+    assert ran == ["ls"]
+
+
 async def test_a_native_tool_is_refused_unless_it_is_named():
     options = {"tools": (), "capabilities": [NativeTool(WebSearchTool())]}
     with pytest.raises(RegistrationError, match=r"native tool 'web_search' .* unguarded=\['web_search'\]"):
