@@ -128,6 +128,16 @@ async def test_a_call_that_is_decided_elsewhere_shows_the_outcome(api, setup):
     assert setup.ran == []
 
 
+async def test_arguments_that_are_too_long_are_left_to_an_operator(api, setup):
+    run = setup.start("x" * 31_000)
+    await wait_until(lambda: api.texts(CHANNEL))
+    assert "An operator must approve it" in api.texts(CHANNEL)[0]
+    assert not any(buttons(message) for message in api.chats[CHANNEL].values())
+    run.cancel()
+    await asyncio.wait([run])
+    assert setup.ran == []
+
+
 async def test_a_request_is_sent_again_after_a_failure(api, setup):
     api.fail("chat.postMessage", "internal_error", 500)
     run = setup.start("prod")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,7 @@ from .error_mapping import (
     unreachable_error,
 )
 from .prices import Price, cost_of, load_prices
-from .remote import check
+from .remote import check, checked_types
 from .tokens import count, estimate
 
 if TYPE_CHECKING:
@@ -50,6 +50,7 @@ class BedrockModel:
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
         price: the price of the model; from the price list if omitted.
+        attachments: the media types that the model takes; by default those of the API.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -71,6 +72,7 @@ class BedrockModel:
         timeout: float | None = 600.0,
         max_retries: int = 2,
         price: Price | None = None,
+        attachments: Iterable[str] | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("BEDROCK_BASE_URL") or None
         check("bedrock", name, base_url, timeout, max_retries, package="boto3", extra="bedrock")
@@ -78,7 +80,7 @@ class BedrockModel:
         self._region, self._base_url, self._timeout, self._retries = region, base_url, timeout, max_retries
         self._price = price
         self._api = ConverseApi()
-        self.attachment_types = self._api.attachment_types
+        self.attachment_types = checked_types(attachments, self._api.attachment_types)
         self._client: Any = None
         self._making = threading.Lock()
 

@@ -22,10 +22,9 @@ from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
+_SOUNDS = ("audio/wav", "audio/mpeg")
 _ALL = ChatCompletionsApi.attachment_types
-_GOOGLE = Quirks(
-    echo_calls=("extra_content",), signed_calls=True, attachments=(*IMAGES, "audio/wav", "audio/mpeg", "text/*")
-)
+_GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True, attachments=(*IMAGES, *_SOUNDS, "text/*"))
 
 
 class Vendor(msgspec.Struct, frozen=True):
@@ -85,7 +84,13 @@ VENDORS: Mapping[str, Vendor] = {
     "lmstudio": Vendor(
         "LM Studio", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), Quirks(named_choice=False), is_local=True
     ),
-    "vllm": Vendor("vLLM", "http://localhost:8000/v1", ("VLLM_API_KEY",), is_local=True),
+    "vllm": Vendor(
+        "vLLM",
+        "http://localhost:8000/v1",
+        ("VLLM_API_KEY",),
+        Quirks(attachments=(*IMAGES, *_SOUNDS, "text/*")),
+        is_local=True,
+    ),
 }
 """The vendors by the name in front of the colon: ``groq:NAME``."""
 
@@ -167,6 +172,7 @@ def ollama_model(
     timeout: float | None = 600.0,
     max_retries: int = 2,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``ollama:NAME``. ``OLLAMA_HOST`` is the address of the server, as for Ollama itself."""
     host = os.environ.get("OLLAMA_HOST", "").strip()
@@ -176,7 +182,14 @@ def ollama_model(
         port = "" if parts.port or parts.scheme == "https" else ":11434"
         base_url = f"{parts.scheme}://{parts.netloc}{port}/v1"
     return VendorModel(
-        "ollama", name, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries, price=price
+        "ollama",
+        name,
+        base_url=base_url,
+        api_key=api_key,
+        timeout=timeout,
+        max_retries=max_retries,
+        price=price,
+        attachments=attachments,
     )
 
 
@@ -188,6 +201,7 @@ def azure_model(
     timeout: float | None = 600.0,
     max_retries: int = 2,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``azure:NAME``, where the name is that of a deployment.
 
@@ -199,6 +213,7 @@ def azure_model(
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
         price: the price of the model.
+        attachments: the media types that the model takes.
     """
     url = base_url or os.environ.get("AZURE_BASE_URL") or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
     if not url:
@@ -218,6 +233,7 @@ def azure_model(
         timeout=timeout,
         max_retries=max_retries,
         price=price,
+        attachments=attachments,
         headers={"api-key": key},
     )
 
@@ -231,6 +247,7 @@ def vertex_model(
     timeout: float | None = 600.0,
     max_retries: int = 2,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``vertex:NAME``, with the credentials that Google's own library finds.
 
@@ -242,6 +259,7 @@ def vertex_model(
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
         price: the price of the model.
+        attachments: the media types that the model takes.
     """
     for module, package in (("google.auth", "google-auth"), ("requests", "requests")):
         if not is_installed(module):
@@ -264,6 +282,7 @@ def vertex_model(
         timeout=timeout,
         max_retries=max_retries,
         price=price,
+        attachments=attachments,
         token=_GoogleToken(),
         api_key="unused",
     )

@@ -85,10 +85,10 @@ class SlackApprover:
     async def __call__(self, row: ApprovalRow) -> None:
         """Ask about a call, and wait until this is cancelled because the call no longer waits."""
         code = row.id.removeprefix("appr_")[:8].upper()
-        pending = PendingApproval("", row, code, True)
+        pending = PendingApproval("", row, code, decidable=False)  # not with commands
         limit = self._channel.capabilities.max_length
-        until = f"Decide by {format_time(row.expires)}. Without a decision it does not run."
-        texts, complete = render_request(pending, limit=limit, instructions=[until])
+        instructions = [notices.use_buttons(format_time(row.expires))]
+        texts, complete = render_request(pending, limit=limit, instructions=instructions)
         key = f"{row.id}-{len(texts) - 1}"
         if complete:
             self._open[code] = row, ApprovalPrompt(code, key, row.digest)
