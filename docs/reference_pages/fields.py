@@ -14,6 +14,7 @@ MEANINGS = {
     "approval": "the id of the approval request",
     "arguments": "the arguments, a JSON object",
     "assignee": "the assignee",
+    "attachments": "images, PDF, audio and other files, each with its digest, type, size and name",
     "attempt": "number of the attempt, from 1",
     "by": "the person or hook that decided",
     "call": "the call that was judged",

@@ -22,7 +22,7 @@ SECRET = "AKIA" + "IOSFODNN7EXAMPLQ"
 RULES = """
 import os
 from hookline import AgentContext, HookResult, guard, hook, observer
-from hookline.hooks import PathGuard, SensitiveDataHook, TerminalGuard
+from hookline.hooks import PathGuard, SensitiveDataHook, TerminalGuard, ToolCallsLimitHook
 from hookline.points import (
     AFTER_TOOL, APPROVAL_REQUESTED, BEFORE_COMPACTION, BEFORE_PROMPT_BUILD, BEFORE_STEP, BEFORE_TOOL, ON_RUN_START,
     ON_STOP,
@@ -35,7 +35,8 @@ with open("loaded", "a") as log:
 hooks = [
     TerminalGuard(".", allow=["touch *", "git push *"], ask=["git push *"]),
     PathGuard(".", write=True),
-    SensitiveDataHook(action="redact"),
+    SensitiveDataHook(),
+    ToolCallsLimitHook(1),
 ]
 
 
@@ -263,6 +264,11 @@ def test_a_blocked_command_does_not_run_and_the_model_reads_why(claude):
     assert not (claude.folder / "canary").exists()
 
 
+def test_a_reason_calls_the_tool_as_the_model_does(claude):
+    answer = claude.judge("Edit", file_path="a.txt", old_string="a", new_string=SECRET)
+    assert answer["permissionDecisionReason"].startswith("Edit did not run: its arguments contain sensitive data")
+
+
 def test_an_allowed_command_gets_no_decision_so_that_claude_code_applies_its_own_rules(claude):
     assert claude.bash("touch allowed") == ""
     assert (claude.folder / "allowed").exists()
@@ -479,9 +485,10 @@ def test_state_lasts_from_one_prompt_to_the_next_and_sessions_do_not_share_it(cl
     assert [search("c", prompt_id="2") for _ in range(2)] == [False, False]
 
 
-def test_the_user_learns_which_hooks_are_never_called(claude):
+def test_the_user_learns_what_has_no_effect(claude):
     message = claude.send("SessionStart", source="startup")["systemMessage"]
     assert "never_called at before_step" in message
+    assert "the limits of ToolCallsLimitHook" in message
 
 
 @pytest.mark.parametrize("event", ["Notification", "SubagentStart", "SomethingNew", "SessionEnd"])
@@ -639,6 +646,15 @@ def test_a_hook_that_hangs_blocks_its_call_and_not_the_next_ones(new):
     assert done.returncode == 2
     assert b"did not answer in time" in done.stderr
     assert claude.judge("mcp__data__any") == {}
+
+
+@pytest.mark.slow
+def test_a_process_that_nobody_can_reach_any_more_ends(new):
+    claude = new(NO_SUDO)
+    assert claude.bash("sudo true") == "deny"
+    (pid,) = claude.pids()
+    shutil.rmtree(claude.runtime / "hookline")
+    block_until(lambda: not _is_running(pid))
 
 
 @pytest.mark.slow

@@ -18,7 +18,7 @@ from google.genai import types
 
 from hookline import HookResult, guard, hook, observer
 from hookline.adapters.google_adk import HooklinePlugin
-from hookline.errors import RegistrationError
+from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START
 
@@ -119,16 +119,14 @@ async def test_the_agent_of_the_program_stays_as_it_is(write):
 
 
 async def test_tools_of_a_toolset_are_judged_under_their_prefixed_name(write, tmp_path):
-    class Files(BaseToolset):
-        async def get_tools(self, readonly_context=None):
-            return [FunctionTool(write)]
-
     @guard(BEFORE_TOOL, tools="files_*")
     def never(ctx, request):
         return HookResult.block("Never.")
 
     agent = LlmAgent(
-        name="a", model=model_of(call("files_write", path="x"), reply("Done.")), tools=[Files(tool_name_prefix="files")]
+        name="a",
+        model=model_of(call("files_write", path="x"), reply("Done.")),
+        tools=[Toolset(FunctionTool(write), tool_name_prefix="files")],
     )
     assert results(await Conversation(agent, HooklinePlugin(never)).say("Write.")) == [{"error": "Never."}]
     assert list(tmp_path.iterdir()) == []
@@ -148,7 +146,8 @@ async def test_calls_of_one_reply_run_at_the_same_time():
     assert results(events) == [{"result": "ada met"}, {"result": "bob met"}]
 
 
-async def test_a_call_that_a_person_confirms_later_is_judged_then(write, tmp_path):
+@pytest.mark.parametrize("in_toolset", [False, True])
+async def test_a_call_that_a_person_confirms_later_is_judged_then(write, tmp_path, in_toolset):
     allowed = []
 
     @guard(BEFORE_TOOL)
@@ -156,20 +155,26 @@ async def test_a_call_that_a_person_confirms_later_is_judged_then(write, tmp_pat
         return None if allowed else HookResult.block("Not allowed.")
 
     tool = FunctionTool(write, require_confirmation=True)
-    agent = LlmAgent(
-        name="a", model=model_of(call("write", path="draft.txt"), reply("No."), reply("Yes.")), tools=[tool]
-    )
-    conversation = Conversation(agent, HooklinePlugin(when_allowed))
-    paused = await conversation.say("Write.")
-    assert list(tmp_path.iterdir()) == []
-    await conversation.say(confirmation(paused))
-    assert list(tmp_path.iterdir()) == []  # the person agreed, but the guard did not
-    agent.model = model_of(call("write", path="draft.txt"), reply("Yes."))
-    conversation = Conversation(agent, HooklinePlugin(when_allowed))
-    paused = await conversation.say("Write.")
-    allowed.append(True)
-    await conversation.say(confirmation(paused))
-    assert (tmp_path / "draft.txt").exists()
+    tools = [Toolset(tool)] if in_toolset else [tool]
+    for expected in ([], ["draft.txt"]):
+        agent = LlmAgent(name="a", model=model_of(*WRITE_DRAFT), tools=tools)
+        conversation = Conversation(agent, HooklinePlugin(when_allowed))
+        paused = await conversation.say("Write.")
+        assert list(tmp_path.iterdir()) == []
+        await conversation.say(confirmation(paused))
+        assert [file.name for file in tmp_path.iterdir()] == expected  # first the guard does not agree
+        allowed.append(True)
+
+
+class Toolset(BaseToolset):
+    """A set of these tools."""
+
+    def __init__(self, *tools, **options):
+        super().__init__(**options)
+        self.tools = tools
+
+    async def get_tools(self, readonly_context=None):
+        return list(self.tools)
 
 
 def confirmation(events):
@@ -263,23 +268,44 @@ async def test_an_error_of_a_tool_is_handled_as_adk_does_without_hooks():
     assert results(events) == [{"result": "It failed: boom"}]
 
 
-async def test_a_hook_that_changes_the_text_of_a_message_keeps_its_image():
+async def test_a_guard_at_the_end_of_a_run_fails_closed():
+    @guard(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the guard is broken")
+
+    agent = LlmAgent(name="a", model=model_of(reply("Hi.")))
+    with pytest.raises(RuntimeError, match="the guard is broken") as error:  # as ADK reports errors of plugins
+        await Conversation(agent, HooklinePlugin(broken)).say("Hello.")
+    assert isinstance(error.value.__cause__, RunFailedError)
+
+
+async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():
+    seen = []
+
     @hook(BEFORE_LLM)
     def redact(ctx, request):
+        seen.extend(request.messages[-1].attachments)
         changed = [each.replace(content=each.content.replace("Ada", "[name]")) for each in request.messages]
         return request.replace(messages=changed)
+
+    @hook(BEFORE_LLM, priority=-1)
+    def remove(ctx, request):
+        return request.replace(messages=[each.replace(attachments=()) for each in request.messages])
 
     got = []
 
     class Looking(Scripted):
         async def generate_content_async(self, llm_request, stream=False):
-            got.extend(llm_request.contents[-1].parts)
+            got.append([part.text or part.inline_data.data for part in llm_request.contents[-1].parts])
             yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Hi.")]))
 
-    image = types.Part(inline_data=types.Blob(data=b"png", mime_type="image/png"))
-    agent = LlmAgent(name="a", model=Looking(model="m", script=None))
-    await Conversation(agent, HooklinePlugin(redact)).say("This is Ada.", image)
-    assert [got[0].text, got[1].inline_data.data] == ["This is [name].", b"png"]
+    image = types.Part(inline_data=types.Blob(data=b"pixels", mime_type="image/png"))
+    for changing in (redact, remove):
+        agent = LlmAgent(name="a", model=Looking(model="m", script=None))
+        await Conversation(agent, HooklinePlugin(changing)).say("This is Ada.", image)
+    assert got == [["This is [name].", b"pixels"], ["This is Ada."]]
+    (file,) = seen
+    assert (file.media_type, file.size) == ("image/png", 6)
 
 
 async def test_hooks_change_settings_and_tools_of_one_request(write):

@@ -99,9 +99,13 @@ async def test_something_else_than_an_agent_is_refused(given):
 
 
 async def test_a_model_in_the_run_configuration_is_called_under_the_hooks_too():
-    config = sdk.RunConfig(tracing_disabled=True, model=Scripted(ScriptedModel(SUDO)))
-    result = await HooklineRunner(no_sudo).run(agent([]), "Go.", run_config=config)
-    assert (result.final_output, ran) == ("I may not.", [])
+    @hook(AFTER_LLM)
+    def sign(ctx, answer):
+        return HookResult.replace({"content": answer.content + " -- the agent"})
+
+    config = sdk.RunConfig(tracing_disabled=True, model=Scripted(ScriptedModel([reply("Hi.")])))
+    result = await HooklineRunner(sign).run(agent([]), "Go.", run_config=config)
+    assert result.final_output == "Hi. -- the agent"
 
 
 async def test_a_configuration_may_be_a_mapping():
@@ -391,6 +395,23 @@ async def test_cancelling_the_run_is_seen_by_its_hooks():
     with pytest.raises(asyncio.CancelledError):
         await task
     assert ended == ["cancelled"]
+
+
+async def test_a_stream_that_is_left_early_ends_for_its_hooks_too():
+    ended = asyncio.Event()
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        assert result.status == "cancelled"
+        ended.set()
+
+    result = HooklineRunner(note).run_streamed(agent([reply("one two three")]), "Go.", run_config=CONFIG)
+    events = result.stream_events()
+    async for event in events:
+        if event.type == "raw_response_event":
+            break
+    await events.aclose()
+    await ended.wait()
 
 
 async def test_a_run_that_waits_for_an_approval_of_the_sdk_continues_under_the_hooks():

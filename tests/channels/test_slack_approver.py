@@ -11,7 +11,7 @@ from hookline import Agent, ScriptedModel, call, reply, tool
 from hookline._web.http_server import HttpServer
 from hookline.channels import SlackApprover, SlackChannel
 from hookline.channels.protocol import ChannelError
-from hookline.hooks import ApprovalsHook, PlanModeHook
+from hookline.hooks import ApprovalsHook, PlanModeHook, watch_approvals
 from hookline.records.labels import is_person
 from hookline.stores import ApprovalStore
 
@@ -128,6 +128,16 @@ async def test_a_call_that_is_decided_elsewhere_shows_the_outcome(api, setup):
     assert setup.ran == []
 
 
+async def test_arguments_that_are_too_long_are_left_to_an_operator(api, setup):
+    run = setup.start("x" * 31_000)
+    await wait_until(lambda: api.texts(CHANNEL))
+    assert "An operator must approve it" in api.texts(CHANNEL)[0]
+    assert not any(buttons(message) for message in api.chats[CHANNEL].values())
+    run.cancel()
+    await asyncio.wait([run])
+    assert setup.ran == []
+
+
 async def test_a_request_is_sent_again_after_a_failure(api, setup):
     api.fail("chat.postMessage", "internal_error", 500)
     run = setup.start("prod")
@@ -150,7 +160,7 @@ def deploy(env: str) -> str:
 hooks = [PlanModeHook(["deploy"]), ApprovalsHook({str(tmp_path / "approvals.db")!r})]
 Agent("ops", llm=ScriptedModel([call("deploy", env="prod"), reply("out")]), tools=[deploy], hooks=hooks).run("Ship it.")
 """
-    watching = asyncio.create_task(setup.approver.watch())
+    watching = asyncio.create_task(watch_approvals(setup.store, setup.approver))
     other = subprocess.Popen([sys.executable, "-c", program])
     try:
         ts = await request_of(api, CHANNEL)

@@ -269,3 +269,59 @@ def test_a_hook_that_exits_the_program_is_named_and_counts_as_failure(hookline, 
     assert done.returncode == 1
     assert "error: leaves at " in done.stderr
     assert "leave.py:6 called sys.exit() during a run" in done.stderr
+
+
+# Attachments
+
+
+PNG = b"\x89PNG\r\n\x1a\npixels"
+
+
+def test_attached_files_are_sent_with_the_task_and_stay_in_the_session(hookline, script, folder):
+    (folder / "photo.png").write_bytes(PNG)
+    model, where = script("A cat."), ("--session", "talk", "--sessions", "saved.db")
+    done = hookline("run", "What is this?", "-m", model, "--attach", "photo.png", "--json", *where)
+    assert done.returncode == 0, done.stderr
+    (taken,) = [event for event in map(json.loads, done.stdout.splitlines()) if event["type"] == "task_taken"]
+    assert [each["name"] for each in taken["attachments"]] == ["photo.png"]
+    assert "pixels" not in done.stdout
+    (folder / "photo.png").unlink()
+    from hookline.stores import SqliteSessionStore
+
+    session = SqliteSessionStore(folder / "saved.db").load("talk")
+    assert session.messages[0].attachments[0].data == PNG
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (["--attach", "nope.png"], "'nope.png' cannot be attached: No such file or directory"),
+        (["--attach", "photo.png", "--max-attachment", "5"], "the limit for an attachment is 5 bytes"),
+        (["--attach", "."], "cannot be attached"),
+    ],
+)
+def test_a_file_that_cannot_be_attached_is_an_error_before_the_run(hookline, script, folder, args, says):
+    (folder / "photo.png").write_bytes(PNG)
+    done = hookline("run", "What is this?", "-m", script("A cat."), *args)
+    assert (done.returncode != 0, done.stdout) == (True, "")
+    assert says in " ".join(done.stderr.split())
+
+
+def test_the_chat_sends_a_file_with_the_next_message(terminal, script, folder):
+    (folder / "photo.png").write_bytes(PNG)
+    chat = terminal("chat", "-m", script("A cat.", "Yes."), "--session", "talk", "--sessions", "saved")
+    chat.wait_for("/help")
+    chat.send("/attach nope.png\n")
+    chat.wait_for("cannot be attached")
+    chat.send("/attach photo.png\n")
+    chat.wait_for("is sent with your next message")
+    chat.send("What is this?\n")
+    chat.wait_for("A cat.")
+    chat.send("Sure?\n")
+    chat.wait_for("Yes.")
+    chat.send("/quit\n")
+    chat.end()
+    from hookline.stores import JsonSessionStore
+
+    messages = JsonSessionStore(folder / "saved").load("talk").messages
+    assert [len(message.attachments) for message in messages] == [1, 0, 0, 0]

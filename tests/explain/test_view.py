@@ -5,7 +5,7 @@ from itertools import pairwise
 import msgspec
 import pytest
 
-from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline import Agent, Attachment, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline.explain import compare, find_run
 from hookline.explain.view import ModelCall, ToolCallView, explain
 from hookline.points import AFTER_LLM, BEFORE_LLM, BEFORE_TOOL
@@ -345,3 +345,22 @@ def test_changed_tools_are_shown_by_name_and_without_their_schemas(tmp_path):
         "tools.status.description",
         [("=", "Tell"), ("-", " the status"), ("=", ".")],
     )
+
+
+def test_attachments_are_shown_by_name_type_and_size_and_not_by_content(tmp_path):
+    photo = Attachment.of(b"\x89PNG\r\n\x1a\npixels", name="photo.png")
+
+    @tool(effects=[])
+    def show() -> list[object]:
+        """Show a picture."""
+        return ["A chart:", photo]
+
+    agent = Agent("test", llm=ScriptedModel([call("show"), "x"]), tools=[show], hooks=[RecordHook(tmp_path)])
+    agent.run("Look.", attachments=[photo])
+    view = explain(list(read_runs([tmp_path]))[-1])
+    line = f"[attached: photo.png, image/png, 14 bytes, SHA-256 {photo.digest[:12]}]"
+    (shown,) = calls(view)
+    assert shown.result == f"A chart:\nAttached: photo.png (image/png, 14 bytes)\n{line}"
+    asked = next(item for step in view.steps for item in step.items if isinstance(item, ModelCall))
+    assert asked.messages[0].text == f"Look.\n{line}"
+    assert b"pixels" not in msgspec.json.encode(view)

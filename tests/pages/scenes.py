@@ -203,6 +203,7 @@ SCENES = {
         turns=TIDY,
         exits={"hookline backtest new_rules.py records/ --fail-if": 1},
     ),
+    "docs/guides/attachments.md": Scene(files={"photo.jpg": "not a picture\n"}),
     "docs/guides/approvals.md": Scene(
         files={"hookline.toml": WAITING, "notes.py": NOTES},
         turns={"turns": [READ, "Done."], "loop": True},

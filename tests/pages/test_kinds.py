@@ -29,6 +29,7 @@ from hookline.providers.script_file import script_model
 from hookline.server.a2a.messages import DecisionData
 from hookline.server.logs import JsonFormatter
 from hookline.server.options import ServerOptions
+from hookline.server.views import RunRequest
 from hookline.stores.approvals import ApprovalRow
 from hookline.stores.audit.keys import make_keys
 from hookline.stores.skills import parse_skill
@@ -123,8 +124,14 @@ def is_an_app_manifest(block, folder):
     assert settings["interactivity"]["is_enabled"]
 
 
+def is_a_run_request(block, tmp_path):
+    request = msgspec.json.decode(block.text, type=RunRequest)
+    assert len(request.attachments) == 2
+
+
 JSON = {
     "docs/guides/a2a.md": is_a_decision,
+    "docs/guides/attachments.md": is_a_run_request,
     "docs/guides/channels/webhook.md": is_a_reply,
     "docs/guides/claude-code-hooks.md": is_settings_of_claude_code,
     "docs/guides/evidence.md": is_a_script,

@@ -299,3 +299,29 @@ def test_tokens_of_attachments_are_estimated():
     assert count(Attachment.of(PDF + bytes(400_000))) - count() == 400_014 // 40
     assert 0 < count(TEXT) - count() < 20
     assert count(Attachment("text/plain", "0" * 64, 400, "gone.txt")) - count() == 100
+
+
+@pytest.mark.parametrize(
+    ("vendor", "attachment", "taken"),
+    [
+        ("gemini", IMAGE, True),
+        ("gemini", SOUND, True),
+        ("gemini", DOCUMENT, False),
+        ("groq", IMAGE, True),
+        ("groq", SOUND, False),
+        ("deepseek", IMAGE, False),
+        ("deepseek", TEXT, True),
+        ("openrouter", DOCUMENT, True),
+        ("ollama", IMAGE, True),
+    ],
+)
+async def test_each_vendor_takes_the_types_of_its_api(script, vendor, attachment, taken):
+    script.say(whole(CHAT))
+    model = get_model(f"{vendor}:m", base_url=script.url, api_key="x", max_retries=0)
+    request = ModelRequest((Message("user", "x", attachments=(attachment,)),))
+    if taken:
+        assert (await model.complete(request)).content == "A cat."
+        return
+    with pytest.raises(BadRequestError, match="does not take"):
+        await model.complete(request)
+    assert script.requests == []

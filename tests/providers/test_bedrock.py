@@ -3,11 +3,12 @@
 import json
 import struct
 import sys
+from base64 import b64encode
 from binascii import crc32
 
 import pytest
 
-from hookline import Agent, Message, ModelRequest, RegistrationError, get_model, tool
+from hookline import Agent, Attachment, Message, ModelRequest, RegistrationError, get_model, tool
 from hookline.errors import NotInstalledError
 from hookline.events import TextDelta
 from hookline.models import (
@@ -281,3 +282,39 @@ async def test_prices_come_from_the_list_or_are_given(script):
     script.say(replied({"text": "Hi."}))
     got = await model_at(script, price=Price(input=1, output=2)).complete(ASKED)
     assert got.cost == pytest.approx((150 * 1 + 10 * 2) / 1e6)
+
+
+async def test_attachments_have_the_form_of_converse(script):
+    png, pdf = b"\x89PNG\r\n\x1a\npixels", b"%PDF-1.7 pages"
+    files = (
+        Attachment.of(png, name="photo.png"),
+        Attachment.of(pdf, name="report_1.pdf"),
+        Attachment.of(b"a,b", name="t.csv"),
+    )
+    script.say(replied({"text": "A cat."}))
+    await model_at(script).complete(ModelRequest((Message("user", "Look.", attachments=files),)))
+    image, document, text, question = script.bodies[0]["messages"][0]["content"]
+    assert image == {"image": {"format": "png", "source": {"bytes": b64encode(png).decode()}}}
+    source = {"bytes": b64encode(pdf).decode()}
+    assert document == {"document": {"name": "report-1-pdf", "format": "pdf", "source": source}}
+    assert (text, question) == ({"text": "File t.csv:\na,b"}, {"text": "Look."})
+
+
+async def test_the_picture_of_a_tool_is_in_its_result(script):
+    photo = Attachment.of(b"\x89PNG\r\n\x1a\npixels", name="photo.png")
+    script.say(replied({"text": "A cat."}))
+    called = Message("assistant", "", (ToolCall("t1", "show", {}),))
+    result = Message("tool", "one", call_id="t1", name="show", attachments=(photo,))
+    await model_at(script).complete(ModelRequest((Message("user", "x"), called, result)))
+    (block,) = script.bodies[0]["messages"][2]["content"]
+    assert [list(part) for part in block["toolResult"]["content"]] == [["text"], ["image"]]
+
+
+@pytest.mark.parametrize(
+    "wrong", [Attachment.of("https://example.com/a.png"), Attachment.of(b"ID3\x04", name="song.mp3")]
+)
+async def test_attachments_that_bedrock_does_not_take_are_refused_before_anything_is_sent(wrong, script):
+    script.say(replied({"text": "A cat."}))
+    with pytest.raises(BadRequestError, match="Nothing was sent"):
+        await model_at(script).complete(ModelRequest((Message("user", "x", attachments=(wrong,)),)))
+    assert script.requests == []

@@ -7,7 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hookline import Agent, Message, ModelRequest, ModelResponse, RegistrationError, get_model, tool
+from hookline import Agent, Attachment, Message, ModelRequest, ModelResponse, RegistrationError, get_model, tool
 from hookline.events import TextDelta
 from hookline.models import (
     AuthError,
@@ -596,3 +596,17 @@ def test_the_price_list_knows_the_models_of_vendors(vendor):
 def test_a_price_that_is_none_is_an_error(given, output):
     with pytest.raises(RegistrationError, match="must be USD for a million tokens"):
         Price(given, output)
+
+
+# Attachments, beyond test_attachments.py
+
+
+PICTURE = Attachment.of(b"\x89PNG\r\n\x1a\n" + bytes(20), "image/png", "a.png")
+
+
+async def test_the_types_that_a_model_takes_can_be_given(script):
+    model = model_of("groq", script, attachments=[])
+    with pytest.raises(BadRequestError, match="it takes text only"):
+        await model.complete(ModelRequest((Message("user", "Look.", attachments=(PICTURE,)),)))
+    with pytest.raises(RegistrationError, match="attachments= has 'video/mp4'"):
+        model_of("groq", script, attachments=["video/mp4"])

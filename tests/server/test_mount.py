@@ -276,18 +276,27 @@ async def test_a_function_that_fails_lets_nobody_in(tmp_path, caplog, returned, 
     assert blocker.model.requests == []
 
 
-async def test_a_stream_ends_when_the_application_no_longer_accepts_its_caller(tmp_path, monkeypatch):
+@pytest.mark.parametrize(
+    "later",
+    [None, BOB, Caller("ann", scopes={"read"}), HTTPException(401), RuntimeError("the database is gone")],
+    ids=["nobody", "another", "other rights", "rejected", "failed"],
+)
+async def test_a_stream_ends_when_the_application_no_longer_accepts_its_caller(tmp_path, monkeypatch, later):
     monkeypatch.setattr(auth, "CHECK_SECONDS", 0.0)
-    allowed, blocker = [True], Blocker()
-    agents = mounted(
-        tmp_path, blocker.agent(), authenticate=lambda request: ANN if allowed[0] else None, server={"heartbeat": 0.1}
-    )
+    named, blocker = [ANN], Blocker()
+
+    def authenticate(request):
+        if isinstance(named[0], Exception):
+            raise named[0]
+        return named[0]
+
+    agents = mounted(tmp_path, blocker.agent(), authenticate=authenticate, server={"heartbeat": 0.1})
     async with client_of(host_of(agents)) as client:
         run = (await client.post("/runs", json={"task": "go"})).json()["id"]
         with pytest.raises(httpx.RemoteProtocolError):
             async with client.stream("GET", f"/runs/{run}/events") as stream:
                 async for _ in stream.aiter_lines():
-                    allowed[0] = False
+                    named[0] = later
         blocker.open.set()
 
 

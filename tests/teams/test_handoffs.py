@@ -2,7 +2,19 @@
 
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, ScriptedModel, Session, call, guard, hook, observer, tool
+from hookline import (
+    Agent,
+    AgentContext,
+    Attachment,
+    HookResult,
+    ScriptedModel,
+    Session,
+    call,
+    guard,
+    hook,
+    observer,
+    tool,
+)
 from hookline.channels.protocol import Answerer
 from hookline.hooks import AuditLogHook, InjectionGuard, PersistSessionHook, PlanModeHook
 from hookline.plugins import Plugin
@@ -40,6 +52,13 @@ def test_the_other_agent_continues_the_same_conversation():
     assert [m.content for m in writer.model.requests[0].messages][:1] == ["A poem, please."]
     assert team.run("One more.", session=session).reply == "another"
     assert len(desk.model.requests) == 1
+
+
+async def test_attachments_of_the_task_are_in_the_conversation_once():
+    team, _, writer = pair([pass_on()])
+    photo = Attachment.of(b"\x89PNG\r\n\x1a\npixels")
+    await team.arun("A poem about this.", attachments=[photo])
+    assert [len(message.attachments) for message in writer.model.requests[0].messages] == [1, 0, 0, 0]
 
 
 async def test_the_run_that_hands_over_completes_and_records_the_handoff():

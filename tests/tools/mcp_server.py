@@ -47,7 +47,7 @@ TOOLS = {
     "leave": schema(),
     "structured": schema(how={"type": "string"}),
     "unfit": schema(),
-    "mixed": schema(),
+    "mixed": schema(how={"type": "string"}),
     "tree": TREE,
     "read file/v2!": schema("filePath", filePath={"type": "string"}),
     "odd schema": {"type": "object", "properties": {"a": {"type": "no such type"}}},
@@ -137,6 +137,17 @@ async def call_tool(ctx, params):
             more = {"structured_content": {"n": 1}}
         case "unfit":
             more = {"structured_content": {"n": "one"}}
+        case "mixed" if given.get("how") == "files":
+            png, wav = "iVBORw0KGgpwaXhlbHM=", "UklGRiQAAABXQVZFZm10IA=="
+            blob = types.BlobResourceContents(
+                uri="file:///tmp/report.pdf", blob="JVBERi0x", mime_type="application/pdf"
+            )
+            content = [
+                text("Look:"),
+                types.ImageContent(data=png, mime_type="image/png"),
+                types.AudioContent(data=wav, mime_type="audio/wav"),
+                types.EmbeddedResource(resource=blob),
+            ]
         case "mixed":
             blob = types.BlobResourceContents(uri="file:///b", blob="aGVsbG8h", mime_type="application/zip")
             content = [

@@ -257,6 +257,17 @@ def test_content_that_is_not_text_is_described(shared):
     ]
 
 
+def test_pictures_audio_and_files_are_attached(shared):
+    (message,) = run(shared.server, call("mixed", how="files"))
+    assert [(each.media_type, each.name) for each in message.attachments] == [
+        ("image/png", ""),
+        ("audio/wav", ""),
+        ("application/pdf", "report.pdf"),
+    ]
+    assert message.attachments[0].data == b"\x89PNG\r\n\x1a\npixels"
+    assert message.content.startswith("Look:\nAttached: an attachment (image/png, 14 bytes), ")
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
     [

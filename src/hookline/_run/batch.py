@@ -411,7 +411,8 @@ class Batch:
 
     def _record(self) -> None:
         """Add all results to the transcript, in the order of the calls."""
-        engine, messages = self.engine, []
+        engine = self.engine
+        messages: list[Message] = []
         for call in self.calls:
             result = call.result
             assert result is not None
@@ -430,7 +431,11 @@ class Batch:
                 attempt=result.attempt,
                 attachments=message.attachments,
             )
-        engine.run_state.close_calls(messages)
+        self._close(messages)
+
+    def _close(self, messages: list[Message]) -> None:
+        """Add the results of the calls to the transcript."""
+        self.engine.run_state.close_calls(messages)
 
     # Shared.
 

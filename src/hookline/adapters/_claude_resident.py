@@ -22,6 +22,8 @@ log = logging.getLogger("hookline")
 
 MAX_LOG = 1_000_000
 """A larger log is emptied: hooks may print, and the folder of the socket is often in memory."""
+_CHECK = 2.0
+"""Seconds between two checks whether the socket is still there."""
 _MARGIN = 0.8
 """The part of the time that hooks get; the rest is for what surrounds them."""
 
@@ -115,21 +117,28 @@ class _Resident:
         self._inode = os.stat(self.address).st_ino
         os.write(ready, b"ready")
         os.close(ready)
-        while not self._ended.is_set():
+        while not self._ended.is_set() and self._is_reachable():
             left = self._last + self.options.idle - time.monotonic()
             if left <= 0 and not self._open:
                 break
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), max(left, 0.1))
+                await asyncio.wait_for(self._ended.wait(), min(max(left, 0.1), _CHECK))
         self._remove_socket()
         server.close()
         while self._open:
             await asyncio.sleep(0.01)
 
+    def _is_reachable(self) -> bool:
+        """Return whether the socket is still there, and that of this process."""
+        try:
+            return os.stat(self.address).st_ino == self._inode
+        except OSError:
+            return False
+
     def _remove_socket(self) -> None:
         """Remove the socket, unless another process has already taken its place."""
-        with suppress(OSError):
-            if os.stat(self.address).st_ino == self._inode:
+        if self._is_reachable():
+            with suppress(OSError):
                 os.unlink(self.address)
 
     async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

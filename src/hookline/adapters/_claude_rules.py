@@ -11,6 +11,7 @@ import asyncio
 import json
 import logging
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
@@ -135,12 +136,21 @@ class Rules:
         return any(_stamp(path) != stamp for path, stamp in self.files.items())
 
     def not_called(self) -> list[str]:
-        """Return the hooks at points for which Claude Code has no event, with these points."""
+        """Return what has no effect: hooks at points without an event, and what hooks do in Hookline's own loop."""
+        stack = self.registry.stack
         found: dict[str, list[str]] = {}
-        for point in sorted(self.registry.stack.points - FIRED):
-            for entry in self.registry.stack.entries(point):
+        for point in sorted(stack.points - FIRED):
+            for entry in stack.entries(point):
                 found.setdefault(entry.name, []).append(str(point))
-        return [f"{name} at {', '.join(points)}" for name, points in found.items()]
+        unused = [f"{name} at {', '.join(points)}" for name, points in found.items()]
+        for hooks, what in (
+            (stack.limiting, "limits"),
+            (stack.instruments, "recording"),
+            (stack.wrappers, "context managers"),
+            (stack.listeners, "events"),
+        ):
+            unused += [f"the {what} of {getattr(hook, 'name', None) or type(hook).__name__}" for hook in hooks]
+        return unused
 
     def events(self) -> list[str]:
         """Return the events at which a hook is called. ``SessionStart`` is for the note on hooks that are not."""
@@ -271,7 +281,7 @@ class Judge:
             case "UserPromptSubmit":
                 return await self._prompt(run, given)
             case "PreToolUse":
-                return await self._before_tool(run, given)
+                return self._in_their_words(await self._before_tool(run, given), given)
             case "PermissionRequest":
                 return await self._permission(run, given)
             case "PostToolUse" | "PostToolUseFailure":
@@ -292,9 +302,7 @@ class Judge:
     async def _session_start(self, run: _Run, given: HookInput) -> HookOutput | None:
         await self._fire(run, SESSION_START, SessionStart(given.session_id, platform="claude-code", ids=run.ids))
         if unused := self.rules.not_called():
-            return HookOutput(
-                system_message=_cut(f"Hookline: Claude Code has no event for these hooks: {'; '.join(unused)}")
-            )
+            return HookOutput(system_message=_cut(f"Hookline: this has no effect in Claude Code: {'; '.join(unused)}"))
         return None
 
     async def _prompt(self, run: _Run, given: HookInput) -> HookOutput | None:
@@ -345,6 +353,17 @@ class Judge:
             free = self.allow_rewritten or given.permission_mode == "bypassPermissions"
             return _permission("allow" if free else "ask", "A hook of Hookline changed this call.", changed)
         return None
+
+    def _in_their_words(self, output: HookOutput | None, given: HookInput) -> HookOutput | None:
+        """Return a decision whose reason calls the tool as the model does. Names without ``_`` may be plain words."""
+        specific = None if output is None else output.hook_specific_output
+        theirs = given.tool_name or ""
+        ours, _ = self.tools.to_hookline(theirs, {})
+        if output is None or specific is None or not specific.permission_decision_reason or "_" not in ours:
+            return output
+        reason = re.sub(rf"\b{re.escape(ours)}\b", lambda _: theirs, specific.permission_decision_reason)
+        specific = msgspec.structs.replace(specific, permission_decision_reason=reason)
+        return msgspec.structs.replace(output, hook_specific_output=specific)
 
     async def _approval(self, run: _Run, verdict: Verdict) -> ApprovalAnswer | None:
         """Ask the hooks that approve calls. Without an answer, the user of Claude Code decides."""

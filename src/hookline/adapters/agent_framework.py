@@ -24,6 +24,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.foreign import Reply
+from .._run.termination import RunFailedError
 from . import _agent_framework_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
@@ -123,6 +124,8 @@ async def _end(started: _StartedRun, response: Any) -> Any:
     """End the run, and return the response with the reply of its result."""
     text = translate.reply_text(response)
     result = await started.run.end(text)
+    if result.status == "failed":  # a hook at on_run_end failed closed
+        raise RunFailedError(result)
     return response if response is None or result.reply == text else translate.with_reply(response, result.reply)
 
 
@@ -249,19 +252,20 @@ class _FunctionHooks(FunctionMiddleware):  # type: ignore[misc]
 
     async def process(self, context: Any, call_next: Next) -> None:
         """Call a function under the hooks."""
-        name, arguments = context.function.name, context.arguments
+        name, given = context.function.name, translate.arguments_of(context.arguments)
         received: Any = None
 
         async def execute(wanted: str, judged: dict[str, Any]) -> Any:
             nonlocal received
             if wanted != name:
                 raise HooklineError(f"Agent Framework cannot call {wanted} in place of {name}: block the call instead.")
-            context.arguments = judged
+            if judged != given:
+                context.arguments = judged
             await call_next()
             received = context.result
             return translate.read_result(received)
 
-        call = ToolCall(context.metadata["call_id"], name, translate.arguments_of(arguments))
+        call = ToolCall(context.metadata["call_id"], name, given)
         try:
             result = await self._started.run.call_tool(call, execute)
         except RunOverError:

@@ -513,7 +513,8 @@ class _ModelCall:
         self._items = self._run.with_added(self._given["input"])
         self._position = len(sdk.ItemHelpers.input_to_new_input_list(self._given["input"]))
         self._conversation = Conversation(self._given["system_instructions"], self._items)
-        self._name = str(getattr(model.plain(), "model", "") or type(model.plain()).__name__)
+        plain = model.plain()
+        self._name = str(getattr(plain, "model", "") or type(plain).__name__)
         self._params = _params(self._given["model_settings"])
         self._usage = sdk.Usage()
         self._last: tuple[ModelResponse, Any] | None = None

@@ -273,7 +273,7 @@ class _HookedStream(StreamedResponse):  # type: ignore[misc]
 
     @property
     def timestamp(self) -> datetime:
-        return datetime.now(UTC)
+        return self.call.began
 
 
 class _ModelCall:
@@ -290,6 +290,7 @@ class _ModelCall:
         self._last: tuple[ModelResponse, Any] | None = None
         self._spent: Any = None
         self._reply: Any = None
+        self.began = datetime.now(UTC)
 
     def request(self) -> ModelRequest:
         """Return the request for the hooks."""

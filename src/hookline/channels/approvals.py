@@ -260,8 +260,13 @@ class Approvals:
         """Show a call to the people in its conversation."""
         capabilities = self._channels[item.channel].capabilities
         hide = not pending.decidable and not item.message.direct
+        buttons = capabilities.buttons and pending.decidable
         texts, complete = render_request(
-            pending, hide_arguments=hide, limit=capabilities.max_length, length=capabilities.length
+            pending,
+            hide_arguments=hide,
+            limit=capabilities.max_length,
+            length=capabilities.length,
+            instructions=[notices.use_buttons(format_time(pending.row.expires))] if buttons else None,
         )
         if earlier := await self._earlier_codes(pending, item):
             texts = [notices.asking_again(earlier), *texts]
@@ -458,17 +463,20 @@ def render_request(
         hide_arguments: leave the arguments out.
         limit: the longest message, as measured by ``length``.
         length: measures a text as the platform does.
-        instructions: lines that say how to decide; by default with the commands of a conversation.
+        instructions: lines that say how to decide about a call that is shown completely; by default with the commands
+            of a conversation.
     """
     row, code = pending.row, pending.code
     head = f"{code}: {one_line(row.agent) or 'the agent'} wants to call `{one_line(row.tool)}`"
-    tail = "\n".join([*_reasons(row), *(_instructions(pending) if instructions is None else instructions)])
+    tail = "\n".join([*_reasons(row), *_instructions(pending)])
     arguments = visible_json(row.arguments)
     if hide_arguments:
         return [f"{head}.\n{tail}"], False
     if len(arguments) > MAX_ARGUMENTS:
         too_long = f"Its arguments have {len(arguments):,} characters, too many to show here"
         return [f"{head}. {too_long}: an operator can read them and decide (`hookline approvals`).\n{tail}"], False
+    if instructions is not None:
+        tail = "\n".join([*_reasons(row), *instructions])
     whole = f"{head} with\n```\n{arguments}\n```\n{tail}"
     if limit is None or length(whole) <= limit:
         return [whole], True

@@ -116,5 +116,10 @@ def outcome(tool: str, status: str, by: str, message: str) -> str:
     return f"{tool} {_OUTCOMES.get(status, status)}{who}."
 
 
+def use_buttons(until: str) -> str:
+    """Say how to decide about a call that has buttons."""
+    return f"Decide by {until} with the buttons. Without a decision it does not run."
+
+
 def _calls(count: int) -> str:
     return "1 call is waiting" if count == 1 else f"{count} calls are waiting"

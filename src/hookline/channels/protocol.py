@@ -31,7 +31,8 @@ class Capabilities(Frozen, frozen=True):
 
     Longer texts than ``max_length`` are split; ``length`` measures a text as the platform does (by default in
     characters). ``edit`` and ``typing`` say that the channel has these methods. ``idempotent`` says that people see
-    only one message if the same key is sent twice.
+    only one message if the same key is sent twice. ``buttons`` says that people decide about calls with buttons, so
+    that requests do not have to explain the commands.
     """
 
     max_length: int | None = None
@@ -39,6 +40,7 @@ class Capabilities(Frozen, frozen=True):
     edit: bool = False
     typing: bool = False
     idempotent: bool = False
+    buttons: bool = False
 
 
 class Health(Frozen, frozen=True):

@@ -119,4 +119,4 @@ def _print_settings(options: Options, command: str) -> None:
     settings = {"hooks": {event: [{"hooks": [handler]}] for event in found.events()}}
     sys.stdout.write(json.dumps(settings, indent=2) + "\n")
     for unused in found.not_called():
-        print_note(f"Claude Code has no event for {unused}")
+        print_note(f"this has no effect in Claude Code: {unused}")

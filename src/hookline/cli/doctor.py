@@ -50,6 +50,13 @@ EXTRAS = {
     "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn", "websockets"),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
+    "agent-hooks": ("agent_hooks",),
+    "langchain": ("langchain",),
+    "openai-agents": ("agents",),
+    "pydantic-ai": ("pydantic_ai",),
+    "strands": ("strands",),
+    "google-adk": ("google.adk",),
+    "agent-framework": ("agent_framework",),
 }
 """The modules that each extra installs."""
 

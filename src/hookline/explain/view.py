@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from .._base.attachment import size_text
 from .._base.frozen import json_text
 from .._base.text import counted
 from .._kernel.hook import matches
@@ -538,7 +539,7 @@ class _RunBuilder:
         known = text in self.replies
         return MessageView(
             str(message.get("role", "")),
-            "" if known else self.cut(text),
+            "\n".join(filter(None, ("" if known else self.cut(text), _attached(message)))),
             _call_names(message.get("tool_calls")),
             str(message.get("name") or ""),
             known,
@@ -606,7 +607,10 @@ class _RunBuilder:
         result = _after_changes(recorded, fields, "result")
         error = _after_changes(recorded, fields, "error")
         text = _text(error if error is not None else result)
-        call.result = self.cut(text)
+        attached = (
+            "" if error is not None else _attached({"attachments": _after_changes(recorded, fields, "attachments")})
+        )
+        call.result = "\n".join(filter(None, (self.cut(text), attached)))
         self.replies.add(text)
 
     def nest(self, run: RecordedRun) -> None:
@@ -646,7 +650,7 @@ class _RunBuilder:
         if point == "on_error":
             return self.cut(_errors_text(fields)), True
         if point == "on_run_start":
-            return self.cut(str(fields.get("task", ""))), False
+            return "\n".join(filter(None, (self.cut(str(fields.get("task", ""))), _attached(fields)))), False
         if point == "on_stop":
             signals = [signal for signal in _items(fields.get("signals")) if isinstance(signal, Mapping)]
             texts = [f"{s.get('kind', 'stop_requested')}: {s.get('message', '')}".strip(": ") for s in signals]
@@ -815,6 +819,18 @@ def _message_text(message: Any) -> str:
         return _text(message)
     calls = [f"calls {name}" for name in _call_names(message.get("tool_calls"))]
     return "\n".join(filter(None, (_text(message.get("content", "")), *calls)))
+
+
+def _attached(fields: Mapping[str, Any]) -> str:
+    """Describe the attachments of a payload or a message, one line each. A record does not contain their content."""
+    lines = []
+    for each in _items(fields.get("attachments")):
+        about = _mapping(each)
+        size = _whole(about.get("size"))
+        parts = (about.get("name"), about.get("media_type"), size_text(size) if size else "", about.get("url"))
+        known = ", ".join(str(part) for part in parts if part)
+        lines.append(f"[attached: {known}, SHA-256 {str(about.get('digest', ''))[:12]}]")
+    return "\n".join(lines)
 
 
 def _call_names(calls: Any) -> list[str]:

@@ -17,6 +17,7 @@ from .approval_links import ApprovalLink as ApprovalLink
 from .approval_links import ApprovalLinks as ApprovalLinks
 from .approval_links import LinkError as LinkError
 from .approvals import ApprovalsHook as ApprovalsHook
+from .approvals import watch_approvals as watch_approvals
 from .audit_log import AuditLogHook as AuditLogHook
 from .audit_trail import AuditTrailHook as AuditTrailHook
 from .channel_guard import ChannelGuard as ChannelGuard

@@ -33,7 +33,7 @@ _MODULES = {
 }  # fmt: skip
 """The modules of the built-in hooks by concern, in display order; ``__init__.pyi`` has the names."""
 
-_NOT_HOOKS = frozenset(("Compactor",))
+_NOT_HOOKS = frozenset(("Compactor", "watch_approvals"))
 """Public names in these modules that are not hooks."""
 
 _IN_OTHER_PACKAGES = {

@@ -32,6 +32,12 @@ CLEANUP_SECONDS = 2.0
 CLOCK_INTERVAL = 5.0
 """Seconds between checks of the wall clock, which advances while the machine sleeps and may be changed."""
 
+WATCH_INTERVAL = 1.0
+"""Seconds between two checks for calls of other programs."""
+
+MAX_WATCHED = 10_000
+"""Maximum number of waiting calls that are watched."""
+
 Notifier = Callable[[ApprovalRow], Awaitable[object]]
 
 
@@ -149,7 +155,7 @@ class ApprovalsHook:
             with suppress(RuntimeError):  # the loop is closed
                 loop.call_soon_threadsafe(set_outcome, outcome)
 
-        notification = None if self.notify is None else asyncio.ensure_future(self._notify(row))
+        notification = None if self.notify is None else asyncio.ensure_future(_notify(self.notify, row))
         try:
             with self.store.watch(row.id, on_outcome):
                 until = loop.time() + self.seconds
@@ -169,16 +175,49 @@ class ApprovalsHook:
             raise StoreError(error_text(outcome)) from outcome
         return outcome
 
-    async def _notify(self, row: ApprovalRow) -> None:
-        assert self.notify is not None
-        try:
-            await self.notify(row)
-        except Exception as error:  # noqa: BLE001 - the call can still be decided elsewhere
-            log.error("no notification was sent for approval %s: %s", row.id, error_text(error) or repr(error))
-
     async def _cancel(self, row: ApprovalRow) -> None:
         with suppress(StoreError, StillRunningError):
             await with_timeout(CLEANUP_SECONDS, in_thread(self.store.end_pending, row.id, "cancelled"), shielded=True)
+
+
+async def watch_approvals(store: ApprovalStore, notify: Notifier) -> None:
+    """Call ``notify`` for the waiting calls of all programs that share the approvals file, until this is cancelled.
+
+    Each call of ``notify`` is cancelled when its call no longer waits. An error of ``notify`` is logged.
+
+    Example::
+
+        async with links.serve(port=8430):
+            await watch_approvals(links.store, links)
+
+    Args:
+        store: the store of the approvals file.
+        notify: as for :class:`ApprovalsHook`.
+    """
+    notifying: dict[str, asyncio.Task[None]] = {}
+    try:
+        while True:
+            try:
+                waiting = {row.id: row for row in await in_thread(store.rows, status="pending", limit=MAX_WATCHED)}
+            except StoreError as error:
+                log.error("the waiting calls cannot be read: %s", error_text(error))
+            else:
+                for id in notifying.keys() - waiting.keys():
+                    notifying.pop(id).cancel()
+                for id in waiting.keys() - notifying.keys():
+                    notifying[id] = asyncio.create_task(_notify(notify, waiting[id]))
+            await asyncio.sleep(WATCH_INTERVAL)
+    finally:
+        for task in notifying.values():
+            task.cancel()
+        await asyncio.gather(*notifying.values(), return_exceptions=True)
+
+
+async def _notify(notify: Notifier, row: ApprovalRow) -> None:
+    try:
+        await notify(row)
+    except Exception as error:  # noqa: BLE001 - the call can still be decided elsewhere
+        log.error("no notification was sent for approval %s: %s", row.id, error_text(error) or repr(error))
 
 
 def result_of(row: ApprovalRow, seconds: float) -> HookResult:

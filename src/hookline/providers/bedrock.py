@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
+from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, BadRequestError, ModelTimeoutError, ProviderError
 from .apis.common import Reply, ToolNames
 from .apis.converse import ConverseApi
@@ -24,7 +25,7 @@ from .error_mapping import (
     unreachable_error,
 )
 from .prices import Price, cost_of, load_prices
-from .remote import check
+from .remote import check, checked_types
 from .tokens import count, estimate
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class BedrockModel:
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
         price: the price of the model; from the price list if omitted.
+        attachments: the media types that the model takes; by default those of the API.
 
     Raises:
         RegistrationError: an argument is invalid.
@@ -70,6 +72,7 @@ class BedrockModel:
         timeout: float | None = 600.0,
         max_retries: int = 2,
         price: Price | None = None,
+        attachments: Iterable[str] | None = None,
     ) -> None:
         base_url = base_url or os.environ.get("BEDROCK_BASE_URL") or None
         check("bedrock", name, base_url, timeout, max_retries, package="boto3", extra="bedrock")
@@ -77,6 +80,7 @@ class BedrockModel:
         self._region, self._base_url, self._timeout, self._retries = region, base_url, timeout, max_retries
         self._price = price
         self._api = ConverseApi()
+        self.attachment_types = checked_types(attachments, self._api.attachment_types)
         self._client: Any = None
         self._making = threading.Lock()
 
@@ -91,6 +95,8 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed; see the subclasses.
         """
+        check_attachments(self, request.messages)
+        request = with_usable_attachments(self.attachment_types, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body = self._api.body(request, asked, names)
         with self._mapped(asked):
@@ -103,6 +109,8 @@ class BedrockModel:
         Raises:
             ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
+        check_attachments(self, request.messages)
+        request = with_usable_attachments(self.attachment_types, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body, reply = self._api.body(request, asked, names), self._api.stream()
         with self._mapped(asked):

@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 from .._base.text import did_you_mean
 from .._kernel.errors import RegistrationError
 from ..models.protocol import Model
+from .prices import Price
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
-
-    from .prices import Price
 
 
 class ModelOptions(TypedDict, total=False):
@@ -34,7 +33,7 @@ class ModelOptions(TypedDict, total=False):
     api: Literal["chat", "responses"]
     """``openai``: the API to use, ``"chat"`` or ``"responses"``."""
     attachments: Iterable[str] | None
-    """``openai``, ``anthropic``: the media types of attachments that the model takes; by default those of the API."""
+    """All vendors: the media types of attachments that the model takes; by default those of the API."""
     organization: str | None
     """``openai``: the organization to bill."""
     max_tokens: int

@@ -76,7 +76,7 @@ class RemoteModel(ABC):
         self.name, self._endpoint, self._api = name, endpoint, api
         self._organization, self._organization_header = organization, organization_header
         self._price = price
-        self.attachment_types = api.attachment_types if attachments is None else _checked_types(attachments, api)
+        self.attachment_types = checked_types(attachments, api.attachment_types)
         self._clients = LoopClients(lambda: _make_client(connect, endpoint))
 
     @property
@@ -230,15 +230,22 @@ def check(
         raise NotInstalledError(package, extra or package)
 
 
-def _checked_types(given: Iterable[str], api: ModelApi) -> tuple[str, ...]:
-    types = tuple(given) if not isinstance(given, str) else ()
-    known = ", ".join(api.attachment_types)
-    for each in types:
-        family = str(each).removesuffix("*")
-        if not any(kind == each or kind.startswith(family) for kind in api.attachment_types):
-            raise RegistrationError(f"attachments= has {each!r:.80}, which this API does not take. It takes {known}")
+def checked_types(given: Iterable[str] | None, known: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the media types that a model takes: the given ones, or those that its API knows.
+
+    Raises:
+        RegistrationError: the API does not know a type.
+    """
+    if given is None:
+        return known
     if isinstance(given, str):
         raise RegistrationError(f"attachments= must be a list such as ['image/png'], not {given!r:.80}")
+    types = tuple(given)
+    for each in types:
+        family = str(each).removesuffix("*")
+        if not any(kind == each or kind.startswith(family) for kind in known):
+            takes = ", ".join(known)
+            raise RegistrationError(f"attachments= has {each!r:.80}, which this API does not take. It takes {takes}")
     return types
 
 

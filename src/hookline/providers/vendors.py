@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,13 +14,17 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import Message
 from ..models.errors import AuthError, NotInstalledError
+from .apis.attachments import IMAGES
+from .apis.chat_completions import ChatCompletionsApi
 from .apis.compatible import CompatibleApi, Quirks
 from .error_mapping import Endpoint
 from .prices import Price
 from .remote import RemoteModel, check, client_timeout, find_api_key
 from .tokens import count, openai_counter
 
-_GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True)
+_SOUNDS = ("audio/wav", "audio/mpeg")
+_ALL = ChatCompletionsApi.attachment_types
+_GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True, attachments=(*IMAGES, *_SOUNDS, "text/*"))
 
 
 class Vendor(msgspec.Struct, frozen=True):
@@ -61,7 +65,7 @@ VENDORS: Mapping[str, Vendor] = {
         "DeepSeek",
         "https://api.deepseek.com/v1",
         ("DEEPSEEK_API_KEY",),
-        Quirks(schemas=False, echo=("reasoning_content",)),
+        Quirks(schemas=False, echo=("reasoning_content",), attachments=("text/*",)),
     ),
     "xai": Vendor("xAI", "https://api.x.ai/v1", ("XAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
     "together": Vendor("Together", "https://api.together.xyz/v1", ("TOGETHER_API_KEY",)),
@@ -70,15 +74,23 @@ VENDORS: Mapping[str, Vendor] = {
         "OpenRouter",
         "https://openrouter.ai/api/v1",
         ("OPENROUTER_API_KEY",),
-        Quirks(echo=("reasoning_details",)),
+        Quirks(echo=("reasoning_details",), attachments=_ALL),
     ),
-    "azure": Vendor("Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens")),
+    "azure": Vendor(
+        "Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens", attachments=_ALL)
+    ),
     "vertex": Vendor("Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE),
     "ollama": Vendor("Ollama", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), is_local=True),
     "lmstudio": Vendor(
         "LM Studio", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), Quirks(named_choice=False), is_local=True
     ),
-    "vllm": Vendor("vLLM", "http://localhost:8000/v1", ("VLLM_API_KEY",), is_local=True),
+    "vllm": Vendor(
+        "vLLM",
+        "http://localhost:8000/v1",
+        ("VLLM_API_KEY",),
+        Quirks(attachments=(*IMAGES, *_SOUNDS, "text/*")),
+        is_local=True,
+    ),
 }
 """The vendors by the name in front of the colon: ``groq:NAME``."""
 
@@ -94,6 +106,7 @@ class VendorModel(RemoteModel):
         timeout: how many seconds to wait for data; ``None`` for no limit.
         max_retries: how often the client retries after a temporary failure.
         price: the price of the model; from the price list if omitted.
+        attachments: the media types that the model takes; by default those of the vendor's API.
         headers: further headers of each request.
         token: returns the access token for each request, for a vendor without API keys.
 
@@ -113,6 +126,7 @@ class VendorModel(RemoteModel):
         timeout: float | None = 600.0,
         max_retries: int = 2,
         price: Price | None = None,
+        attachments: Iterable[str] | None = None,
         headers: Mapping[str, str] | None = None,
         token: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
@@ -137,7 +151,7 @@ class VendorModel(RemoteModel):
                 http_client=http_client,
             )
 
-        super().__init__(name, endpoint, CompatibleApi(about.quirks), connect, price=price)
+        super().__init__(name, endpoint, CompatibleApi(about.quirks), connect, price=price, attachments=attachments)
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Estimate the number of tokens, with a tokenizer of OpenAI if ``bpe-openai`` is installed."""
@@ -158,6 +172,7 @@ def ollama_model(
     timeout: float | None = 600.0,
     max_retries: int = 2,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``ollama:NAME``. ``OLLAMA_HOST`` is the address of the server, as for Ollama itself."""
     host = os.environ.get("OLLAMA_HOST", "").strip()
@@ -167,7 +182,14 @@ def ollama_model(
         port = "" if parts.port or parts.scheme == "https" else ":11434"
         base_url = f"{parts.scheme}://{parts.netloc}{port}/v1"
     return VendorModel(
-        "ollama", name, base_url=base_url, api_key=api_key, timeout=timeout, max_retries=max_retries, price=price
+        "ollama",
+        name,
+        base_url=base_url,
+        api_key=api_key,
+        timeout=timeout,
+        max_retries=max_retries,
+        price=price,
+        attachments=attachments,
     )
 
 
@@ -179,6 +201,7 @@ def azure_model(
     timeout: float | None = 600.0,
     max_retries: int = 2,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``azure:NAME``, where the name is that of a deployment.
 
@@ -190,6 +213,7 @@ def azure_model(
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
         price: the price of the model.
+        attachments: the media types that the model takes.
     """
     url = base_url or os.environ.get("AZURE_BASE_URL") or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
     if not url:
@@ -209,6 +233,7 @@ def azure_model(
         timeout=timeout,
         max_retries=max_retries,
         price=price,
+        attachments=attachments,
         headers={"api-key": key},
     )
 
@@ -222,6 +247,7 @@ def vertex_model(
     timeout: float | None = 600.0,
     max_retries: int = 2,
     price: Price | None = None,
+    attachments: Iterable[str] | None = None,
 ) -> VendorModel:
     """Make the model for ``vertex:NAME``, with the credentials that Google's own library finds.
 
@@ -233,6 +259,7 @@ def vertex_model(
         timeout: how many seconds to wait for data.
         max_retries: how often the client retries.
         price: the price of the model.
+        attachments: the media types that the model takes.
     """
     for module, package in (("google.auth", "google-auth"), ("requests", "requests")):
         if not is_installed(module):
@@ -255,6 +282,7 @@ def vertex_model(
         timeout=timeout,
         max_retries=max_retries,
         price=price,
+        attachments=attachments,
         token=_GoogleToken(),
         api_key="unused",
     )

@@ -4,10 +4,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, assert_type
 
+from starlette.requests import Request
+
 from hookline import BEFORE_TOOL, Agent, AgentContext, HookRegistry, ScriptedModel, ToolCallRequest, get_model, hook
 from hookline.channels import Gateway
+from hookline.models import Price
 from hookline.plugins import Plugin
-from hookline.server import build_server
+from hookline.server import Caller, asgi, build_server
 from hookline.tape import Replay, replay
 from hookline.teams import Team
 from hookline.testing import inject_fault, make_context, scripted_agent
@@ -80,10 +83,24 @@ def replays() -> Replay:
     return replay("x.tape", [watch], run_hooks=[watch])
 
 
+def find_caller(request: Request) -> Caller | None:
+    return Caller("ann", scopes={"read", "run"}) if request.cookies else None
+
+
+async def find_caller_later(request: Request) -> Caller:
+    return Caller("ann", "Ann", frozenset(("read",)), {"team": "sales"})
+
+
+def priced() -> Agent:
+    return Agent("server", llm=get_model("groq:m", price=Price(0.5, 1.5), max_retries=1))
+
+
 def answers(mailbox: Any, sessions: Any, settings: Any) -> None:
     for answerer in (number, with_deps):
         Gateway(answerer, [], mailbox=mailbox, sessions=sessions)
         build_server(settings, answerer)
+        asgi(answerer, authenticate=find_caller)
+    asgi([number, with_deps], authenticate=find_caller_later, origins=["https://app.example.com"])
     Gateway(team, [], mailbox=mailbox, sessions=sessions, context=lambda session: AgentContext(deps=Db("shop")))
 
 

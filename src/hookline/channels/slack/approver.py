@@ -22,17 +22,12 @@ from .channel import SlackChannel
 
 log = logging.getLogger("hookline")
 
-POLL_INTERVAL = 1.0
-"""Seconds between two checks for calls of other programs."""
-
-_REMEMBERED = 10_000
-
 
 class SlackApprover:
     """Show each waiting call in a Slack conversation, with buttons, and store the decision.
 
     Use it inside ``async with``: as ``notify`` of :class:`ApprovalsHook`, for the calls of an agent in this program, or
-    with :meth:`watch`, for the calls of all programs that share the approvals file. In a gateway,
+    with :func:`watch_approvals`, for the calls of all programs that share the approvals file. In a gateway,
     :class:`SlackChannel` alone asks in the conversation of the run.
 
     Example::
@@ -63,7 +58,6 @@ class SlackApprover:
         if not self._access.approve:
             raise ChannelError("approve is empty, so nobody may decide: list the member ids of people")
         self._open: dict[str, tuple[ApprovalRow, ApprovalPrompt]] = {}  # by code
-        self._asked: dict[str, None] = {}  # the newest calls that were asked about
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> SlackApprover:
@@ -90,14 +84,11 @@ class SlackApprover:
 
     async def __call__(self, row: ApprovalRow) -> None:
         """Ask about a call, and wait until this is cancelled because the call no longer waits."""
-        self._asked[row.id] = None
-        while len(self._asked) > _REMEMBERED:
-            del self._asked[next(iter(self._asked))]
         code = row.id.removeprefix("appr_")[:8].upper()
-        pending = PendingApproval("", row, code, True)
+        pending = PendingApproval("", row, code, decidable=False)  # not with commands
         limit = self._channel.capabilities.max_length
-        until = f"Decide by {format_time(row.expires)}. Without a decision it does not run."
-        texts, complete = render_request(pending, limit=limit, instructions=[until])
+        instructions = [notices.use_buttons(format_time(row.expires))]
+        texts, complete = render_request(pending, limit=limit, instructions=instructions)
         key = f"{row.id}-{len(texts) - 1}"
         if complete:
             self._open[code] = row, ApprovalPrompt(code, key, row.digest)
@@ -110,28 +101,6 @@ class SlackApprover:
             task = asyncio.create_task(self._close(code, row, key))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
-
-    async def watch(self) -> None:
-        """Ask about the waiting calls of all programs that share the file, until this is cancelled."""
-        asking: dict[str, asyncio.Task[None]] = {}
-        try:
-            while True:
-                try:
-                    rows = {
-                        row.id: row for row in await in_thread(self.store.rows, status="pending", limit=_REMEMBERED)
-                    }
-                except StoreError as error:
-                    log.error("the waiting calls cannot be read: %s", describe(error))
-                else:
-                    for id in asking.keys() - rows.keys():
-                        asking.pop(id).cancel()
-                    for id in rows.keys() - self._asked.keys():
-                        asking[id] = asyncio.create_task(self(rows[id]))
-                await asyncio.sleep(POLL_INTERVAL)
-        finally:
-            for task in asking.values():
-                task.cancel()
-            await asyncio.gather(*asking.values(), return_exceptions=True)
 
     async def _close(self, code: str, row: ApprovalRow, key: str) -> None:
         """Show the outcome of a call below it, instead of the buttons."""

@@ -54,7 +54,7 @@ class ChatCompletionsApi:
     """
 
     path = "/chat/completions"
-    attachment_types = (*IMAGES, PDF, "audio/wav", "audio/mpeg", "text/*")
+    attachment_types: tuple[str, ...] = (*IMAGES, PDF, "audio/wav", "audio/mpeg", "text/*")
 
     def __init__(self, max_tokens: str) -> None:
         self._max_tokens = max_tokens

@@ -14,6 +14,7 @@ from ..._base.frozen import json_text
 from ..._base.text import is_number
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Usage
+from .attachments import IMAGES
 from .chat_completions import ChatCompletionsApi, ChatCompletionsStream
 from .common import Json, Reply, ToolNames, token_count
 
@@ -37,6 +38,7 @@ class Quirks(msgspec.Struct, frozen=True):
         echo: fields of a message with tool calls that must be sent back with it.
         echo_calls: fields of a tool call that must be sent back with it.
         signed_calls: whether tool calls must be signed by the model. Others get a mark that says so.
+        attachments: the media types of attachments that the API takes. Text files are sent as text.
     """
 
     max_tokens: str = "max_tokens"
@@ -48,6 +50,7 @@ class Quirks(msgspec.Struct, frozen=True):
     echo: tuple[str, ...] = ()
     echo_calls: tuple[str, ...] = ()
     signed_calls: bool = False
+    attachments: tuple[str, ...] = (*IMAGES, "text/*")
 
 
 class CompatibleApi(ChatCompletionsApi):
@@ -60,6 +63,7 @@ class CompatibleApi(ChatCompletionsApi):
     def __init__(self, quirks: Quirks) -> None:
         super().__init__(quirks.max_tokens)
         self._quirks = quirks
+        self.attachment_types = quirks.attachments
         self._remembered: OrderedDict[str, tuple[Json, Json]] = OrderedDict()
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:

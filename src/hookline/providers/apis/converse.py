@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from base64 import b64decode
 from typing import Any
 
 from ..._kernel.payloads import ModelRequest
@@ -20,8 +22,14 @@ _USAGE = {
 }
 
 
+_UNFIT = re.compile(r"[^A-Za-z0-9 ()\[\]-]|  +")
+"""What the name of a document cannot contain."""
+
+
 class ConverseApi:
     """The Converse API. Parameters that it does not know are passed to the model."""
+
+    attachment_types = MessagesApi.attachment_types
 
     def __init__(self) -> None:
         self._messages = MessagesApi(4096)
@@ -115,11 +123,25 @@ def _block(block: Json) -> Json:
         return {"toolUse": {"toolUseId": block["id"], "name": block["name"], "input": block.get("input") or {}}}
     if kind == "tool_result":
         status = {"status": "error"} if block.get("is_error") else {}
-        text = block.get("content") or "(no output)"
-        if not isinstance(text, str):
-            raise BadRequestError("bedrock accepts only text as the result of a tool")
-        return {"toolResult": {"toolUseId": block["tool_use_id"], "content": [{"text": text}], **status}}
+        given = block.get("content") or "(no output)"
+        content = [{"text": given}] if isinstance(given, str) else [_block(part) for part in given]
+        return {"toolResult": {"toolUseId": block["tool_use_id"], "content": content, **status}}
+    if kind in ("image", "document"):
+        return _file(block)
     raise BadRequestError(f"hookline cannot send {kind!r} content to bedrock")
+
+
+def _file(block: Json) -> Json:
+    """Convert an image or a document. The client encodes the bytes itself."""
+    source, name = block["source"], block.get("title") or "file"
+    if source["type"] == "text":
+        return {"text": f"File {name}:\n{source['data']}"}
+    if source["type"] == "url":
+        raise BadRequestError(f"bedrock does not fetch {source['url']}: attach the file itself. Nothing was sent")
+    content = {"format": source["media_type"].rpartition("/")[2], "source": {"bytes": b64decode(source["data"])}}
+    if block["type"] == "image":
+        return {"image": content}
+    return {"document": {"name": _UNFIT.sub("-", name)[:200], **content}}
 
 
 def _from_block(block: Json) -> Json:
