@@ -451,7 +451,11 @@ async def test_a_hook_may_change_the_error_of_a_tool_into_a_result():
 
 
 async def test_a_time_limit_interrupts_a_tool_of_the_framework():
-    interrupted = asyncio.Event()
+    interrupted, outcomes = asyncio.Event(), []
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        outcomes.append(result.outcome)
 
     async def hangs(name, arguments):
         try:
@@ -459,12 +463,13 @@ async def test_a_time_limit_interrupts_a_tool_of_the_framework():
         finally:
             interrupted.set()
 
-    run = attach(limits=Limits(seconds=0.05)).start("Go.")
+    run = attach(note, limits=Limits(seconds=0.05)).start("Go.")
     await run.call_model(ASK, calls_shell)
     with pytest.raises(RunOverError) as over:
         await run.call_tool(CALL, hangs)
     assert over.value.result.stop.kind == "time_limit"
     assert interrupted.is_set()
+    assert outcomes == ["cancelled"]
 
 
 async def test_cancelling_the_framework_cancels_the_run():

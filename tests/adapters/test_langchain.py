@@ -21,7 +21,16 @@ from hookline import HookResult, Message, guard, hook, observer
 from hookline.adapters.langchain import HooklineMiddleware
 from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
-from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_TOKEN, SESSION_START
+from hookline.points import (
+    AFTER_LLM,
+    AFTER_TOOL,
+    BEFORE_LLM,
+    BEFORE_TOOL,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_TOKEN,
+    SESSION_START,
+)
 
 from ..waiting import wait_until
 from .drivers.langchain import Scripted
@@ -210,6 +219,10 @@ def test_guards_see_the_files_of_messages_and_a_changed_text_keeps_them():
             got.extend(messages)
             return super()._generate(messages, **options)
 
+    @observer(ON_RUN_START)
+    def look(ctx, start):
+        assert [file.media_type for file in start.attachments] == ["image/png", "application/pdf"]
+
     @hook(BEFORE_LLM)
     def shout(ctx, request):
         seen.extend(
@@ -226,13 +239,41 @@ def test_guards_see_the_files_of_messages_and_a_changed_text_keeps_them():
         ]
     )
     model = Looks(script=ScriptedModel([reply("A cat.")]))
-    create_agent(model, [], middleware=[HooklineMiddleware(shout)]).invoke({"messages": [picture]})
+    create_agent(model, [], middleware=[HooklineMiddleware(look, shout)]).invoke({"messages": [picture]})
     assert [(kind, size) for kind, size, _ in seen] == [("image/png", 7), ("application/pdf", 0)]
     assert seen[0][2] == hashlib.sha256(b"picture").hexdigest()[:6]
     (sent,) = got
     assert sent.text == "WHAT IS IT?"
     assert [block["type"] for block in sent.content_blocks] == ["text", "image", "file"]
     assert sent.content_blocks[1]["base64"] == "cGljdHVyZQ=="
+
+
+def test_a_changed_transcript_keeps_the_files_of_unchanged_messages():
+    got = []
+
+    class Looks(Scripted):
+        def _generate(self, messages, **options):
+            got.append(messages)
+            return super()._generate(messages, **options)
+
+    @hook(BEFORE_LLM)
+    def remember(ctx, request):
+        if request.hop == 0:
+            changed = ctx.state.replace({"messages": (*ctx.state.messages, Message("user", "Be brief."))})
+            return HookResult.cont(state=changed)
+
+    @tool
+    def look() -> str:
+        """Look."""
+        return "a cat"
+
+    url = "data:image/png;base64,cGljdHVyZQ=="
+    picture = HumanMessage([{"type": "text", "text": "What?"}, {"type": "image_url", "image_url": {"url": url}}])
+    model = Looks(script=ScriptedModel([call("look"), reply("A cat.")]))
+    create_agent(model, [look], middleware=[HooklineMiddleware(remember)]).invoke({"messages": [picture]})
+    assert got[1][0] is got[0][0]
+    assert got[1][0].content == picture.content
+    assert "Be brief." in [message.text for message in got[1]]
 
 
 def test_structured_output_is_kept():

@@ -285,7 +285,7 @@ async def test_a_request_with_a_wrong_signature_is_rejected(api, options, status
         challenge = {"type": "url_verification", "challenge": "c4"}
         assert (await http.post("/slack/work", json=challenge)).status_code == 401
     assert inbox.messages == []
-    assert "wrong signature" in caplog.text
+    assert caplog.text.count("wrong signature") == 1  # of three: anyone can cause them
     assert "hello" not in caplog.text
 
 

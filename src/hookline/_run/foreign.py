@@ -19,7 +19,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -29,7 +29,7 @@ from .._base.attachment import Attachment
 from .._base.frozen import freeze, scrub, thaw
 from .._base.tasks import running_loop
 from .._base.text import describe
-from .._kernel.errors import ModelError, RegistrationError
+from .._kernel.errors import HooklineError, ModelError, RegistrationError
 from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
@@ -133,7 +133,7 @@ class Exchange:
         self.put(Work(kind, argument, aio, future))
         return await future
 
-    def settle(self, outcome: Reply | ToolCallResult | AgentResult[Any]) -> None:
+    def settle(self, outcome: Reply | ToolCallResult | AgentResult[Any] | HooklineError) -> None:
         """Finish the exchange. Later calls are ignored."""
         if not self.settled:
             self.settled = True
@@ -371,7 +371,8 @@ class ForeignBatch(Batch):
         if tasks:
             for task in tasks:
                 task.cancel()
-            await asyncio.wait(tasks, timeout=self.engine.cancellation.grace_left / 2)
+            done, _ = await asyncio.wait(tasks, timeout=self.engine.cancellation.grace_left / 2)
+            finished |= {index for task, (index, _) in tasks.items() if task in done}
         for index, call in enumerate(self.calls):
             if index not in finished:
                 if call.result is None:
@@ -431,6 +432,7 @@ class ForeignLoop(Loop):
         """An exchange that arrived before the loop was ready for it."""
         self._reply: ModelReply | None = None
         self._over: AgentResult[Any] | None = None
+        self._closed = False
         self._prompt: tuple[str, str] | None = None
         """The system prompt of the framework, and what hooks made of it."""
         self._seen: int | None = None
@@ -440,10 +442,10 @@ class ForeignLoop(Loop):
 
     def offer(self, exchange: Exchange) -> None:
         """Take a request of the framework. Called in the event loop of the run."""
-        if self._over is not None:
-            exchange.settle(self._over)
+        if self._closed:
+            exchange.settle(self._outcome())
             return
-        self._open.append(exchange)
+        self._open = [*(each for each in self._open if not each.settled), exchange]
         self._inbox.put_nowait(exchange)
 
     def show(self, event: Event) -> None:
@@ -520,7 +522,6 @@ class ForeignLoop(Loop):
             self._arrived, self._last_batch = self._last_batch.left_over, None
 
     async def _make_earlier_call(self, exchange: Exchange) -> None:
-        self._arrived = exchange
         batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
         self._arrived = exchange  # the batch takes it
         try:
@@ -554,7 +555,7 @@ class ForeignLoop(Loop):
         state, messages = self.state, given.messages
         system, rest = _split(messages)
         if state.edited or self._steered:
-            messages = (*self._system(system), *state.messages)
+            messages = (*self._system(system), *_originals(state.messages, rest))
         elif state.system_prompt != system or self.task != self._given_task:
             messages = (*self._system(system), *self._with_task(rest))
         return replace(given, messages=messages, hop=hop, ids=self.engine.ids)
@@ -567,10 +568,10 @@ class ForeignLoop(Loop):
 
     def _with_task(self, messages: Sequence[Message]) -> list[Message]:
         """Return the messages with the task as hooks of ``on_run_start`` replaced it."""
-        given, changed = Message("user", self._given_task), list(messages)
-        for index in reversed(range(len(changed))):
-            if self.task != self._given_task and changed[index] == given:
-                changed[index] = Message("user", self.task)
+        changed = list(messages)
+        for index in reversed(range(len(changed))) if self.task != self._given_task else ():
+            if changed[index].role == "user" and changed[index].content == self._given_task:
+                changed[index] = replace(changed[index], content=self.task)
                 break
         return changed
 
@@ -594,11 +595,17 @@ class ForeignLoop(Loop):
         return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._next)
 
     async def _finish(self) -> AgentResult[Any]:
-        result = await super()._finish()
-        self._over = result
+        self._over = await super()._finish()
+        return self._over
+
+    def close(self, _: object = None) -> None:
+        """Settle all exchanges: the run has ended, and what its hooks write is complete."""
+        self._closed = True
         for exchange in self._open:
-            exchange.settle(result)
-        return result
+            exchange.settle(self._outcome())
+
+    def _outcome(self) -> AgentResult[Any] | HooklineError:
+        return HooklineError("the run ended without a result") if self._over is None else self._over
 
 
 def _split(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
@@ -606,6 +613,15 @@ def _split(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
     if messages and messages[0].role == "system":
         return messages[0].content, messages[1:]
     return "", messages
+
+
+def _originals(messages: Sequence[Message], given: Sequence[Message]) -> Iterator[Message]:
+    """Yield messages; those that the framework gave too as its own objects, which adapters translate without loss."""
+    position = 0
+    for message in messages:
+        found = next((i for i in range(position, len(given)) if given[i] == message), None)
+        yield message if found is None else given[found]
+        position = position if found is None else found + 1
 
 
 class ForeignAgent(Agent[Any, Any]):
@@ -618,4 +634,5 @@ class ForeignAgent(Agent[Any, Any]):
         run = self._prepare(task, options, None)
         loop = run._loop
         assert isinstance(loop, ForeignLoop)
+        run.when_done(loop.close)
         return run, loop

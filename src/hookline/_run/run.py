@@ -39,6 +39,7 @@ class Run(Generic[OutputT]):
         self._aio: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None  # keeps the task alive while it runs
         self._future: concurrent.futures.Future[AgentResult[OutputT]] | None = None
+        self._when_done: Callable[[object], None] | None = None
         self._unsubscribe: Callable[[], None] | None = None
         self._in_outer: concurrent.futures.Future[None] | None = None
 
@@ -66,6 +67,8 @@ class Run(Generic[OutputT]):
     def begin(self, aio: asyncio.AbstractEventLoop, *, nested: bool = False) -> Run[OutputT]:
         """Start the run in a new task of this event loop, from any thread."""
         self._aio, self._future = aio, concurrent.futures.Future()
+        if self._when_done is not None:
+            self._future.add_done_callback(self._when_done)
         self._engine.cancellation.set_loop(aio)
         work = self._run_for(self._future)
         if running_loop() is aio:
@@ -93,6 +96,10 @@ class Run(Generic[OutputT]):
             future.set_result(await self._run())
         except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would end the thread of the loop
             future.set_exception(error)
+
+    def when_done(self, callback: Callable[[object], None]) -> None:
+        """Call this in the event loop of the run when it has ended. Only one, and before :meth:`begin`."""
+        self._when_done = callback
 
     def follow(self, outer: Engine) -> None:
         """Make this a nested run: it is cancelled with the outer run, which waits for it."""

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
 import msgspec
 
+from .._base.attachment import Attachment
 from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
 from .._kernel.errors import HooklineError, InvalidResultError, RegistrationError
@@ -295,29 +296,44 @@ class Adapter:
         thing.__hookline__ = self
 
     def start(
-        self, task: str, history: Iterable[Message] = (), *, session: str = "", streaming: bool = False
+        self,
+        task: str,
+        history: Iterable[Message] = (),
+        *,
+        attachments: Iterable[Attachment] = (),
+        session: str = "",
+        streaming: bool = False,
     ) -> ForeignRun:
         """Start a run: in the running event loop, or else in a background thread.
 
         Args:
             task: the user's message.
             history: the conversation before it.
+            attachments: the files in the user's message.
             session: the id of the conversation.
             streaming: whether the framework uses :meth:`ForeignRun.stream_model`.
 
         Raises:
             RegistrationError: a hook was added that the framework cannot express.
         """
-        aio = running_loop()
-        return self._start(task, history, session, aio if aio is not None else background_loop(), streaming)
+        run, loop = self._prepare(task, history, attachments, session, streaming)
+        return ForeignRun(run, loop, running_loop() or background_loop())
 
-    def start_sync(self, task: str, history: Iterable[Message] = (), *, session: str = "") -> ForeignRun:
-        """Start a run for code that blocks: its hooks run in a background thread."""
-        return self._start(task, history, session, background_loop(), streaming=False)
-
-    def _start(
-        self, task: str, history: Iterable[Message], session: str, aio: asyncio.AbstractEventLoop, streaming: bool
+    def start_sync(
+        self,
+        task: str,
+        history: Iterable[Message] = (),
+        *,
+        attachments: Iterable[Attachment] = (),
+        session: str = "",
     ) -> ForeignRun:
+        """Start a run for code that blocks: its hooks run in a background thread."""
+        run, loop = self._prepare(task, history, attachments, session, streaming=False)
+        return ForeignRun(run, loop, background_loop())
+
+    def _prepare(
+        self, task: str, history: Iterable[Message], attachments: Iterable[Attachment], session: str, streaming: bool
+    ) -> tuple[Run[Any], ForeignLoop]:
         self.support.check(self.hooks.original)
         options: dict[str, Any] = {"session": Session(session, tuple(history))}
         if self._deps is not None:
@@ -329,10 +345,10 @@ class Adapter:
             options["sinks"] = [lambda event: shown[0].show(event) if shown else None]
         run, loop = self.agent.prepare(task, options)
         shown.append(loop)
+        loop.attachments = tuple(attachments)  # the framework says how large they may be
         if self._llm is not None:
             loop.engine.services.llm = make_gated_model(loop.engine, self._llm)
-        run.begin(aio)
-        return ForeignRun(run, loop, aio)
+        return run, loop
 
 
 def _registry(hooks: Sequence[Any]) -> HookRegistry:
@@ -358,6 +374,7 @@ class ForeignRun:
         self._loop = loop
         self._engine = loop.engine
         self._aio = aio
+        run.begin(aio)
         self._abandoned = weakref.finalize(self, run.cancel, "the framework ended without a result")
         self._abandoned.atexit = False
 
@@ -419,7 +436,7 @@ class ForeignRun:
             raise
         finally:
             await _close(pieces)
-        yield self._reply(item)  # a framework that closes the generator here has what it needs
+        yield self._reply(_checked(item))  # a framework that closes the generator here has what it needs
 
     def _reply(self, outcome: Any) -> Reply:
         if isinstance(outcome, AgentResult):
@@ -514,7 +531,7 @@ class ForeignRun:
         except asyncio.CancelledError:
             self.run.cancel("the framework was cancelled")
             raise
-        return item
+        return _checked(item)
 
     async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
         """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit."""
@@ -546,7 +563,7 @@ class ForeignRun:
         while isinstance(item := exchange.next().result(), Work):
             with self._work(item):
                 item.done(work(item.argument))
-        return item
+        return _checked(item)
 
     @contextmanager
     def _work(self, item: Work) -> Iterator[None]:
@@ -563,6 +580,12 @@ class ForeignRun:
             raise
         finally:
             CURRENT.reset(token)
+
+
+def _checked(outcome: Any) -> Any:
+    if isinstance(outcome, HooklineError):
+        raise outcome
+    return outcome
 
 
 def _mark(error: Exception) -> None:

@@ -117,20 +117,23 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     def _start(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
         task, history = _task(state["messages"])
+        files = task.attachments
         context, thread = copy_context(), _thread()
         # The graph holds the run, so the run must not hold the graph: the run ends when a failed graph is dropped.
         context.run(var_child_runnable_config.set, None)
-        return context.run(lambda: start(task, history, session=thread))
+        return context.run(lambda: start(task.content, history, attachments=files, session=thread))
 
     def _run_of(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
         """Return the run of the graph. After an interrupt the graph resumes without its run: start another one."""
-        run: ForeignRun | None = state.get("hookline_run") or self._resumed.get(_thread())
-        if run is None or not run.alive:
-            run = self._resumed[_thread()] = self._start(state, start)
+        run: ForeignRun | None = state.get("hookline_run")
+        if run is None:
+            run = self._resumed.get(_thread())
+            if run is None or not run.alive:
+                run = self._resumed[_thread()] = self._start(state, start)
         return run
 
     def _last_run(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
-        run = state.get("hookline_run") or self._run_of(state, start)
+        run = self._run_of(state, start)
         self._resumed.pop(_thread(), None)
         return run
 
@@ -211,10 +214,8 @@ class _ModelCall:
         self._structured: Any = None
 
     def _read_message(self, given: BaseMessage) -> Message:
-        files = dict(_files(given))
-        self._files |= {file.digest: block for file, block in files.items()}
-        message = _message(given)
-        return message.replace({"attachments": tuple(files)}) if files else message
+        self._files |= {file.digest: block for file, block in _files(given)}
+        return _message(given)
 
     def _write_message(self, message: Message) -> BaseMessage:
         written = _written(message)
@@ -339,7 +340,8 @@ def _message(given: BaseMessage) -> Message:
         return Message("assistant", given.text, calls)
     if isinstance(given, ToolMessage):
         return Message("tool", given.text, (), given.tool_call_id, given.name, given.status == "error")
-    return Message("system" if isinstance(given, SystemMessage) else "user", given.text)
+    files = tuple(file for file, _ in _files(given))
+    return Message("system" if isinstance(given, SystemMessage) else "user", given.text, attachments=files)
 
 
 def _files(given: BaseMessage) -> Iterator[tuple[Attachment, Any]]:
@@ -404,10 +406,11 @@ def _response(message: AIMessage, *, with_calls: bool) -> ModelResponse:
     )
 
 
-def _task(messages: Sequence[BaseMessage]) -> tuple[str, list[Message]]:
-    """Return the text of the last user message, and the messages before it."""
+def _task(messages: Sequence[BaseMessage]) -> tuple[Message, list[Message]]:
+    """Return the last user message, and the messages before it."""
     last = max((i for i, each in enumerate(messages) if isinstance(each, HumanMessage)), default=len(messages))
-    return messages[last].text if last < len(messages) else "", [_message(each) for each in messages[:last]]
+    task = _message(messages[last]) if last < len(messages) else Message("user")
+    return task, [_message(each) for each in messages[:last]]
 
 
 def _thread() -> str:

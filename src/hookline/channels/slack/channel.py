@@ -42,6 +42,9 @@ log = logging.getLogger("hookline")
 MAX_LENGTH = 3000
 """Longest message, in characters. Slack accepts more, but shows the rest only on request."""
 
+WARNING_SECONDS = 60.0
+"""Seconds between two log lines about wrong signatures, which anyone can cause."""
+
 EDIT_DELAYS = (0.5, 2.0, 5.0)
 """Seconds before each further attempt to change the buttons of a message."""
 
@@ -152,6 +155,7 @@ class SlackChannel:
         self._sent: OrderedDict[str, _SentMessage] = OrderedDict()
         self._prompts: dict[Address, dict[str, ApprovalPrompt]] = {}
         self._stopping = asyncio.Event()
+        self._next_warning = 0.0
         self._health = Health(False, "not started")
 
     def __repr__(self) -> str:
@@ -392,7 +396,8 @@ class SlackChannel:
         except Exception:  # noqa: BLE001 - the library checks nothing before the signature
             return PlainTextResponse("the body is not a request of Slack", 400)
         response = await self._handle(received)
-        if response.status == 401:
+        if response.status == 401 and time.monotonic() > self._next_warning:
+            self._next_warning = time.monotonic() + WARNING_SECONDS
             log.warning("channel %s: a request with a wrong signature was rejected", self.name)
         return Response(response.body, response.status, response.first_headers_without_set_cookie())
 
