@@ -19,7 +19,7 @@ from agent_framework import Message as ChatMessage
 
 from hookline import HookResult, guard, hook, observer
 from hookline.adapters.agent_framework import HooklineMiddleware
-from hookline.errors import RegistrationError
+from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START, ON_STOP
 
@@ -184,26 +184,45 @@ async def test_a_stream_that_nobody_reads_to_its_end_cancels_the_run():
     assert ends == ["cancelled"]
 
 
-async def test_a_hook_that_changes_the_text_of_a_message_keeps_its_image():
+async def test_a_guard_at_the_end_of_a_run_fails_closed():
+    @guard(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the guard is broken")
+
+    agent = agent_of([reply("Hi.")] * 2, [], HooklineMiddleware(broken))
+    with pytest.raises(RunFailedError, match="the guard is broken"):
+        await agent.run("Hello.")
+    with pytest.raises(RunFailedError, match="the guard is broken"):
+        await agent.run("Hello.", stream=True).get_final_response()
+
+
+async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():
+    seen = []
+
     @hook(BEFORE_LLM)
     def redact(ctx, request):
+        seen.extend(request.messages[-1].attachments)
         changed = [each.replace(content=each.content.replace("Ada", "[name]")) for each in request.messages]
         return request.replace(messages=changed)
+
+    @hook(BEFORE_LLM, priority=-1)
+    def remove(ctx, request):
+        return request.replace(messages=[each.replace(attachments=()) for each in request.messages])
 
     got = []
 
     class Looking(Scripted):
         def _inner_get_response(self, *, messages, **options):
-            got.extend(messages[-1].contents)
+            got.append({content.type: content.text or content.uri for content in messages[-1].contents})
             return super()._inner_get_response(messages=messages, **options)
 
-    image = Content.from_uri("https://example.com/face.png", media_type="image/png")
-    agent = Agent(client=Looking(ScriptedModel([reply("Hi.")])), middleware=[HooklineMiddleware(redact)])
-    await agent.run(ChatMessage(role="user", contents=["This is Ada.", image]))
-    assert {content.type: content.text or content.uri for content in got} == {
-        "text": "This is [name].",
-        "uri": "https://example.com/face.png",
-    }
+    image = Content.from_data(b"pixels", media_type="image/png")
+    for changing in (redact, remove):
+        agent = Agent(client=Looking(ScriptedModel([reply("Hi.")])), middleware=[HooklineMiddleware(changing)])
+        await agent.run(ChatMessage(role="user", contents=["This is Ada.", image]))
+    assert got == [{"text": "This is [name].", "data": image.uri}, {"text": "This is Ada."}]
+    (file,) = seen
+    assert (file.media_type, file.size) == ("image/png", 6)
 
 
 async def test_hooks_change_settings_and_tools_of_one_request(write):

@@ -18,7 +18,7 @@ from google.genai import types
 
 from hookline import HookResult, guard, hook, observer
 from hookline.adapters.google_adk import HooklinePlugin
-from hookline.errors import RegistrationError
+from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START
 
@@ -268,23 +268,44 @@ async def test_an_error_of_a_tool_is_handled_as_adk_does_without_hooks():
     assert results(events) == [{"result": "It failed: boom"}]
 
 
-async def test_a_hook_that_changes_the_text_of_a_message_keeps_its_image():
+async def test_a_guard_at_the_end_of_a_run_fails_closed():
+    @guard(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the guard is broken")
+
+    agent = LlmAgent(name="a", model=model_of(reply("Hi.")))
+    with pytest.raises(RuntimeError, match="the guard is broken") as error:  # as ADK reports errors of plugins
+        await Conversation(agent, HooklinePlugin(broken)).say("Hello.")
+    assert isinstance(error.value.__cause__, RunFailedError)
+
+
+async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():
+    seen = []
+
     @hook(BEFORE_LLM)
     def redact(ctx, request):
+        seen.extend(request.messages[-1].attachments)
         changed = [each.replace(content=each.content.replace("Ada", "[name]")) for each in request.messages]
         return request.replace(messages=changed)
+
+    @hook(BEFORE_LLM, priority=-1)
+    def remove(ctx, request):
+        return request.replace(messages=[each.replace(attachments=()) for each in request.messages])
 
     got = []
 
     class Looking(Scripted):
         async def generate_content_async(self, llm_request, stream=False):
-            got.extend(llm_request.contents[-1].parts)
+            got.append([part.text or part.inline_data.data for part in llm_request.contents[-1].parts])
             yield LlmResponse(content=types.Content(role="model", parts=[types.Part(text="Hi.")]))
 
-    image = types.Part(inline_data=types.Blob(data=b"png", mime_type="image/png"))
-    agent = LlmAgent(name="a", model=Looking(model="m", script=None))
-    await Conversation(agent, HooklinePlugin(redact)).say("This is Ada.", image)
-    assert [got[0].text, got[1].inline_data.data] == ["This is [name].", b"png"]
+    image = types.Part(inline_data=types.Blob(data=b"pixels", mime_type="image/png"))
+    for changing in (redact, remove):
+        agent = LlmAgent(name="a", model=Looking(model="m", script=None))
+        await Conversation(agent, HooklinePlugin(changing)).say("This is Ada.", image)
+    assert got == [["This is [name].", b"pixels"], ["This is Ada."]]
+    (file,) = seen
+    assert (file.media_type, file.size) == ("image/png", 6)
 
 
 async def test_hooks_change_settings_and_tools_of_one_request(write):

@@ -1,7 +1,6 @@
 """What is special about Strands: its middleware, its events, its interrupts and its retries."""
 
 import asyncio
-import json
 
 import pytest
 
@@ -15,7 +14,7 @@ from strands.types.exceptions import ModelThrottledException
 
 from hookline import HookResult, Message, guard, hook, observer
 from hookline.adapters.strands import HooklinePlugin
-from hookline.errors import RegistrationError
+from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END
 
@@ -174,23 +173,43 @@ async def test_a_call_by_the_program_itself_is_not_a_call_of_the_model(write, tm
     assert (tmp_path / "passwords.txt").exists()
 
 
-async def test_a_hook_that_changes_the_text_of_a_message_keeps_its_image():
+async def test_a_guard_at_the_end_of_a_run_fails_closed():
+    @guard(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the guard is broken")
+
+    agent = agent_of([reply("Hi.")], [], broken)
+    with pytest.raises(RunFailedError, match="the guard is broken"):
+        await agent.invoke_async("Hello.")
+
+
+async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():
+    seen = []
+
     @hook(BEFORE_LLM)
     def redact(ctx, request):
+        seen.extend(request.messages[-1].attachments)
         changed = [each.replace(content=each.content.replace("Ada", "[name]")) for each in request.messages]
         return request.replace(messages=changed)
 
+    @hook(BEFORE_LLM, priority=-1)
+    def remove(ctx, request):
+        return request.replace(messages=[each.replace(attachments=()) for each in request.messages])
+
     class Looking(Scripted):
         async def stream(self, messages, *args, **options):
-            self.got = json.loads(json.dumps(messages))
+            self.got = messages[-1]["content"]
             async for chunk in super().stream(messages, *args, **options):
                 yield chunk
 
-    model = Looking(ScriptedModel([reply("Hi.")]))
-    agent = Agent(model=model, plugins=[HooklinePlugin(redact)], callback_handler=None)
-    image = {"image": {"format": "png", "source": {"location": {"type": "s3", "uri": "s3://bucket/face"}}}}
-    await agent.invoke_async([{"text": "This is Ada."}, image])
-    assert model.got[0]["content"] == [{"text": "This is [name]."}, image]
+    image = {"image": {"format": "png", "source": {"bytes": b"pixels"}}}
+    for hooks, expected in (([redact], [{"text": "This is [name]."}, image]), ([remove], [{"text": "This is Ada."}])):
+        model = Looking(ScriptedModel([reply("Hi.")]))
+        agent = Agent(model=model, plugins=[HooklinePlugin(*hooks)], callback_handler=None)
+        await agent.invoke_async([{"text": "This is Ada."}, image])
+        assert model.got == expected
+    (file,) = seen
+    assert (file.media_type, file.size) == ("image/png", 6)
 
 
 async def test_the_next_invocation_is_a_run_of_the_same_conversation():

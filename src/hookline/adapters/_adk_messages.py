@@ -9,12 +9,13 @@ from collections import defaultdict, deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._base.attachment import Attachment
 from .._base.frozen import json_text, thaw
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Group, Transcript, split_system
+from ._translation import Group, Transcript, file_of, files_in, split_system, without_removed
 
 try:
     from google.adk.models.llm_response import LlmResponse
@@ -220,10 +221,12 @@ def _read_content(transcript: Transcript, content: Any, ids: _CallIds) -> None:
             others.append(part)
             continue
         error, text = _read_response(response.response or {})
-        message = Message("tool", text, (), ids.of_result(response), response.name, error)
+        files = files_in(response.parts or (), _file)
+        message = Message("tool", text, (), ids.of_result(response), response.name, error, attachments=files)
         transcript.add(message, "user", [part], content)
     if others or not parts:
-        transcript.add(Message("user", _text_and_calls(others)[0]), "user", others, content)
+        text = _text_and_calls(others)[0]
+        transcript.add(Message("user", text, attachments=files_in(others, _file)), "user", others, content)
 
 
 def _read_response(response: Mapping[str, Any]) -> tuple[bool, str]:
@@ -244,13 +247,23 @@ def _build_parts(message: Message, before: Sequence[Any]) -> Group:
             id=message.call_id if known is None else known.id,
             name=message.name or (known.name if known is not None else ""),
             response={key: message.content},
+            parts=without_removed(known.parts or (), message.attachments, _file) or None if known is not None else None,
         )
         return Group("user", [types.Part(function_response=response)])
     kept = [part for part in before if part.function_call is None and (part.text is None or part.thought)]
     if message.role == "assistant":
         old = {part.function_call.id: part for part in before if part.function_call is not None}
         return Group("model", [*kept, *text, *[_call_part(call, old.get(call.id)) for call in message.tool_calls]])
-    return Group("user", [*text, *kept] or [types.Part(text="")])
+    return Group("user", [*text, *without_removed(kept, message.attachments, _file)] or [types.Part(text="")])
+
+
+def _file(part: Any) -> Attachment | None:
+    """Return the file in a part."""
+    if (blob := part.inline_data) is not None and blob.data is not None:
+        return file_of(blob.mime_type or "", blob.data, name=blob.display_name or "")
+    if (stored := part.file_data) is not None and stored.file_uri:
+        return file_of(stored.mime_type or "", url=stored.file_uri, name=stored.display_name or "")
+    return None
 
 
 def _call_part(call: ToolCall, before: Any) -> Any:

@@ -5,15 +5,17 @@
 from __future__ import annotations
 
 import copy
+from base64 import b64decode
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._base.attachment import Attachment
 from .._base.frozen import freeze, thaw
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
-from ._translation import Group, Transcript
+from ._translation import Group, Transcript, file_of, files_in, without_removed
 
 try:
     from agent_framework import ChatResponse, ChatResponseUpdate, Content, FunctionTool
@@ -229,26 +231,40 @@ def _read_message(transcript: Transcript, message: Any, names: dict[str, str]) -
             content.call_id,
             names.get(content.call_id),
             content.exception is not None,
+            attachments=files_in(content.items or (), _file),
         )
         transcript.add(read, role, [content], message)
     if others or not contents:
-        read = Message("system" if role == "system" else "user", _text_and_calls(others)[0])
+        text, files = _text_and_calls(others)[0], files_in(others, _file)
+        read = Message("system" if role == "system" else "user", text, attachments=files)
         transcript.add(read, role, others, message)
 
 
 def _build_parts(message: Message, before: Sequence[Any]) -> Group:
     text = [Content.from_text(message.content)] if message.content else []
     if message.role == "tool":
+        items = [item for content in before for item in content.items or () if item.type != "text"]
+        result = [*text, *without_removed(items, message.attachments, _file)]
         failed = "Error" if message.is_error else None
-        return Group(
-            "tool", [Content.from_function_result(message.call_id or "", result=message.content, exception=failed)]
-        )
+        return Group("tool", [Content.from_function_result(message.call_id or "", result=result, exception=failed)])
     kept = [content for content in before if content.type not in ("text", "function_call")]
+    if message.role == "user":
+        kept = without_removed(kept, message.attachments, _file)
     calls = [
         Content.from_function_call(call_id=call.id, name=call.name, arguments=thaw(call.arguments))
         for call in message.tool_calls
     ]
     return Group(message.role, [*kept, *text, *calls])
+
+
+def _file(content: Any) -> Attachment | None:
+    """Return the file in a content."""
+    if content.type not in ("data", "uri") or not content.uri:
+        return None
+    head, _, data = content.uri.partition(";base64,")
+    if data and head.startswith("data:"):
+        return file_of(content.media_type or "", b64decode(data))
+    return file_of(content.media_type or "", url=content.uri)
 
 
 def _message(group: Group) -> Any:

@@ -7,11 +7,12 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._base.attachment import UNKNOWN, Attachment
 from .._base.frozen import thaw
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
-from ._translation import Group, Transcript, split_system
+from ._translation import Group, Transcript, file_of, files_in, split_system, without_removed
 
 _FINISH_REASONS = {
     "end_turn": "stop",
@@ -22,6 +23,13 @@ _FINISH_REASONS = {
     "guardrail_intervened": "content_filter",
 }
 _STOP_REASONS = {"length": "max_tokens", "content_filter": "content_filtered"}
+_DOCUMENTS = {
+    "pdf": "application/pdf",
+    "csv": "text/csv",
+    "html": "text/html",
+    "txt": "text/plain",
+    "md": "text/markdown",
+}
 _MERGED = frozenset(("user",))  # some providers reject two user messages in a row
 
 
@@ -132,7 +140,7 @@ def write_result(result: ToolCallResult, call_id: str, received: Mapping[str, An
         same = result.error == _result_text(received["content"]) if failed else result.result == read_result(received)
         if same:
             return {**received, "toolUseId": call_id}
-    others = [part for part in received["content"] if "text" not in part and "json" not in part] if received else []
+    others = [part for part in received["content"] if not _is_data(part)] if received else []
     return {
         "toolUseId": call_id,
         "status": "error" if failed else "success",
@@ -193,21 +201,25 @@ def _read_message(transcript: Transcript, message: Any, names: dict[str, str]) -
             result["toolUseId"],
             names.get(result["toolUseId"]),
             result["status"] == "error",
+            attachments=files_in(result["content"], _file),
         )
         transcript.add(read, role, [block], message)
     if others or not blocks:
-        transcript.add(Message("user", _text_and_calls(others)[0]), role, others, message)
+        text = _text_and_calls(others)[0]
+        transcript.add(Message("user", text, attachments=files_in(others, _file)), role, others, message)
 
 
 def _build_parts(message: Message, before: Sequence[Any]) -> Group:
     text = [{"text": message.content}] if message.content else []
     if message.role == "tool":
         old = before[0]["toolResult"]["content"] if before else ()
-        kept = [part for part in old if "text" not in part and "json" not in part]
+        kept = [part for part in without_removed(old, message.attachments, _file) if not _is_data(part)]
         status = "error" if message.is_error else "success"
         result = {"toolUseId": message.call_id, "status": status, "content": [*text, *kept]}
         return Group("user", [{"toolResult": result}])
     kept = [block for block in before if "text" not in block and "toolUse" not in block]
+    if message.role != "assistant":
+        kept = without_removed(kept, message.attachments, _file)
     if message.role == "assistant":
         uses = [
             {"toolUse": {"toolUseId": call.id, "name": call.name, "input": thaw(call.arguments)}}
@@ -230,8 +242,23 @@ def _text_and_calls(blocks: Sequence[Any]) -> tuple[str, tuple[ToolCall, ...]]:
     return text, tuple([ToolCall(use["toolUseId"], use["name"], use["input"]) for use in uses])
 
 
+def _is_data(part: Mapping[str, Any]) -> bool:
+    return "text" in part or "json" in part
+
+
+def _file(block: Mapping[str, Any]) -> Attachment | None:
+    """Return the image, document or video in a block."""
+    for kind in ("image", "document", "video"):
+        if (file := block.get(kind)) is not None:
+            source, form = file["source"], str(file.get("format", ""))
+            media_type = _DOCUMENTS.get(form, UNKNOWN) if kind == "document" else f"{kind}/{form}"
+            url = str(source.get("location", {}).get("uri", ""))
+            return file_of(media_type, source.get("bytes"), url, str(file.get("name", "")))
+    return None
+
+
 def _result_text(parts: Sequence[Any]) -> str:
-    return "\n".join([_part_text(part) for part in parts if "text" in part or "json" in part])
+    return "\n".join([_part_text(part) for part in parts if _is_data(part)])
 
 
 def _part_text(part: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
+from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, Content, sha256_of
 from .._kernel.values import Message
 
 
@@ -96,3 +97,24 @@ def split_system(messages: Iterable[Message]) -> tuple[str, list[Message]]:
         else:
             others.append(message)
     return "\n\n".join(system), others
+
+
+def file_of(media_type: str, data: bytes | None = None, url: str = "", name: str = "") -> Attachment:
+    """Return a file in a message of a framework: its content, or the URL where the vendor finds it."""
+    if data is None:
+        return Attachment(media_type or ANY_IMAGE, sha256_of(url.encode()), 0, name, url)
+    content = Content(sha256_of(data), data)  # the attachment keeps it
+    return Attachment(media_type or UNKNOWN, content.digest, len(data), name)
+
+
+def files_in(parts: Iterable[Any], read: Callable[[Any], Attachment | None]) -> tuple[Attachment, ...]:
+    """Return the files among the parts of a message. ``read`` returns the file of a part, or ``None``."""
+    return tuple([file for part in parts if (file := read(part)) is not None])
+
+
+def without_removed(
+    parts: Iterable[Any], files: Sequence[Attachment], read: Callable[[Any], Attachment | None]
+) -> list[Any]:
+    """Return the parts of a message without the files that a hook removed from it."""
+    kept = {file.digest for file in files}
+    return [part for part in parts if (file := read(part)) is None or file.digest in kept]

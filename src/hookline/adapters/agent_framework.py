@@ -24,6 +24,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.foreign import Reply
+from .._run.termination import RunFailedError
 from . import _agent_framework_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
@@ -123,6 +124,8 @@ async def _end(started: _StartedRun, response: Any) -> Any:
     """End the run, and return the response with the reply of its result."""
     text = translate.reply_text(response)
     result = await started.run.end(text)
+    if result.status == "failed":  # a hook at on_run_end failed closed
+        raise RunFailedError(result)
     return response if response is None or result.reply == text else translate.with_reply(response, result.reply)
 
 

@@ -26,6 +26,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.foreign import Reply
+from .._run.termination import RunFailedError
 from . import _adk_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
@@ -90,8 +91,8 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """End the run."""
         run: ForeignRun | None = vars(invocation_context).pop(_RUN, None)
-        if run is not None:
-            await run.end()
+        if run is not None and (result := await run.end()).status == "failed":
+            raise RunFailedError(result)  # a hook at on_run_end failed closed
 
     async def on_run_error_callback(self, *, invocation_context: Any, error: Exception) -> None:
         """End the run that failed."""

@@ -29,6 +29,7 @@ from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.events import Discarded
 from .._run.foreign import Reply
+from .._run.termination import RunFailedError
 from . import _strands_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
 
@@ -115,6 +116,8 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         message = event.result.message
         text = translate.text_of(message)
         result = await invocation.run.end(text)
+        if result.status == "failed":  # a hook at on_run_end failed closed
+            raise RunFailedError(result)
         if result.reply != text:
             translate.set_text(message, result.reply)
 
