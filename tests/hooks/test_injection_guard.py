@@ -16,6 +16,7 @@ from hookline import (
     BEFORE_TOOL,
     ON_RUN_START,
     Agent,
+    Attachment,
     HookResult,
     RegistrationError,
     ScriptedModel,
@@ -710,3 +711,29 @@ def test_a_line_of_structured_data_that_dictates_the_answer_is_withheld():
     (shown,) = [message.content for message in agent.run("Compare them.").messages if message.role == "tool"]
     assert "definitely stay" not in shown
     assert "Clean." in shown
+
+
+# Attachments
+
+
+def test_a_result_with_only_a_picture_is_fenced_and_later_dangerous_calls_need_approval():
+    photo = Attachment.of(b"\x89PNG\r\n\x1a\npixels", name="photo.png")
+    turns = [call("fetch"), call("send", text="x"), reply("ok")]
+    agent = Agent("a", llm=ScriptedModel(turns), tools=[fetch_giving(photo), send], hooks=[InjectionGuard()])
+    messages = agent.run("go").messages
+    assert FENCE.fullmatch(messages[2].content)[4] == "Attached: photo.png (image/png, 14 bytes)"
+    assert messages[2].attachments == (photo,)
+    assert messages[4].is_error, "nobody approved the call"
+
+
+def test_an_attack_in_an_attached_text_file_is_found_and_the_file_is_withheld():
+    page = Attachment.of(ATTACK.encode(), name="page.txt")
+    agent = Agent(
+        "a",
+        llm=ScriptedModel([call("fetch"), reply("ok")]),
+        tools=[fetch_giving(["A page:", page])],
+        hooks=[InjectionGuard(action="withhold")],
+    )
+    message = agent.run("go").messages[2]
+    assert "was withheld: it looks like a prompt injection" in message.content
+    assert message.attachments == ()

@@ -9,6 +9,7 @@ from hookline import (
     AFTER_LLM,
     BEFORE_LLM,
     AgentContext,
+    Attachment,
     HookResult,
     Message,
     ModelReply,
@@ -378,3 +379,12 @@ def test_it_is_safe_from_several_threads():
 def test_invalid_arguments_are_rejected(options, says):
     with pytest.raises(RegistrationError, match=says):
         ResponseCacheHook(**options)
+
+
+def test_requests_with_other_attachments_are_other_requests():
+    cats, dogs = (Attachment.of(b"\x89PNG\r\n\x1a\n" + name, name="photo.png") for name in (b"cats", b"dogs"))
+    model = ScriptedModel(["Cats.", "Dogs."])
+    agent = Agent("a", llm=model, hooks=[ResponseCacheHook()])
+    replies = [agent.run("What is this?", attachments=[each]).reply for each in (cats, dogs, cats)]
+    assert replies == ["Cats.", "Dogs.", "Cats."]
+    assert len(model.requests) == 2

@@ -281,4 +281,5 @@ def _as_line(message: Message) -> str:
     if message.role == "tool":
         return f"{'Error' if message.is_error else 'Result'} of {message.name or 'a tool'}: {message.content}"
     calls = [f"(calls {call.name} with {json_text(call.arguments)})" for call in message.tool_calls]
-    return f"{_LABELS[message.role]}: {' '.join(part for part in (message.content, *calls) if part)}"
+    files = [f"(attached: {each})" for each in message.attachments]
+    return f"{_LABELS[message.role]}: {' '.join(part for part in (message.content, *calls, *files) if part)}"

@@ -145,6 +145,7 @@ def _key(ctx: Any, request: ModelRequest) -> bytes:
             message.is_error,
             [(number(call.id), call.name, call.arguments, call.raw) for call in message.tool_calls],
             None if message.call_id is None else number(message.call_id),
+            *((each.digest, each.media_type, each.name) for each in message.attachments),
         )
         for message in request.messages
     ]

@@ -370,8 +370,9 @@ def _result_value(result: Any) -> Any:
     return [*([value] if value else []), *attachments] if attachments else value
 
 
-_ATTACHED = ("image/", "audio/", "application/pdf", "text/")
-"""The types of files that a model may take."""
+_ATTACHED = ("image/", "audio/", "application/pdf")
+"""The types of files that a model may take. Others are described in words, and so is text in the form of a file:
+guards look for attacks in the text of a result."""
 
 
 def _attachment(block: Any) -> Attachment | None:
