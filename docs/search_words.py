@@ -17,7 +17,7 @@ WORDS = {
     "docs/guides/attachments": "attachment image picture pdf audio file upload vision multimodal",
     "docs/guides/budgets": "spending limit price tokens money quota",
     "docs/guides/cost-per-user": "cost per user customer spending price billing",
-    "docs/guides/slack": "slack bot thread approve buttons",
+    "docs/guides/channels/slack": "slack bot thread approve buttons",
     "docs/guides/fastapi": "fastapi starlette asgi mount embed web app",
     "docs/guides/guard-a-tool": "guardrail block a tool policy permission",
     "docs/guides/injection": "prompt injection jailbreak untrusted",

@@ -16,7 +16,7 @@ FOUND = {
     "pydantic-ai": "docs/coming-from/pydantic-ai",
     "OpenAI Agents": "docs/coming-from/openai-agents",
     "Claude Code": "docs/coming-from/claude-code",
-    "Slack": "docs/guides/slack",
+    "Slack": "docs/guides/channels/slack",
     "FastAPI": "docs/guides/fastapi",
     "PII": "docs/reference/hooks/sensitive_data",
     "redact": "docs/reference/hooks/sensitive_data",
