@@ -99,9 +99,13 @@ async def test_something_else_than_an_agent_is_refused(given):
 
 
 async def test_a_model_in_the_run_configuration_is_called_under_the_hooks_too():
-    config = sdk.RunConfig(tracing_disabled=True, model=Scripted(ScriptedModel(SUDO)))
-    result = await HooklineRunner(no_sudo).run(agent([]), "Go.", run_config=config)
-    assert (result.final_output, ran) == ("I may not.", [])
+    @hook(AFTER_LLM)
+    def sign(ctx, answer):
+        return HookResult.replace({"content": answer.content + " -- the agent"})
+
+    config = sdk.RunConfig(tracing_disabled=True, model=Scripted(ScriptedModel([reply("Hi.")])))
+    result = await HooklineRunner(sign).run(agent([]), "Go.", run_config=config)
+    assert result.final_output == "Hi. -- the agent"
 
 
 async def test_a_configuration_may_be_a_mapping():
