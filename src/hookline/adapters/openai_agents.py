@@ -89,7 +89,7 @@ class HooklineRunner:
     ) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
         self._unguarded = frozenset(unguarded)
-        self.default_config: Any = sdk.RunConfig()
+        self._default_config: Any = sdk.RunConfig()
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
         """Run an agent like ``Runner.run``, with the same options. Return its ``RunResult``.
@@ -177,7 +177,7 @@ class HooklineRunner:
                 "be called twice. Use one HooklineRunner, with all hooks"
             )
 
-    def check(self, agent: Any, tools: Iterable[Any]) -> None:
+    def _check_tools(self, agent: Any, tools: Iterable[Any]) -> None:
         """Refuse tools that the SDK does not call as functions, because no hook could judge their calls."""
         if not self._adapter.hooks.at(BEFORE_TOOL):
             return
@@ -218,7 +218,7 @@ class _Run:
         self.over = self.failure = None
         given = options.get("run_config")
         if given is None:
-            given = self.runner.default_config
+            given = self.runner._default_config
         self.config = given if isinstance(given, sdk.RunConfig) else sdk.RunConfig(**given)
         # A model in the configuration takes the place of all agents' own, and of the hooks around these.
         self.options = {**options, "run_config": dataclasses.replace(self.config, model=None)}
@@ -235,7 +235,7 @@ class _Run:
             raise RegistrationError(
                 f"the agent {agent.name!r} is a {type(agent).__name__}, whose tools hooks cannot judge. Use an Agent"
             )
-        self.runner.check(agent, agent.tools)
+        self.runner._check_tools(agent, agent.tools)
         hooked: Any = object.__new__(_hooked_class(agent.__class__))
         vars(hooked).update(vars(agent))
         self._agents[id(agent)] = agent, hooked
@@ -300,7 +300,7 @@ class _Run:
 
     def hooked_tools(self, agent: Any, tools: Sequence[Any]) -> list[Any]:
         """Return the tools of one step, whose calls the hooks judge."""
-        self.runner.check(agent, tools)
+        self.runner._check_tools(agent, tools)
         by_name = {tool.name: tool for tool in tools if isinstance(tool, sdk.FunctionTool)}
         return [self._hooked_tool(tool, by_name) if tool.name in by_name else tool for tool in tools]
 

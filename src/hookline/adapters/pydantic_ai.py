@@ -102,7 +102,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         own._run = _Run(self)
         return own
 
-    def check(self, native_tools: Iterable[Any]) -> None:
+    def _check_native(self, native_tools: Iterable[Any]) -> None:
         """Refuse tools that the provider runs, because no hook could judge their calls."""
         for tool in native_tools if self._adapter.hooks.at(BEFORE_TOOL) else ():
             if tool.kind not in self._unguarded:
@@ -280,7 +280,7 @@ class _ModelCall:
     """One call of the model: the request for Hookline, and the response for pydantic-ai."""
 
     def __init__(self, run: _Run, model: Any, messages: list[Any], settings: Any, parameters: Any) -> None:
-        run.capability.check(parameters.native_tools)
+        run.capability._check_native(parameters.native_tools)
         self.run, self.model = run, model
         self._settings, self._parameters = settings, parameters
         parts = parameters.instruction_parts
