@@ -21,6 +21,7 @@ from hookline import HookResult, Message, guard, hook, observer
 from hookline.adapters.langchain import HooklineMiddleware
 from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
+from hookline.payloads import Usage
 from hookline.points import (
     AFTER_LLM,
     AFTER_TOOL,
@@ -274,6 +275,59 @@ def test_a_changed_transcript_keeps_the_files_of_unchanged_messages():
     assert got[1][0] is got[0][0]
     assert got[1][0].content == picture.content
     assert "Be brief." in [message.text for message in got[1]]
+
+
+class Named(Scripted):
+    """A model with a name, which keeps what it was called with."""
+
+    model_name: str = "small"
+    called: list = []
+
+    def bind_tools(self, tools, **options):
+        self.called.append((self.model_name, [tool.name for tool in tools], options))
+        return self
+
+
+def test_a_hook_changes_model_settings_tools_and_tool_choice(shell):
+    @hook(BEFORE_LLM)
+    def change(ctx, request):
+        assert (request.model, [tool.name for tool in request.tools]) == ("small", ["shell", "other"])
+        changed = {"model": "large", "params": {"temperature": 0.0}, "tools": request.tools[:1], "tool_choice": "shell"}
+        return HookResult.replace(changed)
+
+    @tool
+    def other() -> str:
+        """Nothing."""
+
+    model = Named(script=ScriptedModel([reply("Done.")]))
+    create_agent(model, [shell.tool, other], middleware=[HooklineMiddleware(change)]).invoke(GO)
+    assert model.called == [("large", ["shell"], {"tool_choice": "shell", "temperature": 0.0})]
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "text"),
+    [
+        ("model", "large", "cannot change the model of Scripted"),
+        ("response_format", {"type": "object"}, "create_agent"),
+    ],
+)
+def test_what_a_hook_cannot_change_in_a_request_is_refused(field, value, text):
+    @hook(BEFORE_LLM)
+    def change(ctx, request):
+        return HookResult.replace({field: value})
+
+    with pytest.raises(RunFailedError, match=text):
+        agent([reply("Done.")], HooklineMiddleware(change)).invoke(GO)
+
+
+def test_a_changed_reply_keeps_what_it_cost():
+    @hook(AFTER_LLM)
+    def sign(ctx, answer):
+        return HookResult.replace({"content": answer.content + " Bye."})
+
+    state = agent([reply("Done.", usage=Usage(7, 3))], HooklineMiddleware(sign)).invoke(GO)
+    assert state["messages"][-1].text == "Done. Bye."
+    assert state["messages"][-1].usage_metadata["input_tokens"] == 7
 
 
 def test_structured_output_is_kept():

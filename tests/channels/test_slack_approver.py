@@ -193,7 +193,11 @@ async def test_it_works_over_http(api, tmp_path):
     assert setup.ran == ["prod"]
 
 
-def test_somebody_must_be_able_to_decide(tmp_path):
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [({"approve": []}, "nobody may decide"), ({"chat": "#general"}, "not the id of a Slack conversation")],
+)
+def test_invalid_options_are_rejected(tmp_path, options, words):
     channel = SlackChannel(token=TOKEN, app_token=APP_TOKEN)
-    with pytest.raises(ChannelError, match="nobody may decide"):
-        SlackApprover(ApprovalStore(tmp_path / "a.db"), channel, chat=CHANNEL, approve=[])
+    with pytest.raises(ChannelError, match=words):
+        SlackApprover(ApprovalStore(tmp_path / "a.db"), channel, **{"chat": CHANNEL, "approve": [ADA], **options})

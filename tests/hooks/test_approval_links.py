@@ -369,6 +369,11 @@ async def test_the_name_of_the_public_address_is_accepted(store):
     [
         ({"secret": "short"}, "at least 16 characters"),
         ({"secret": []}, "at least 16 characters"),
+        ({"secret": 5}, "at least 16 characters"),
+        ({"secret": SECRET, "store": 5}, "store must be a SQLite file"),
+        ({"secret": SECRET, "url": 5}, "url is not like"),
+        ({"secret": SECRET, "webhook": 5}, "webhook is not like"),
+        ({"secret": SECRET, "people": 5}, "people must be a list"),
         ({"secret": SECRET, "url": "agents"}, "url is not like"),
         ({"secret": SECRET, "webhook": "ftp://x"}, "webhook"),
         ({"secret": SECRET, "people": "ann"}, "people must be a list"),
@@ -378,7 +383,7 @@ async def test_the_name_of_the_public_address_is_accepted(store):
 )
 def test_invalid_options_are_rejected(store, options, words):
     with pytest.raises(RegistrationError, match=words) as caught:
-        ApprovalLinks(store, **options)
+        ApprovalLinks(**{"store": store, **options})
     assert SECRET not in str(caught.value)
 
 

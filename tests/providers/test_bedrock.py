@@ -258,7 +258,7 @@ async def test_a_server_that_is_not_there_is_unreachable():
 
 
 async def test_without_credentials_or_a_region_the_error_says_what_to_set(script, monkeypatch):
-    with pytest.raises(RegistrationError, match="set AWS_REGION, or pass region="):
+    with pytest.raises(BadRequestError, match="set AWS_REGION, or pass region="):
         await get_model(f"bedrock:{NAME}", base_url=script.url).complete(ASKED)
     monkeypatch.delenv("AWS_ACCESS_KEY_ID")
     monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")

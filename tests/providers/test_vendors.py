@@ -1,7 +1,10 @@
 """Models by the name of their vendor, against local servers that behave like each vendor."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -610,3 +613,18 @@ async def test_the_types_that_a_model_takes_can_be_given(script):
         await model.complete(ModelRequest((Message("user", "Look.", attachments=(PICTURE,)),)))
     with pytest.raises(RegistrationError, match="attachments= has 'video/mp4'"):
         model_of("groq", script, attachments=["video/mp4"])
+
+
+# On the command line
+
+
+def test_the_command_line_takes_a_vendor_and_a_price(script, tmp_path):
+    script.say(sse(chunk(content="Hello."), chunk("stop", USAGE), done=True))
+    prices = {"groq:m-1": {"input": 1000, "output": 0}}
+    env = {**os.environ, "HOME": str(tmp_path), "GROQ_API_KEY": KEY, "HOOKLINE_PRICES": json.dumps(prices)}
+    command = [sys.executable, "-m", "hookline", "run", "--model", "groq:m-1", "--base-url", script.url, "Hi."]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=100, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Hello." in done.stdout
+    assert "cost $1.0000" in done.stdout + done.stderr
+    assert script.requests[0][1]["authorization"] == f"Bearer {KEY}"

@@ -12,6 +12,7 @@ from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
 from a2a.types import Message, Part, Role, SendMessageRequest
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
+from starlette.middleware.base import BaseHTTPMiddleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
@@ -24,6 +25,7 @@ from hookline.hooks import AuditLogHook
 from hookline.server import Caller, asgi, auth
 from hookline.stores import verify_audit
 from hookline.stores.keys import KeyStore
+from hookline.teams import Roster
 
 from ..waiting import wait_until
 from .http_rig import events_in
@@ -121,6 +123,24 @@ async def test_events_arrive_while_the_run_is_running(tmp_path):
     assert (blocker.left, "event: run_closed" in lines) == (1, True)
 
 
+@pytest.mark.parametrize("with_middleware", [False, True])
+async def test_a_reader_that_leaves_is_noticed_also_behind_the_middleware_of_the_host(tmp_path, with_middleware):
+    blocker = Blocker()
+    agents = mounted(tmp_path, blocker.agent(), server={"heartbeat": 0.1})
+    host = host_of(agents)
+    if with_middleware:
+        host.add_middleware(BaseHTTPMiddleware, dispatch=lambda request, call_next: call_next(request))
+    async with client_of(host) as client:
+        run = (await client.post("/runs", json={"task": "go"})).json()["id"]
+        async with client.stream("GET", f"/runs/{run}/events") as stream:
+            async for line in stream.aiter_lines():
+                if line == "event: tool_started":
+                    break
+            assert agents.server.service.counts()["readers"] == 1
+        await wait_until(lambda: agents.server.service.counts()["readers"] == 0)
+        blocker.open.set()
+
+
 async def test_the_official_openai_client_works_with_the_prefix_in_its_base_url(tmp_path):
     headers = {"x-user": "ann"}
     async with (
@@ -177,6 +197,17 @@ async def test_several_agents_are_served_by_name(tmp_path):
         assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["first", "second"]
         run = (await client.post("/runs", json={"task": "hi", "agent": "second", "wait": 30})).json()
     assert (run["agent"], run["status"]) == ("second", "completed")
+
+
+async def test_each_personality_of_a_roster_is_served_under_its_own_name(tmp_path):
+    (tmp_path / "people").mkdir()
+    for name in ("clerk", "poet"):
+        (tmp_path / "people" / f"{name}.toml").write_text(f'instructions = "You are the {name}."\n')
+    roster = Roster(make(), tmp_path / "people", first="poet")
+    async with client_of(host_of(mounted(tmp_path, roster))) as client:
+        assert [each["name"] for each in (await client.get("/agents")).json()["agents"]] == ["poet", "clerk"]
+        run = (await client.post("/runs", json={"task": "hi", "agent": "clerk", "wait": 30})).json()
+    assert (run["agent"], run["status"]) == ("clerk", "completed")
 
 
 # Authentication by the application

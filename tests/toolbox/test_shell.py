@@ -168,7 +168,7 @@ def test_output_written_just_before_the_end_is_kept(folder, monkeypatch):
     def ends_now(process):  # after the tool looked for output, and before it looks for the end
         return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT) is not None
 
-    monkeypatch.setattr(processes, "_ended", ends_now)
+    monkeypatch.setattr(processes, "has_ended", ends_now)
     assert run(folder, "sh -c 'sleep 0.3; seq 1 9000 | tail -8000'").startswith("1001\n1002\n")
 
 

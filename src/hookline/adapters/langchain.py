@@ -19,7 +19,8 @@ from typing import Annotated, Any, NotRequired, Unpack
 
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, sha256_of
 from .._base.errors import PlainError
-from .._base.frozen import thaw
+from .._base.frozen import freeze, thaw
+from .._kernel.errors import ModelError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.registry import HookRegistry
@@ -209,6 +210,7 @@ class _ModelCall:
         self._messages: list[BaseMessage] = list(request.messages)
         self._translation = Translation(self._read_message, self._write_message)
         self._files: dict[str, Any] = {}  # the content blocks of attachments, by digest
+        self._shown = ModelRequest()
         self._result: list[BaseMessage] = []
         self._last: tuple[ModelResponse, Any] | None = None
         self._structured: Any = None
@@ -227,29 +229,47 @@ class _ModelCall:
         """Return the request for the hooks."""
         given = self._given
         system = [] if given.system_message is None else [given.system_message]
-        return ModelRequest(
+        self._shown = ModelRequest(
             self._translation.read([*system, *self._messages]),
             tuple(map(_spec, given.tools)),
-            str(
-                getattr(given.model, "model_name", None)
-                or getattr(given.model, "model", None)
-                or type(given.model).__name__
-            ),
-            params=given.model_settings,
+            str(getattr(given.model, self._model_field, "") or type(given.model).__name__),
+            tool_choice=given.tool_choice if isinstance(given.tool_choice, str) else None,
+            params={name: value for name, value in given.model_settings.items() if _is_json(value)},
         )
+        return self._shown
+
+    @property
+    def _model_field(self) -> str:
+        """The attribute of LangChain's model that contains its name; most classes have one of these two."""
+        return "model_name" if hasattr(self._given.model, "model_name") else "model"
 
     def write(self, asked: ModelRequest) -> LangChainRequest:
-        """Return the request for LangChain."""
+        """Return the request for LangChain.
+
+        Raises:
+            ModelError: a hook changed something that cannot be changed there.
+        """
+        given, shown = self._given, self._shown
+        changed: dict[str, Any] = {}
         messages = self._translation.write(asked.messages)
-        system = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
+        changed["system_message"] = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
         names = {spec.name for spec in asked.tools}
-        tools = [tool for tool in self._given.tools if _spec(tool).name in names]
-        model = self._given.model
-        if self._adapter.holds_text and hasattr(model, "model_copy"):
-            model = model.model_copy(update={"tags": [*(model.tags or ()), "nostream"]})
-        return self._given.override(
-            model=model, messages=messages, system_message=system, tools=tools, model_settings=thaw(asked.params)
-        )
+        changed["tools"] = [tool for tool in given.tools if _spec(tool).name in names]
+        others = {name: value for name, value in given.model_settings.items() if name not in shown.params}
+        changed["model_settings"] = {**others, **thaw(asked.params)}
+        if asked.tool_choice != shown.tool_choice:
+            changed["tool_choice"] = asked.tool_choice
+        if asked.response_format is not None:
+            raise ModelError("hooks cannot set response_format in LangChain: give it to create_agent")
+        update: dict[str, Any] = {}
+        if asked.model != shown.model:
+            if not hasattr(given.model, self._model_field):
+                raise ModelError(f"hooks cannot change the model of {type(given.model).__name__} in LangChain")
+            update[self._model_field] = asked.model
+        if self._adapter.holds_text:
+            update["tags"] = [*(given.model.tags or ()), "nostream"]
+        model = given.model.model_copy(update=update) if update else given.model
+        return given.override(model=model, messages=messages, **changed)
 
     def read(self, given: Any) -> ModelResponse:
         """Return the response of LangChain for the hooks."""
@@ -267,8 +287,10 @@ class _ModelCall:
         if self._last is not None and reply.source == "model" and reply_is(reply, self._last[0]):
             added = list(self._last[1])
         else:
-            calls = [_call_dict(call) for call in reply.tool_calls]
-            added = [AIMessage(content=reply.content, tool_calls=calls)]
+            made = AIMessage(content=reply.content, tool_calls=[_call_dict(call) for call in reply.tool_calls])
+            if self._last is not None and reply.source == "model":  # a hook changed it, but it cost the same
+                made.usage_metadata, made.response_metadata = _metadata(self._last[1])
+            added = [made]
         if settled.again and settled.note:
             added.append(HumanMessage(settled.note))
         self._result += added
@@ -372,6 +394,19 @@ def _written(message: Message) -> BaseMessage:
         case "system":
             return SystemMessage(message.content)
     return HumanMessage(message.content)
+
+
+def _metadata(messages: Sequence[BaseMessage]) -> tuple[Any, Any]:
+    first = next(message for message in messages if isinstance(message, AIMessage))
+    return first.usage_metadata, first.response_metadata
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        freeze(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _call_dict(call: ToolCall) -> Any:

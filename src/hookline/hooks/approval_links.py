@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 import re
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
@@ -25,6 +26,7 @@ from .._base.errors import HooklineError, NotInstalledError
 from .._base.text import describe, one_line
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
+from .._kernel.validation import check_path
 from .._net.egress import Egress, EgressError, post
 from .._net.http_client import FetchError
 from .._net.signatures import HEADER, sign
@@ -53,6 +55,7 @@ RETRY_DELAYS = (1.0, 5.0, 30.0, 120.0)
 _TOKEN = re.compile(r"([A-Za-z0-9_-]{1,600})\.([A-Za-z0-9_-]{43})")
 _PURPOSE = b"hookline approval link 1"
 _MAX_NAME = 200
+_STORE = "store must be a SQLite file, such as 'approvals.db'"
 
 
 class ApprovalLink(msgspec.Struct, frozen=True):
@@ -123,7 +126,7 @@ class ApprovalLinks:
 
     def __init__(
         self,
-        store: str | ApprovalStore,
+        store: str | os.PathLike[str] | ApprovalStore,
         *,
         secret: str | Sequence[str],
         url: str = "",
@@ -133,16 +136,18 @@ class ApprovalLinks:
         private: bool = False,
     ) -> None:
         try:
-            self.store = store if isinstance(store, ApprovalStore) else ApprovalStore(store)
+            self.store = store if isinstance(store, ApprovalStore) else ApprovalStore(check_path(store, _STORE))
         except StoreError as error:
             raise RegistrationError(str(error)) from error
-        secrets = (secret,) if isinstance(secret, str) else tuple(secret or ())
+        secrets = (secret,) if isinstance(secret, str) else tuple(secret) if isinstance(secret, (list, tuple)) else ()
         if not secrets or not all(isinstance(each, str) and len(each) >= MIN_SECRET_LENGTH for each in secrets):
             raise RegistrationError(
                 f"secret must have at least {MIN_SECRET_LENGTH} characters: create one with `openssl rand -hex 32`, "
                 "and pass it through the environment"
             )
-        if isinstance(people, str) or not all(isinstance(each, str) and _is_name(each) for each in people):
+        if not isinstance(people, (list, tuple)) or not all(
+            isinstance(each, str) and _is_name(each) for each in people
+        ):
             raise RegistrationError('people must be a list of names or addresses, such as ["ann@example.org"]')
         if send is not None and (not callable(send) or isinstance(send, type)):
             raise RegistrationError(f"send must be an async function of a link, not {send!r:.80}")

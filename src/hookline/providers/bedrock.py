@@ -10,7 +10,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._base.workers import in_thread
-from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
 from ..models.attachments import check_attachments, with_usable_attachments
@@ -172,7 +171,7 @@ class BedrockModel:
         except boto.ClientError as error:
             raise self._failure(error.response, model) from None
         except boto.NoRegionError:
-            raise RegistrationError("bedrock needs a region: set AWS_REGION, or pass region=") from None
+            raise BadRequestError("bedrock needs a region: set AWS_REGION, or pass region=") from None
         except (boto.NoCredentialsError, boto.PartialCredentialsError, boto.CredentialRetrievalError) as error:
             raise AuthError(
                 f"bedrock has no credentials: {error}. Run 'aws configure', or set AWS_ACCESS_KEY_ID and "

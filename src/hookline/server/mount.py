@@ -165,7 +165,7 @@ class MountedServer:
 
 
 def _by_name(agents: Any) -> dict[str, Any]:
-    if isinstance(agents, Mapping):
+    if isinstance(agents, Mapping) and not hasattr(agents, "hooks"):  # a roster is a mapping too
         found = dict(agents)
     else:
         listed = list(agents) if isinstance(agents, (list, tuple, set, frozenset)) else [agents]

@@ -29,6 +29,7 @@ from hookline.adapters.claude_code.processes import Ran
 from hookline.adapters.claude_code.settings import Handler
 from hookline.hooks import Compactor, ContextCompactionHook
 from hookline.teams import Team
+from hookline.tools import shell_tool
 
 from ...waiting import block_until
 
@@ -267,6 +268,25 @@ def test_hooks_judge_a_call_again_that_an_approver_has_edited(project):
     assert not (project.folder / "a").exists()
 
 
+@pytest.mark.parametrize("changed", [{"arguments": {"command": "touch bad"}}, {"name": "terminal"}])
+def test_hooks_judge_a_call_again_that_a_later_rewriter_has_changed(project, changed):
+    project.add("PreToolUse", 'jq -e \'.tool_name == "Bash" and .tool_input.command == "touch good"\' || exit 2')
+
+    @hook(BEFORE_TOOL, priority=-300)
+    def rewrite(ctx, request):
+        return request.replace(**changed)
+
+    @tool
+    def terminal(command: str) -> str:
+        """Run a command."""
+        return project.write("bad", command).name
+
+    tools = [terminal, shell_tool(project.folder, sandbox="off")]
+    result = project.run([call("shell", command="touch good"), "Ok."], rewrite, tools=tools)
+    assert result.steps[0].outcomes == ("blocked",)
+    assert not (project.folder / "bad").exists()
+
+
 def test_a_call_that_nobody_changes_is_judged_once(project):
     project.add("PreToolUse", "log-event.py")
     project.write("a.txt", "a")
@@ -378,8 +398,16 @@ def test_post_compact_gets_the_summary_and_session_start_is_called_again(project
 
 
 def test_a_subagent_has_start_and_stop_and_its_calls_name_it(project):
-    for event in ("SubagentStart", "SubagentStop", "PreToolUse", "UserPromptSubmit", "Stop", "SessionStart"):
-        project.add(event, "log-event.py")
+    for event in (
+        "SubagentStart",
+        "SubagentStop",
+        "PreToolUse",
+        "UserPromptSubmit",
+        "Stop",
+        "SessionStart",
+        "SessionEnd",
+    ):
+        project.add(event, "log-event.py", timeout=60)
     context = say(hookSpecificOutput={"hookEventName": "SubagentStart", "additionalContext": "Be brief."})
     project.python("SubagentStart", context, "helper").python(
         "SubagentStart", context.replace("brief", "long"), "other"
@@ -392,10 +420,13 @@ def test_a_subagent_has_start_and_stop_and_its_calls_name_it(project):
         return "x"
 
     team = Team([Agent("helper", "Helps.", llm=model, tools=[look])])
-    project.run([call("delegate", to="helper", task="Look."), "Ok."], tools=[team])
+    agent = project.agent([call("delegate", to="helper", task="Look."), "Ok."], tools=[team])
+    agent.run("Do it.")
+    next(iter(agent.hooks)).close()
     events = [line["hook_event_name"] for line in project.log()]
     inside = ["SubagentStart", "PreToolUse", "SubagentStop"]
-    assert events == ["SessionStart", "UserPromptSubmit", "PreToolUse", *inside, "Stop"]
+    assert events == ["SessionStart", "UserPromptSubmit", "PreToolUse", *inside, "Stop", "SessionEnd"]
+    assert len({(line["session_id"], line["transcript_path"]) for line in project.log()}) == 1
     delegated, start, looked, stop = project.log()[2:6]
     assert delegated["tool_name"] == "Agent"
     assert delegated["tool_input"] == {"subagent_type": "helper", "prompt": "Look."}

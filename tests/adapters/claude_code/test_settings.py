@@ -223,4 +223,4 @@ def test_timeouts_depend_on_the_event(project):
 def test_only_the_points_of_events_with_hooks_are_used(project):
     assert project.hooks().points == frozenset()
     project.add("Stop", "true")
-    assert project.hooks().points == {"on_stop", "before_step"}
+    assert project.hooks().points == {"on_run_start", "on_stop", "before_step"}

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from ..._base.frozen import fingerprint, freeze
+from ..._base.frozen import fingerprint
 from ..._base.workers import in_thread
 from ..._kernel.errors import RegistrationError
 from ..._kernel.payloads import ApprovalRequest, Compaction, RunStart, Stopping, ToolCallRequest, ToolCallResult
@@ -47,8 +47,6 @@ from .settings import Handler, OnFailure, project_of, read_settings
 from .tools import Translator, response_of, result_of
 from .transcript import Transcript
 
-MAX_STOPS = 8
-"""How many times the hooks of ``Stop`` may keep a run going."""
 MAX_SESSIONS = 1_000
 """How many conversations are remembered, for ``SessionStart`` and ``SessionEnd``."""
 _BY = "a hook of Claude Code"
@@ -67,13 +65,13 @@ _POINTS = {
 
 
 class _Judged(msgspec.Struct, frozen=True):
-    """What the hooks have judged of a call: its validated arguments, as bytes.
+    """What the hooks have judged of a call: its name and its validated arguments, as bytes.
 
     ``rewriter`` is the handler that changed them, if others have not seen the change yet. ``ask`` is a question that
     has not been asked yet, because a result has only one verb.
     """
 
-    arguments: bytes
+    call: bytes
     rewriter: Any = None
     ask: str | None = None
 
@@ -219,7 +217,7 @@ class ClaudeHooks:
             self._by_event[handler.event] = (*self._by_event.get(handler.event, ()), handler)
         used = {point for point, events in _POINTS.items() if any(event in self._by_event for event in events)}
         used |= {ON_STOP} if any(handler.wakes for handler in self.handlers) else set()
-        self.points = frozenset({*used, BEFORE_STEP} if used else ())
+        self.points = frozenset({*used, ON_RUN_START, BEFORE_STEP} if used else ())
         self._shared = _Shared(transcripts)
         endings = self._by_event.get("SessionEnd", ())
         self._finalizer = weakref.finalize(self, _end, self._shared, endings, self.folder)
@@ -273,6 +271,7 @@ class ClaudeHooks:
     ) -> Awaitable[HookResult | None] | None:
         """Call the hooks of the events that belong to a point."""
         own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+        ctx.tree_state.setdefault(id(self), ctx.ids.session_id)  # nested runs belong to the session of the outer one
         if point == BEFORE_TOOL:
             return self._before_tool(ctx, own, payload, may_rewrite=phase == "rewrite")
         if point == AFTER_TOOL:
@@ -288,7 +287,7 @@ class ClaudeHooks:
         if point == APPROVAL_REQUESTED:
             return self._approval(ctx, own, payload)
         if point == ON_RUN_END:  # the hooks of SessionEnd read the whole transcript
-            self._transcript(ctx).append(ctx.state.messages, ctx.ids.session_id, self.folder)
+            self._transcript(ctx).append(ctx.state.messages, self._session_of(ctx), self.folder)
             return None
         return self._before_compaction(ctx, own, payload)
 
@@ -378,7 +377,7 @@ class ClaudeHooks:
         answers = Answers((*answers.all, *self._late(own).all))
         parts = [answers.blocked and f"{event} hook feedback: {answers.blocked}", answers.context]
         note = "\n".join(filter(None, parts))
-        if not note or answers.stop is not None or own.stops >= MAX_STOPS:
+        if not note or answers.stop is not None:
             return None
         own.stops += 1
         return HookResult.keep_going(note, reason=f"a {event} hook")
@@ -390,8 +389,8 @@ class ClaudeHooks:
     ) -> HookResult | None:
         tool, key = _tool(ctx, request.name), (request.id, request.attempt)
         judged = None if may_rewrite else own.judged.get(key)
-        now = _validated(tool, request.arguments) if may_rewrite else fingerprint(request.arguments)
-        unchanged = judged is not None and judged.arguments == now
+        now = _validated(request, tool) if may_rewrite else fingerprint([request.name, request.arguments])
+        unchanged = judged is not None and judged.call == now
         own.judged[key] = _Judged(now)
         if unchanged and judged is not None and judged.rewriter is None:
             return None if judged.ask is None else HookResult.ask(judged.ask)
@@ -416,9 +415,9 @@ class ClaudeHooks:
             # The other hooks have not seen the new arguments. They judge them in the guard phase.
             others = len(answers.all) > 1
             rewriter = updated[0].handler.identity if others else None
-            own.judged[key] = _Judged(_validated(tool, new), rewriter, question)
-            why = notice or reason or "a PreToolUse hook"
-            return HookResult.replace(request.replace(arguments=new), reason=why, state=state)
+            request = request.replace(arguments=new)
+            own.judged[key] = _Judged(_validated(request, tool), rewriter, question)
+            return HookResult.replace(request, reason=notice or reason or "a PreToolUse hook", state=state)
         if judged is not None and question is None:
             question = judged.ask
         return told if question is None else HookResult.ask(question, reason=notice, state=state)
@@ -516,12 +515,13 @@ class ClaudeHooks:
         if not chosen:
             return Answers(())
         transcript = self._transcript(ctx)
-        transcript.append(ctx.state.messages, ctx.ids.session_id, self.folder)
-        main = self._shared.transcript(ctx.ids.session_id, "", self._translator)
+        session = self._session_of(ctx)
+        transcript.append(ctx.state.messages, session, self.folder)
+        main = self._shared.transcript(session, "", self._translator)
         if ctx.depth:
             given |= {"agent_id": ctx.run_id, "agent_type": ctx.agent_name}
         data = HookInput(
-            session_id=ctx.ids.session_id,
+            session_id=session,
             hook_event_name=event,
             transcript_path=str(main.path),
             cwd=self.folder,
@@ -605,7 +605,12 @@ class ClaudeHooks:
         threading.Thread(target=follow, name="hookline-claude-hook", daemon=True).start()
 
     def _transcript(self, ctx: Any) -> Transcript:
-        return self._shared.transcript(ctx.ids.session_id, ctx.run_id if ctx.depth else "", self._translator)
+        return self._shared.transcript(self._session_of(ctx), ctx.run_id if ctx.depth else "", self._translator)
+
+    def _session_of(self, ctx: Any) -> str:
+        """Return the id of the session that a run, or the outermost one around it, belongs to."""
+        session: str = ctx.tree_state[id(self)]
+        return session
 
     def _with_context(self, ctx: Any, *found: Answers, feedback: str = "") -> HookResult | None:
         """Return a result that adds the hooks' texts to the transcript, and reports what they say to the user."""
@@ -701,12 +706,11 @@ def _tool(ctx: Any, name: str) -> Any:
     return None if registry is None else registry.get(name)
 
 
-def _validated(tool: Any, arguments: Mapping[str, Any]) -> bytes:
-    """Return the fingerprint of the arguments that guards will see."""
-    checked = None if tool is None else tool.validate(arguments)
-    if checked is None or isinstance(checked, str):
-        return fingerprint(freeze(arguments))
-    return fingerprint(checked.arguments)
+def _validated(request: ToolCallRequest, tool: Any) -> bytes:
+    """Return the fingerprint of a call as guards will see it."""
+    checked = None if tool is None else tool.validate(request.arguments)
+    arguments = request.arguments if checked is None or isinstance(checked, str) else checked.arguments
+    return fingerprint([request.name, arguments])
 
 
 def _open_calls(ctx: Any) -> Sequence[Any]:

@@ -18,7 +18,7 @@ from ..access import Access
 from ..approvals import PendingApproval, format_time, outcome, render_request
 from ..protocol import Address, ApprovalOutcome, ApprovalPrompt, ChannelError, Health, UndeliverableError
 from ..receiving import Backoff
-from .channel import SlackChannel
+from .channel import CHAT_ID, SlackChannel
 
 log = logging.getLogger("hookline")
 
@@ -46,13 +46,16 @@ class SlackApprover:
         approve: the member ids of the people who may decide; ``"*"`` for everyone who can read the conversation.
 
     Raises:
-        ChannelError: nobody may decide.
+        ChannelError: nobody may decide, or ``chat`` is not the id of a conversation.
+        TypeError: ``approve`` is not a list of texts.
         StoreError: the path cannot be used.
     """
 
     def __init__(self, store: str | ApprovalStore, channel: SlackChannel, *, chat: str, approve: Iterable[str]) -> None:
         self.store = store if isinstance(store, ApprovalStore) else ApprovalStore(store)
         self._channel = channel
+        if not isinstance(chat, str) or not CHAT_ID.fullmatch(chat):
+            raise ChannelError(f"{chat!r:.80} is not the id of a Slack conversation, such as C0123ABCD")
         self._address = Address(channel.name, chat)
         self._access = Access(approve=approve)
         if not self._access.approve:

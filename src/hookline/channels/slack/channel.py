@@ -42,6 +42,9 @@ log = logging.getLogger("hookline")
 MAX_LENGTH = 3000
 """Longest message, in characters. Slack accepts more, but shows the rest only on request."""
 
+CHAT_ID = re.compile(r"[A-Z0-9]{1,40}")
+"""Ids of Slack conversations."""
+
 WARNING_SECONDS = 60.0
 """Seconds between two log lines about wrong signatures, which anyone can cause."""
 
@@ -53,7 +56,6 @@ _DELIVERY = "hookline_delivery"
 _TOKEN = re.compile(r"xoxb-[A-Za-z0-9-]{1,250}")
 _APP_TOKEN = re.compile(r"xapp-[A-Za-z0-9-]{1,250}")
 _SECRET = re.compile(r"[A-Za-z0-9]{16,200}")
-_CHAT = re.compile(r"[A-Z0-9]{1,40}")
 _BAD_TOKEN = frozenset(
     ("account_inactive", "invalid_auth", "not_allowed_token_type", "not_authed", "token_expired", "token_revoked")
 )
@@ -406,7 +408,7 @@ class SlackChannel:
     async def _request(self, method: str, address: Address, **fields: Any) -> Any:
         if self._client is None:
             raise ChannelError(f"the channel {self.name!r} is not started")
-        if not _CHAT.fullmatch(address.chat_id):
+        if not CHAT_ID.fullmatch(address.chat_id):
             raise UndeliverableError(f"{address.chat_id!r} is not the id of a Slack conversation, such as C0123ABCD")
         with self._requests, self._translated_errors():
             return await getattr(self._client.web, method)(channel=address.chat_id, **fields)
