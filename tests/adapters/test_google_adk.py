@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("google.adk")
 
-from google.adk.agents import LlmAgent
+from google.adk.agents import LlmAgent, ParallelAgent
 from google.adk.apps import App
 from google.adk.models.llm_response import LlmResponse
 from google.adk.plugins.base_plugin import BasePlugin
@@ -203,6 +203,34 @@ async def test_an_agent_that_takes_over_is_judged_too(write, tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert texts(events)[-1] == "I may not."
     assert ends == [("I may not.", 3)]  # one run, with the steps of both agents
+
+
+@pytest.mark.filterwarnings("ignore:ParallelAgent is deprecated")  # it is still what most programs use
+async def test_agents_that_work_side_by_side_have_nested_runs_of_their_own():
+    met = asyncio.Barrier(2)
+
+    async def meet(name: str) -> str:
+        """Wait for the other agent."""
+        await met.wait()
+        return f"{name} met"
+
+    names = ("ada", "bob")
+    turns = {name: model_of(call("meet", name=name), reply(f"{name} is done.")) for name in names}
+    agents = [LlmAgent(name=name, model=turns[name], tools=[meet]) for name in names]
+    ends, outcomes = [], []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ends.append((result.reply, bool(result.ids.parent_run_id)))
+
+    @observer(AFTER_TOOL)
+    def tool_note(ctx, result):
+        outcomes.append(result.outcome)
+
+    root = ParallelAgent(name="root", sub_agents=agents)
+    await asyncio.wait_for(Conversation(root, HooklinePlugin(note, tool_note)).say("Meet."), 20)
+    assert sorted(ends) == [("", False), ("ada is done.", True), ("bob is done.", True)]
+    assert outcomes == ["ok", "ok"]
 
 
 @pytest.mark.filterwarnings("ignore:The `plugins` argument is deprecated")  # ADK itself uses it for the inner runner

@@ -24,6 +24,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
 from .._kernel.registry import HookRegistry
+from .._kernel.scope import CURRENT
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
@@ -50,8 +51,9 @@ SUPPORT = Support(
     "google-adk",
 )
 
-_RUN = "hookline_run"
-"""The run in an ``InvocationContext``. ADK's copies of the context contain it too."""
+_RUN, _BRANCH, _OWNER = "hookline_run", "hookline_branch", "hookline_owner"
+"""In an ``InvocationContext``: the run, the branch of the conversation that it belongs to, and the context whose agent
+started it. ADK's copies of the context contain them too."""
 
 
 class HooklinePlugin(BasePlugin):  # type: ignore[misc]
@@ -82,11 +84,7 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
 
     async def before_run_callback(self, *, invocation_context: Any) -> None:
         """Start the run."""
-        session, current = invocation_context.session, invocation_context.invocation_id
-        earlier = [event.content for event in session.events if event.invocation_id != current and event.content]
-        task = translate.user_text(invocation_context.user_content)
-        run = self._adapter.start(task, translate.read_contents(earlier), session=session.id, streaming=True)
-        vars(invocation_context)[_RUN] = run
+        self._start(invocation_context)
 
     async def after_run_callback(self, *, invocation_context: Any) -> None:
         """End the run."""
@@ -101,12 +99,42 @@ class HooklinePlugin(BasePlugin):  # type: ignore[misc]
             await run.end(error=error)
 
     async def before_agent_callback(self, *, agent: Any, callback_context: Any) -> None:
-        """Give the agent a model and tools that call the hooks, in this run only."""
+        """Give the agent a model and tools that call the hooks, in this run only.
+
+        An agent that works beside others, in a branch of the conversation, has a nested run: a run takes one step at a
+        time.
+        """
         context = callback_context._invocation_context  # the public method returns a copy
         if context.live_request_queue is not None:
             raise HooklineError("Hookline's adapter for Google ADK does not support live mode: use run_async")
+        run = _run_of(context)
+        if context.branch != vars(context)[_BRANCH]:
+            token = CURRENT.set(run._engine)
+            run = self._start(context)
+            CURRENT.reset(token)
+            vars(context)[_OWNER] = context
         if isinstance(agent, LlmAgent):
-            context.agent = _HookedAgent(agent, _run_of(context)).copy
+            context.agent = _HookedAgent(agent, run).copy
+
+    async def after_agent_callback(self, *, agent: Any, callback_context: Any) -> None:
+        """End the nested run of an agent."""
+        context = callback_context._invocation_context
+        if vars(context).get(_OWNER) is context:
+            await self.after_run_callback(invocation_context=context)
+
+    async def on_agent_error_callback(self, *, agent: Any, callback_context: Any, error: Exception) -> None:
+        """End the nested run of an agent that failed."""
+        context = callback_context._invocation_context
+        if vars(context).get(_OWNER) is context:
+            await self.on_run_error_callback(invocation_context=context, error=error)
+
+    def _start(self, context: Any) -> ForeignRun:
+        session, current = context.session, context.invocation_id
+        earlier = [event.content for event in session.events if event.invocation_id != current and event.content]
+        task = translate.user_text(context.user_content)
+        run = self._adapter.start(task, translate.read_contents(earlier), session=session.id, streaming=True)
+        vars(context).update({_RUN: run, _BRANCH: context.branch})
+        return run
 
     async def before_tool_callback(self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any) -> Any:
         """Judge calls that do not reach a tool with hooks: of tools that do not exist, or that ADK found elsewhere."""
