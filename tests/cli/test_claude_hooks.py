@@ -68,6 +68,14 @@ def test_a_mistake_in_the_settings_is_reported_before_the_run(hookline, clone, t
     assert "hooks.Stop[0].hooks[0]" in " ".join(done.stderr.split())
 
 
+def test_the_failure_of_a_hook_and_its_message_are_shown(hookline, clone, script):
+    message = {"type": "command", "command": 'echo \'{"systemMessage": "Mind the gap."}\''}
+    handlers = [message, {"type": "command", "command": "exit 3"}]
+    (clone / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"Stop": [{"hooks": handlers}]}}))
+    done = hookline("run", "Go.", "-m", script("Done."), "--claude-hooks", ".")
+    assert "Stop hook: Mind the gap.; The Stop hook exit 3 failed: it ended with exit code 3" in done.stderr
+
+
 def test_the_agent_cannot_change_the_hooks_that_judge_it(hookline, clone, script):
     handler = {"type": "command", "command": ".claude/hooks/deny.sh"}
     (clone / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"PostCompact": [{"hooks": [handler]}]}}))
@@ -80,6 +88,7 @@ def test_the_agent_cannot_change_the_hooks_that_judge_it(hookline, clone, script
     assert not (clone / paths[2]).exists()
 
 
+@pytest.mark.slow
 def test_session_end_hooks_are_called_when_the_command_ends(clone, turns, env):
     handler = {"type": "command", "command": "cat > ended", "timeout": 60}
     settings = {"hooks": {"SessionEnd": [{"hooks": [handler]}]}}
@@ -100,6 +109,7 @@ def test_the_gateway_calls_the_hooks(clone, turns, env):
     assert blocked(clone)
 
 
+@pytest.mark.slow
 def test_no_command_loads_the_adapter_without_the_setting(folder, turns, env):
     code = (
         "import sys\nfrom hookline.cli.app import run_app\n"

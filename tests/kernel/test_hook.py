@@ -145,6 +145,35 @@ async def test_a_hook_at_several_points_gets_the_point():
     assert seen == ["before_tool", "on_run_start"]
 
 
+class _RewritesAndJudges:
+    points = (BEFORE_TOOL, AFTER_TOOL)
+    phase = {BEFORE_TOOL: ("rewrite", "guard")}  # noqa: RUF012
+
+    def __init__(self):
+        self.seen = []
+
+    def __call__(self, point, ctx, payload, *, phase):
+        self.seen.append((str(point), phase, payload.arguments["n"]))
+        return payload.replace(arguments={"n": 2}) if phase == "rewrite" and point == BEFORE_TOOL else None
+
+
+async def test_a_hook_with_two_phases_at_a_point_is_called_in_both_and_gets_the_phase():
+    made = _RewritesAndJudges()
+    registry = HookRegistry([made, hook(BEFORE_TOOL)(lambda ctx, request: request.replace(arguments={"n": 3}))])
+    await registry.fire(BEFORE_TOOL, ToolCallRequest("c1", "add", {"n": 1}))
+    assert made.seen == [("before_tool", "rewrite", 1), ("before_tool", "guard", 3)]
+    assert [entry.phase for entry in compile_hook(made)] == ["rewrite", "guard", "rewrite"]
+    assert len(registry) == 2
+
+
+def test_each_of_several_phases_is_checked():
+    class Wrong(_RewritesAndJudges):
+        phase = {BEFORE_TOOL: ("rewrite", "judge")}  # noqa: RUF012
+
+    with pytest.raises(RegistrationError, match="phase must be one of rewrite, guard, observe, not 'judge'"):
+        HookRegistry([Wrong()])
+
+
 def test_a_decorated_function_can_still_be_called_as_itself():
     @hook(BEFORE_TOOL)
     def double(ctx, payload):

@@ -30,7 +30,9 @@ COLUMNS = ("point", "hook", "phase", "priority", "on_failure", "layer", "from")
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("hooks", cls=Command, epilog=EPILOG)(with_settings("folder", "write", "plugins", "debug")(hooks))
+    app.command("hooks", cls=Command, epilog=EPILOG)(
+        with_settings("folder", "write", "plugins", "claude_hooks", "debug")(hooks)
+    )
 
 
 def hooks(

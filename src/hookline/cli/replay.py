@@ -48,7 +48,7 @@ MAX_NAME = 60
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    settings = with_settings("hooks", "folder", "write", "shell", "shell_profile", "skills", "debug")
+    settings = with_settings("hooks", "claude_hooks", "folder", "write", "shell", "shell_profile", "skills", "debug")
     app.command("replay", cls=Command, epilog=EPILOG)(settings(replay))
 
 

@@ -377,10 +377,11 @@ class ClaudeHooks:
         answers = Answers((*answers.all, *self._late(own).all))
         parts = [answers.blocked and f"{event} hook feedback: {answers.blocked}", answers.context]
         note = "\n".join(filter(None, parts))
+        notice = _notice(answers)
         if not note or answers.stop is not None:
-            return None
+            return HookResult.cont(reason=notice) if notice else None
         own.stops += 1
-        return HookResult.keep_going(note, reason=f"a {event} hook")
+        return HookResult.keep_going(note, reason=notice or f"a {event} hook")
 
     # The events of a tool call.
 
@@ -484,7 +485,7 @@ class ClaudeHooks:
         if why is not None:
             return HookResult.block(why, reason="a PreCompact hook")
         own.compacting, own.summary = True, _summary(ctx)
-        notice = "; ".join(answers.notices)
+        notice = _notice(answers)
         return HookResult.cont(reason=notice) if notice else None
 
     # Calling handlers.
@@ -614,7 +615,7 @@ class ClaudeHooks:
 
     def _with_context(self, ctx: Any, *found: Answers, feedback: str = "") -> HookResult | None:
         """Return a result that adds the hooks' texts to the transcript, and reports what they say to the user."""
-        notice = "; ".join(text for answers in found for text in answers.notices)[:1000]
+        notice = _notice(*found)
         messages = [Message("user", feedback)] if feedback else []
         for answers in found:
             messages += [Message("user", text) for text in answers.first_messages]
@@ -649,6 +650,11 @@ async def _post(handler: Handler, data: bytes) -> Answer:
     if reply.cut:
         return failed(handler, f"its response is longer than {MAX_OUTPUT} bytes")
     return read_reply(handler, reply.status, reply.body)
+
+
+def _notice(*found: Answers) -> str:
+    """Return what the hooks say to the user, as the reason of a result."""
+    return "; ".join(text for answers in found for text in answers.notices)[:1000]
 
 
 def _reported(answers: Answers) -> Answers:
