@@ -10,6 +10,7 @@ from strands import Agent, ToolContext, tool
 from strands.event_loop._retry import ModelRetryStrategy
 from strands.hooks import BeforeToolCallEvent
 from strands.middleware import ExecuteToolStage, InvokeModelStage
+from strands.multiagent import GraphBuilder
 from strands.types.exceptions import ModelThrottledException
 
 from hookline import HookResult, Message, guard, hook, observer
@@ -103,6 +104,31 @@ async def test_calls_of_one_reply_run_at_the_same_time():
     await asyncio.wait_for(agent.invoke_async("Meet."), 20)
     results = [block["toolResult"]["content"][0]["text"] for block in agent.messages[2]["content"]]
     assert results == ["ada met", "bob met"]
+
+
+async def test_agents_of_a_graph_that_work_side_by_side_have_runs_of_their_own():
+    both = asyncio.Barrier(2)
+
+    @tool
+    async def meet(name: str) -> str:
+        """Wait for the other one."""
+        await both.wait()
+        return f"{name} met"
+
+    ends = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ends.append((result.reply, result.status, len(result.steps)))
+
+    plugin, builder = HooklinePlugin(note), GraphBuilder()
+    for name in ("ada", "bob"):
+        model = Scripted(ScriptedModel([call("meet", name=name), reply(f"{name} is done.")]))
+        builder.add_node(Agent(name=name, model=model, tools=[meet], plugins=[plugin], callback_handler=None), name)
+        builder.set_entry_point(name)
+    builder.set_execution_timeout(20)
+    await builder.build().invoke_async("Meet.")
+    assert sorted(ends) == [("ada is done.", "completed", 2), ("bob is done.", "completed", 2)]
 
 
 async def test_what_a_tool_streams_is_shown_while_it_runs():

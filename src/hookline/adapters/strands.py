@@ -43,8 +43,6 @@ except ImportError:  # Adapter says which version to install
 
 SUPPORT = Support("Strands", "strands-agents", "1.62", "2", extra="strands")
 
-_STATE = "hookline"
-"""The key of the run in the invocation state of Strands, which middleware and events share."""
 _numbers = itertools.count(1)
 
 
@@ -91,25 +89,26 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     async def _before_invocation(self, event: Any) -> None:
         """Start the run, unless a hook kept it going."""
-        state = event.invocation_state
-        if isinstance(state.get(_STATE), _Invocation) and state[_STATE].note is not None:
-            state[_STATE].note = None
+        state, key = event.invocation_state, _key(event.agent)
+        if isinstance(state.get(key), _Invocation) and state[key].note is not None:
+            state[key].note = None
             return
         _be_innermost(event.agent, self)
         history = translate.read_messages(event.agent.messages)
         task = translate.user_text(event.messages)
         run = self._adapter.start(task, history, session=event.agent.session_id, streaming=True)
-        state[_STATE] = _Invocation(run)
+        state[key] = _Invocation(run)
 
     async def _after_invocation(self, event: Any) -> None:
         """End the run, or go on if a hook at ``on_stop`` said so."""
-        invocation = event.invocation_state.get(_STATE)
+        key = _key(event.agent)
+        invocation = event.invocation_state.get(key)
         if not isinstance(invocation, _Invocation):
             return
         if invocation.note is not None and event.result is not None:
             event.resume = invocation.note or []
             return
-        del event.invocation_state[_STATE]
+        del event.invocation_state[key]
         if event.result is None:
             await invocation.run.end(error=sys.exception() or HooklineError("the agent ended without a result"))
             return
@@ -154,7 +153,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     async def _call_tool(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> AsyncIterator[Any]:
         """Call a tool under the hooks. What the tool streams is shown at once."""
-        if _STATE not in context.invocation_state:  # a call by the program itself: agent.tool.NAME(...)
+        if _key(context.agent) not in context.invocation_state:  # a call by the program itself: agent.tool.NAME(...)
             async for event in next_fn(context):
                 yield event
             return
@@ -287,8 +286,13 @@ class _ToolStoppedError(PlainError):
         self.event = event
 
 
+def _key(agent: Any) -> str:
+    """Return the key of an agent's run in the invocation state of Strands, which the agents of a graph share."""
+    return f"hookline_{id(agent):x}"
+
+
 def _invocation(context: Any) -> _Invocation:
-    invocation = context.invocation_state.get(_STATE)
+    invocation = context.invocation_state.get(_key(context.agent))
     if not isinstance(invocation, _Invocation):
         raise HooklineError(
             "Strands made a model call outside of an invocation, so Hookline's hooks cannot judge it: "
