@@ -53,6 +53,8 @@ try:
 except ImportError:  # Adapter says which version to install
     AgentOutputSchemaBase = Handoff = Model = object
 
+__all__ = ["HooklineRunner"]
+
 SUPPORT = Support("OpenAI Agents", "openai-agents", "0.24", "0.25", {}, "openai-agents")
 
 _CANCELLED = "Cancelled: the run has ended."

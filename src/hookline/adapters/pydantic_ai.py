@@ -60,6 +60,8 @@ try:
 except ImportError:  # Adapter says which version to install
     AbstractCapability = StreamedResponse = WrapperModel = WrapperToolset = object
 
+__all__ = ["HooklineCapability"]
+
 SUPPORT = Support("pydantic-ai", "pydantic-ai-slim", "2.66", "2.67", {}, "pydantic-ai")
 
 _CANCELLED = "Cancelled: the run has ended."
