@@ -388,7 +388,7 @@ class _Run:
 
     def finished(self, result: Any, ended: AgentResult[Any]) -> Any:
         """Return the result of the SDK, with the reply of hooks at ``on_run_end``."""
-        if ended.status == "failed" and self.over is None:
+        if ended.status == "failed":
             raise RunFailedError(ended)
         if isinstance(result.final_output, str) and result.final_output != ended.reply:
             result.final_output = ended.reply

@@ -146,7 +146,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
             raise
         output = result.output
         ended = await foreign.end(output if isinstance(output, str) else None)
-        if ended.status == "failed" and run.over is None:
+        if ended.status == "failed":
             raise RunFailedError(ended)
         if isinstance(output, str) and ended.reply != output:
             return dataclasses.replace(result, output=ended.reply)
