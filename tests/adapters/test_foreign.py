@@ -3,11 +3,14 @@
 import asyncio
 import gc
 import threading
+from contextlib import suppress
+from importlib import import_module
+from inspect import isclass
 from types import SimpleNamespace
 
 import pytest
 
-from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, observer
+from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, hooks, observer
 from hookline.adapters._foreign import Adapter, RunOverError, Support, Translation
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError
 from hookline.hooks import HookRegistry, Strict
@@ -25,6 +28,7 @@ from hookline.points import (
 )
 
 from ..waiting import wait_until
+from .loops import FRAMEWORKS
 
 FRAME = Support("Frame", "msgspec", "0", "1000")
 POOR = Support(
@@ -144,6 +148,49 @@ def test_an_observer_that_would_see_nothing_is_refused():
 
     with pytest.raises(RegistrationError, match="has no moment for it"):
         attach(note, support=POOR)
+
+
+def test_a_hook_that_judges_text_at_two_points_judges_it_at_the_one_that_exists():
+    @hook(ON_TOKEN, AFTER_LLM)
+    def both(ctx, payload):
+        return None
+
+    attached = attach(both, support=POOR)
+    assert attached.hooks.stack.points == {AFTER_LLM}
+    assert attached.holds_text
+
+
+async def test_a_hook_that_judges_replies_can_do_without_the_last_word():
+    support = Support("Frame", "msgspec", "0", "1000", {"on_run_end.replace": "Use after_llm."})
+
+    @hook(ON_RUN_END)
+    def late(ctx, result):
+        return HookResult.replace({"reply": "Changed."})
+
+    with pytest.raises(RegistrationError, match="cannot do 'replace' there. Use after_llm"):
+        attach(late, support=support)
+
+    @hook(AFTER_LLM, ON_RUN_END)
+    def both(point, ctx, payload):
+        return HookResult.replace({"content" if point == AFTER_LLM else "reply": "Changed."})
+
+    run = attach(both, support=support).start("Go.")
+    assert (await run.call_model(ASK, says_done)).reply.content == "Changed."
+    assert (await run.end()).status == "completed"
+
+
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_the_built_in_hooks_can_be_attached_to_every_framework(framework, tmp_path):
+    support = import_module(f"hookline.adapters.{framework}").SUPPORT
+    made = []
+    for name in hooks.__all__:
+        kind = getattr(hooks, name)
+        if isclass(kind) and hasattr(kind, "points"):
+            with suppress(TypeError, HooklineError):  # it has required arguments
+                made.append(kind())
+    made += [hooks.AuditLogHook(tmp_path / "audit.jsonl"), hooks.PathGuard(tmp_path), hooks.StepsLimitHook(3)]
+    assert len(made) > 20
+    support.check(HookRegistry(made).stack)
 
 
 async def test_a_verb_that_no_check_could_find_is_a_failure_of_its_hook():

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import hashlib
+import itertools
 
 import pytest
 
@@ -20,6 +21,7 @@ from pydantic import BaseModel
 from hookline import HookResult, Message, guard, hook, observer
 from hookline.adapters.langchain import HooklineMiddleware
 from hookline.errors import RegistrationError, RunFailedError
+from hookline.hooks import SensitiveDataHook
 from hookline.models import ScriptedModel, call, reply
 from hookline.payloads import Usage
 from hookline.points import (
@@ -62,6 +64,12 @@ def shell():
 def agent(turns, *middleware, tools=(), **options):
     model = Scripted(script=ScriptedModel(turns))
     return create_agent(model, tools, middleware=middleware, **options)
+
+
+def dropped() -> bool:
+    """Collect what LangGraph no longer needs. Its own tasks may end a little later than the graph."""
+    gc.collect()
+    return True
 
 
 @guard(BEFORE_TOOL, tools="shell")
@@ -155,8 +163,7 @@ async def test_a_run_whose_graph_failed_is_ended():
             await agent([call("fails")], HooklineMiddleware(note), tools=[fails]).ainvoke(GO)
 
     await run()
-    gc.collect()
-    await wait_until(lambda: ended == ["cancelled"])
+    await wait_until(lambda: dropped() and ended == ["cancelled"])
 
 
 def test_invalid_arguments_reach_the_model_as_langchain_words_them(shell):
@@ -330,6 +337,20 @@ def test_a_changed_reply_keeps_what_it_cost():
     assert state["messages"][-1].usage_metadata["input_tokens"] == 7
 
 
+def test_hooks_get_the_same_message_objects_in_every_request(shell):
+    requests = []
+
+    @observer(BEFORE_LLM)
+    def note(ctx, request):
+        requests.append(request.messages)
+
+    turns = [call("shell", command="a"), call("shell", command="b"), reply("Done.")]
+    agent(turns, HooklineMiddleware(note), tools=[shell.tool], system_prompt="Help.").invoke(GO)
+    assert [len(messages) for messages in requests] == [2, 4, 6]
+    for earlier, later in itertools.pairwise(requests):
+        assert all(a is b for a, b in zip(earlier, later, strict=False))
+
+
 def test_structured_output_is_kept():
     class Weather(BaseModel):
         """The weather."""
@@ -377,8 +398,7 @@ async def test_a_call_is_judged_after_an_interrupt_for_a_person(shell, command):
     )
     config = {"configurable": {"thread_id": "1"}}
     await made.ainvoke(GO, config)
-    gc.collect()
-    await wait_until(lambda: ended == [("cancelled", "")])
+    await wait_until(lambda: dropped() and ended == [("cancelled", "")])
     state = await made.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
     assert shell.ran == ([] if "rm" in command else ["ls"])
     assert state["messages"][-1].text == "Done."
@@ -410,6 +430,14 @@ async def test_text_that_a_hook_judges_is_streamed_when_it_is_settled():
         message.text async for message, _ in made.astream(GO, stream_mode="messages") if isinstance(message, AIMessage)
     ]
     assert [piece for piece in pieces if piece] == ["four five"]
+
+
+@pytest.mark.parametrize("stream", ["safe", "live"])
+async def test_sensitive_data_is_redacted_before_it_is_streamed(stream):
+    made = agent([reply("Write to ada@example.com today.")], HooklineMiddleware(SensitiveDataHook(), stream=stream))
+    pieces = [message.text async for message, _ in made.astream(GO, stream_mode="messages")]
+    assert "ada@example.com" not in "".join(pieces)
+    assert "Write to" in "".join(pieces)
 
 
 async def test_stream_live_shows_text_at_once():

@@ -285,6 +285,42 @@ async def test_what_a_tool_returned_reaches_the_model_as_it_was_unless_a_hook_ch
     assert given[1][-1]["output"] == [{"type": "input_image", "image_url": picture.image_url}]
 
 
+async def test_hooks_see_files_in_prompts_and_results_and_may_remove_them():
+    url = "data:image/png;base64,iVBORw=="
+    seen, given = [], []
+
+    @sdk.function_tool
+    def look() -> Any:
+        """Look."""
+        return sdk.ToolOutputImage(image_url=url)
+
+    @hook(BEFORE_LLM)
+    def no_pictures(ctx, request):
+        messages = request.messages
+        seen.append(
+            [(message.role, file.media_type, file.size) for message in messages for file in message.attachments]
+        )
+        return request.replace(messages=[message.replace(attachments=()) for message in messages])
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        seen.append((result.result, [file.data for file in result.attachments]))
+
+    class Model(Scripted):
+        async def get_response(self, system_instructions: Any, input: Any, *args: Any, **more: Any) -> Any:
+            given.append(json.dumps(input))
+            return await super().get_response(system_instructions, input)
+
+    mine = sdk.Agent(name="agent", model=Model(ScriptedModel([call("look"), reply("A dot.")])), tools=[look])
+    task = [{"type": "input_text", "text": "What is this?"}, {"type": "input_image", "image_url": url}]
+    await HooklineRunner(no_pictures, note).run(mine, [{"role": "user", "content": task}], run_config=CONFIG)
+    assert seen[0] == [("user", "image/png", 4)]
+    assert seen[1] == ("Attached: an attachment (image/png, 4 bytes)", [b"\x89PNG"])
+    assert seen[2] == [("user", "image/png", 4), ("tool", "image/png", 4)]
+    assert "What is this?" in given[0]
+    assert not any("base64" in request for request in given)
+
+
 async def test_a_tool_gets_the_rewritten_arguments_in_its_context_too():
     seen = []
 
@@ -372,6 +408,15 @@ async def test_a_limit_of_the_sdk_ends_the_run_and_hooks_see_the_failure():
     with pytest.raises(sdk.MaxTurnsExceeded):
         await HooklineRunner(note).run(mine, "Go.", max_turns=2, run_config=CONFIG)
     assert ended == ["failed"]
+
+
+async def test_a_hook_that_fails_closed_at_the_end_fails_the_run():
+    @hook(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the hook is broken")
+
+    with pytest.raises(RunFailedError, match="the hook is broken"):
+        await HooklineRunner(broken).run(agent([reply("Hi.")]), "Go.", run_config=CONFIG)
 
 
 async def test_cancelling_the_run_is_seen_by_its_hooks():

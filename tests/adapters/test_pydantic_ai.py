@@ -14,6 +14,7 @@ from pydantic_ai import Agent, ModelRetry, RunContext, ToolReturn  # noqa: E402
 from pydantic_ai.capabilities import AbstractCapability, NativeTool  # noqa: E402
 from pydantic_ai.exceptions import UnexpectedModelBehavior  # noqa: E402
 from pydantic_ai.messages import (  # noqa: E402
+    BinaryContent,
     ImageUrl,
     ModelRequest,
     ModelResponse,
@@ -247,6 +248,41 @@ async def test_what_a_tool_returned_stays_the_same_object_unless_a_hook_changed_
     assert len(parts(result, "user-prompt")) == 1
 
 
+async def test_hooks_see_files_in_prompts_and_results_and_may_remove_them():
+    picture = BinaryContent(b"\x89PNG dot", media_type="image/png")
+    seen, given = [], []
+
+    def look() -> BinaryContent:
+        """Look."""
+        return picture
+
+    @hook(BEFORE_LLM)
+    def no_pictures(ctx, request):
+        messages = request.messages
+        seen.append(
+            [(message.role, file.media_type, file.size) for message in messages for file in message.attachments]
+        )
+        return request.replace(messages=[message.replace(attachments=()) for message in messages])
+
+    @observer(AFTER_TOOL)
+    def note(ctx, result):
+        seen.append((result.result, [file.data for file in result.attachments]))
+
+    def answer(messages, info):
+        given.append([part.content for message in messages for part in message.parts if part.part_kind != "tool-call"])
+        return ModelResponse(parts=[TextPart("A dot.") if len(messages) > 1 else ToolCallPart("look", {}, "c1")])
+
+    mine = Agent(FunctionModel(answer), tools=[look], capabilities=[HooklineCapability(no_pictures, note)])
+    result = await mine.run(["What is this?", picture])
+    size = len(picture.data)
+    assert seen[0] == [("user", "image/png", size)]
+    assert seen[1] == (f"Attached: an attachment (image/png, {size} bytes)", [picture.data])
+    assert seen[2] == [("user", "image/png", size), ("tool", "image/png", size)]
+    assert given[0] == ["What is this?"]
+    assert picture not in given[1]
+    assert parts(result, "tool-return")[0].content == picture  # the framework keeps what hooks removed from requests
+
+
 async def test_an_agent_in_a_tool_that_has_a_capability_is_a_nested_run():
     inner = agent(SUDO)  # without hooks of its own
 
@@ -368,6 +404,15 @@ async def test_a_failure_of_a_hook_is_raised_by_name():
 
     with pytest.raises(RunFailedError, match="hook 'broken' failed at before_tool"):
         await agent(SUDO, broken).run("Go.")
+
+
+async def test_a_hook_that_fails_closed_at_the_end_fails_the_run():
+    @hook(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the hook is broken")
+
+    with pytest.raises(RunFailedError, match="the hook is broken"):
+        await agent([reply("Hi.")], broken).run("Go.")
 
 
 async def test_cancelling_the_run_is_seen_by_its_hooks():
@@ -517,7 +562,7 @@ def test_a_changed_message_keeps_its_files_and_the_other_parts_stay():
     messages = list(conversation.messages)
     messages[0] = messages[0].replace(content="Help me.")
     messages[2] = messages[2].replace(content="hello")
-    note = messages[2].replace(content="more")
+    note = messages[2].replace(content="more", attachments=())
     instructions, history = conversation.restore([*messages, note])
     assert instructions == "Help me."
     assert history[0].parts[0] is HISTORY[0].parts[0]

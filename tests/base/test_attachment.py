@@ -218,6 +218,7 @@ def test_stored_content_that_was_changed_or_deleted_is_never_used(tmp_path, dama
         path.unlink()
     with pytest.raises(AttachmentError, match="content was changed" if damage == "changed" else "was deleted"):
         found.data  # noqa: B018
+    assert copy.deepcopy(found) == found, "a copy of the description needs no content"
     del contents
 
 

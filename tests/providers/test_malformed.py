@@ -2,13 +2,14 @@
 
 import json
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest, ModelResponse, get_model
 from hookline.models import OverloadedError, ProviderError
 from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
@@ -18,11 +19,17 @@ from .servers import Said, sse, whole
 
 pytestmark = pytest.mark.slow
 
+VENDORS = ("deepseek", "gemini", "openrouter", "groq")
+
 ASKED = ModelRequest((Message("user", "Hi."),))
 MAKERS = {
     "chat": lambda url: OpenAIModel("gpt-4o", base_url=url, max_retries=0),
     "responses": lambda url: OpenAIModel("gpt-4o", api="responses", base_url=url, max_retries=0),
     "messages": lambda url: AnthropicModel("claude-sonnet-4-5", base_url=url, max_retries=0),
+    **{
+        name: partial(lambda name, url: get_model(f"{name}:m", base_url=url, api_key="k", max_retries=0), name)
+        for name in VENDORS
+    },
 }
 CALL = {"index": 0, "id": "c", "function": {"name": "add", "arguments": "{}"}}
 BLOCK = {"type": "tool_use", "id": "c", "name": "add", "input": {}}
@@ -71,6 +78,19 @@ EVENTS = {
         {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
     ],
 }
+OWN = {"reasoning_content": "Hm.", "reasoning_details": [{"type": "reasoning.text", "text": "Hm."}]}
+OWN_CALL = {**CALL, "extra_content": {"google": {"thought_signature": "s"}}}
+for vendor in VENDORS:
+    GOOD[vendor] = {
+        "model": "m",
+        "choices": [{"message": {"content": "Hi.", "tool_calls": [OWN_CALL], **OWN}, "finish_reason": "stop"}],
+        "usage": {**OPENAI_USAGE, "cost": 0.1, "prompt_cache_hit_tokens": 1},
+    }
+    EVENTS[vendor] = [
+        {"choices": [{"delta": {"content": "Hi.", **OWN}}]},
+        {"choices": [{"delta": {"tool_calls": [OWN_CALL], **OWN}}]},
+        {"choices": [{"delta": {}, "finish_reason": "stop"}], "x_groq": {"usage": OPENAI_USAGE}, "usage": OPENAI_USAGE},
+    ]
 EACH = pytest.mark.parametrize("api", MAKERS)
 ANY = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=3),
@@ -150,7 +170,11 @@ async def test_the_unmodified_replies_are_valid(api, script):
 async def test_any_reply_gives_a_response_or_one_of_our_errors(api, script, data):
     script.turns[:] = [whole(data.draw(ANY | spoilt_once_or_twice(GOOD[api])))]
     with suppress(ProviderError):
-        check(await MAKERS[api](script.url).complete(ASKED))
+        model = MAKERS[api](script.url)
+        response = await model.complete(ASKED)
+        check(response)
+        # What a vendor wants back is part of the next request.
+        await model.complete(ModelRequest((Message("assistant", "", response.tool_calls),)))
 
 
 @pytest.mark.slow

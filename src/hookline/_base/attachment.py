@@ -215,7 +215,11 @@ class Attachment(Frozen, frozen=True, dict=True, gc=True):
 
     def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
         content: Content | None = self.__dict__.get("_content")
-        return _restored, (msgspec.structs.astuple(self), None if content is None else content.bytes())
+        try:
+            data = None if content is None else content.bytes()
+        except (OSError, ValueError):
+            data = None  # the copy says so when it is used
+        return _restored, (msgspec.structs.astuple(self), data)
 
 
 def _restored(fields: tuple[Any, ...], data: bytes | None) -> Attachment:

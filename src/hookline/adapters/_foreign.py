@@ -28,6 +28,7 @@ from .._kernel.errors import HooklineError, InvalidResultError, RegistrationErro
 from .._kernel.hook import Entry, Hook
 from .._kernel.hook_code import verbs_of
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
+from .._kernel.points import AFTER_LLM, ON_RUN_END, ON_TOKEN
 from .._kernel.registry import HookRegistry, HookStack
 from .._kernel.results import HookResult
 from .._kernel.scope import CURRENT
@@ -142,34 +143,40 @@ class Support(msgspec.Struct, frozen=True):
                 raise RegistrationError(
                     f"hook {entry.name!r} at {entry.point}: {self.framework} has no moment for it. {instead}"
                 )
-            for verb in sorted(verbs_of(entry.hook, entry.point)) if entry.phase != "observe" else ():
-                if (instead := self.missing.get(f"{entry.point}.{verb}")) is not None:
+            refused = self._refused(entry, hooks)
+            for verb in sorted(verbs_of(entry.hook, entry.point)) if refused else ():
+                if (instead := refused.get(verb)) is not None:
                     raise RegistrationError(
                         f"hook {entry.name!r} at {entry.point}: {self.framework} cannot do {verb!r} there. {instead}"
                     )
 
     def _needs(self, entry: Entry, hooks: HookStack) -> bool:
-        """Whether a hook depends on a point. An observer of several points gets the others."""
+        """Whether a hook depends on a point that is missing. An observer of several points gets the others."""
         if hasattr(entry.hook, "interceptor"):
             return False
-        mine = [other for layer in hooks.layers for other in layer if other.hook is entry.hook]
-        return entry.phase != "observe" or all(other.point in self.missing for other in mine)
+        if entry.phase == "observe":
+            mine = [other for layer in hooks.layers for other in layer if other.hook is entry.hook]
+            return all(other.point in self.missing for other in mine)
+        return not (entry.point == ON_TOKEN and _judges_replies(entry.hook, hooks))
+
+    def _refused(self, entry: Entry, hooks: HookStack) -> Mapping[str, str]:
+        """Return the verbs that the framework cannot do for this hook, with the alternatives."""
+        if entry.phase == "observe" or (entry.point == ON_RUN_END and _judges_replies(entry.hook, hooks)):
+            return {}
+        start = f"{entry.point}."
+        return {key.removeprefix(start): instead for key, instead in self.missing.items() if key.startswith(start)}
 
     def limited(self, hooks: HookStack) -> HookStack:
         """Return the hooks such that a verb which the framework cannot do counts as a failure of its hook."""
         layers = [
-            [self._limited(entry) for entry in layer if entry.point not in self.missing] for layer in hooks.layers
+            [self._limited(entry, self._refused(entry, hooks)) for entry in layer if entry.point not in self.missing]
+            for layer in hooks.layers
         ]
         unchanged = all(tuple(new) == old for old, new in zip(hooks.layers, layers, strict=True))
         return hooks if unchanged else HookStack(*layers)
 
-    def _limited(self, entry: Entry) -> Entry:
-        refused = {
-            key.partition(".")[2]: instead
-            for key, instead in self.missing.items()
-            if key.partition(".")[0] == entry.point
-        }
-        if not refused or entry.phase == "observe":
+    def _limited(self, entry: Entry, refused: Mapping[str, str]) -> Entry:
+        if not refused:
             return entry
 
         def checked(result: Any) -> Any:
@@ -188,6 +195,15 @@ class Support(msgspec.Struct, frozen=True):
             return awaited(result) if inspect.isawaitable(result) else checked(result)
 
         return msgspec.structs.replace(entry, call=call)
+
+
+def _judges_replies(hook: Any, hooks: HookStack) -> bool:
+    """Whether a hook judges replies at ``after_llm``.
+
+    It can then do without ``on_token``, because text is not shown before ``after_llm``, and without the last word at
+    ``on_run_end``, because it has judged the reply already.
+    """
+    return any(entry.hook is hook and entry.phase != "observe" for entry in hooks.entries(AFTER_LLM))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -280,7 +296,11 @@ class Adapter:
     @property
     def holds_text(self) -> bool:
         """Whether the text of a reply must not be shown before the hooks at ``after_llm`` have settled it."""
-        return self.agent.stream_mode != "live" and self.hooks.stack.holds_text
+        if self.agent.stream_mode != "live":
+            return self.hooks.stack.holds_text
+        # A hook that would judge the pieces gets only the whole reply: even "live" must wait for it.
+        judges = [entry for entry in self.hooks.original.entries(ON_TOKEN) if entry.phase != "observe"]
+        return ON_TOKEN in self.support.missing and bool(judges)
 
     def attach_to(self, thing: Any, what: str) -> None:
         """Remember what the adapter was attached to.
@@ -371,6 +391,8 @@ class ForeignRun:
     def __init__(self, run: Run[Any], loop: ForeignLoop, aio: asyncio.AbstractEventLoop) -> None:
         self.run = run
         """The handle of the run, to cancel or steer it."""
+        self.memo: dict[str, Any] = {}
+        """What the adapter keeps for this run."""
         self._loop = loop
         self._engine = loop.engine
         self._aio = aio
@@ -622,6 +644,9 @@ async def _close(pieces: Any) -> None:
 class Translation:
     """Messages of a framework and their form in Hookline, so that unchanged ones return exactly as they were.
 
+    With one translation for a whole run (``run.memo``), a message of the framework is also the same message for hooks
+    in every request, so that they need not look at it again.
+
     Example::
 
         translation = Translation(to_hookline, to_framework)
@@ -631,21 +656,25 @@ class Translation:
 
     def __init__(self, read: Callable[[Any], Message], write: Callable[[Message], Any]) -> None:
         self._read, self._write = read, write
-        self._known: dict[int, tuple[Message, Any]] = {}
+        self._messages: dict[int, tuple[Any, Message]] = {}  # by the id of the original, which is kept alive here
+        self._originals: dict[int, Any] = {}  # by the id of the message
 
     def read(self, originals: Iterable[Any]) -> tuple[Message, ...]:
         """Return the messages of the framework as Hookline's."""
-        return tuple(self.remember(self._read(original), original) for original in originals)
+        return tuple(map(self._read_one, originals))
 
-    def remember(self, message: Message, original: Any) -> Message:
-        """Remember what a message was made from."""
-        self._known[id(message)] = message, original
+    def _read_one(self, original: Any) -> Message:
+        known = self._messages.get(id(original))
+        if known is not None:
+            return known[1]
+        message = self._read(original)
+        self._messages[id(original)] = original, message
+        self._originals[id(message)] = original
         return message
 
     def write(self, messages: Iterable[Message]) -> list[Any]:
         """Return messages as the framework's: the originals, as far as hooks did not change them."""
-        found = [(self._known.get(id(message)), message) for message in messages]
-        return [known[1] if known is not None else self._write(message) for known, message in found]
+        return [self._originals[id(each)] if id(each) in self._originals else self._write(each) for each in messages]
 
 
 def reply_is(reply: ModelReply, response: ModelResponse) -> bool:

@@ -7,11 +7,14 @@ than a message does: ids, reasoning, images, calls of hosted tools.
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .._base.attachment import UNKNOWN, Attachment
 from .._base.frozen import json_text
 from .._kernel.values import Message, ModelResponse, ToolCall, Usage
+from ._translation import file_of, files_in, without_removed
 
 _MODEL_SIDE = frozenset(("function_call", "reasoning"))
 """Types of items that the model wrote, and that belong to the reply they are next to."""
@@ -48,9 +51,13 @@ class Conversation:
             reply = []
             if kind == "function_call_output":
                 call_id = item["call_id"]
-                self._parts.append((Message("tool", text_of(item["output"]), (), call_id, names.get(call_id)), [item]))
+                files = files_of(item["output"])
+                message = Message("tool", text_of(item["output"]), (), call_id, names.get(call_id), attachments=files)
+                self._parts.append((message, [item]))
             elif kind == "message" and role in ("user", "system", "developer"):
-                self._parts.append((Message("user" if role == "user" else "system", text_of(item["content"])), [item]))
+                read = Message("user" if role == "user" else "system", text_of(item["content"]))
+                files = files_of(item["content"])
+                self._parts.append((read.replace(attachments=files) if files else read, [item]))
             elif self._parts:  # an output of a hosted tool, or a reference to an item: it stays where it is
                 self._parts[-1][1].append(item)
             else:
@@ -80,7 +87,7 @@ class Conversation:
                 continue
             replaced, parts = originals[index] if index < len(originals) else (message, [])
             if replaced.role == message.role == "user" and parts and id(replaced) not in present:
-                items.append(_with_text(parts[0], message.content))
+                items.append(_with_text(parts[0], message))
             else:
                 items += new_items(message)
         return instructions, items
@@ -108,13 +115,58 @@ def text_of(content: Any) -> str:
     )
 
 
+def files_of(content: Any) -> tuple[Attachment, ...]:
+    """Return the files in the content of an item."""
+    return () if isinstance(content, str) else files_in(content or (), read_file)
+
+
+def read_file(part: Any) -> Attachment | None:
+    """Return the file in a part of a content or of a tool's output."""
+    if not isinstance(part, Mapping):
+        return None
+    if isinstance(audio := part.get("input_audio"), Mapping):
+        return file_of(f"audio/{audio.get('format')}", _decoded(audio.get("data", "")))
+    source = part.get("image_url") or part.get("file_data") or part.get("file_url") or part.get("file_id")
+    if not isinstance(source, str):
+        return None
+    name = str(part.get("filename") or "")
+    header, comma, data = source.removeprefix("data:").partition(",")
+    if comma and header.endswith(";base64"):
+        return file_of(header.removesuffix(";base64"), _decoded(data), name=name)
+    return file_of("" if "image" in str(part.get("type")) else UNKNOWN, url=source, name=name)
+
+
+def _decoded(data: str) -> bytes:
+    try:
+        return base64.b64decode(data)
+    except ValueError:  # hooks see what there is; the provider refuses it
+        return data.encode()
+
+
+def _file_part(file: Attachment) -> dict[str, Any]:
+    """Return the part of a file that a hook added."""
+    image = file.media_type.startswith("image/")
+    if file.url:
+        return {"type": "input_image", "image_url": file.url} if image else {"type": "input_file", "file_url": file.url}
+    source = f"data:{file.media_type};base64,{base64.b64encode(file.data).decode()}"
+    if image:
+        return {"type": "input_image", "image_url": source}
+    return {"type": "input_file", "file_data": source, "filename": file.name or "file"}
+
+
+def _content(message: Message) -> Any:
+    if not message.attachments:
+        return message.content
+    return [{"type": "input_text", "text": message.content}, *map(_file_part, message.attachments)]
+
+
 def new_items(message: Message) -> list[Any]:
     """Return the items of a message that a hook wrote."""
     if message.role == "tool":
-        return [{"type": "function_call_output", "call_id": message.call_id, "output": message.content}]
+        return [{"type": "function_call_output", "call_id": message.call_id, "output": _content(message)}]
     items: list[Any] = []
     if message.content or not message.tool_calls:
-        items.append({"role": message.role, "content": message.content})
+        items.append({"role": message.role, "content": _content(message)})
     for call in message.tool_calls:
         items.append(
             {"type": "function_call", "call_id": call.id, "name": call.name, "arguments": arguments_text(call)}
@@ -127,13 +179,16 @@ def arguments_text(call: ToolCall) -> str:
     return json_text(call.arguments) if call.raw is None else call.raw
 
 
-def _with_text(item: Mapping[str, Any], text: str) -> dict[str, Any]:
-    """Return an item of a user with other text, and with its images and files."""
+def _with_text(item: Mapping[str, Any], message: Message) -> dict[str, Any]:
+    """Return an item of a user as a hook changed it, with the images and files that it still has."""
     content = item.get("content")
-    if isinstance(content, str) or content is None:
-        return {**item, "content": text}
-    others = [part for part in content if part.get("type") != "input_text"]
-    return {**item, "content": [{"type": "input_text", "text": text}, *others]}
+    parts = [] if isinstance(content, str) or content is None else content
+    kept = without_removed([part for part in parts if part.get("type") != "input_text"], message.attachments, read_file)
+    known = {file.digest for file in files_of(content)}
+    added = [_file_part(file) for file in message.attachments if file.digest not in known]
+    if not kept and not added:
+        return {**item, "content": message.content}
+    return {**item, "content": [{"type": "input_text", "text": message.content}, *kept, *added]}
 
 
 def read_reply(response: Any, model: str) -> ModelResponse:

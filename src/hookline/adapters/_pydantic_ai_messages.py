@@ -9,12 +9,14 @@ message does: timestamps, thinking, files, ids of the provider.
 # The frameworks are not installed together, so their names are unknown to the type checker.
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from .._base.attachment import UNKNOWN, Attachment
 from .._base.frozen import thaw
 from .._kernel.values import Message, ModelResponse, ToolCall, Usage
+from ._translation import file_of, files_in, without_removed
 
 
 class Conversation:
@@ -120,11 +122,12 @@ def _part_message(part: Any) -> Message:
     kind = part.part_kind
     if kind == "tool-return":
         text = part.model_response_str(wrap_if_error=False)
-        return Message("tool", text, (), part.tool_call_id, part.tool_name, part.outcome in ("failed", "retried"))
+        failed, files = part.outcome in ("failed", "retried"), files_in(part.files, read_file)
+        return Message("tool", text, (), part.tool_call_id, part.tool_name, failed, attachments=files)
     if kind == "system-prompt":
         return Message("system", part.content)
     if kind == "user-prompt":
-        return Message("user", user_text(part.content))
+        return Message("user", user_text(part.content), attachments=files_of(part.content))
     described = getattr(part, "model_response", None)  # feedback about a reply that pydantic-ai could not use
     return Message("user", described() if described else "")
 
@@ -137,6 +140,36 @@ def user_text(content: Any) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
+def files_of(content: Any) -> tuple[Attachment, ...]:
+    """Return the files in the content of a user's message."""
+    return () if isinstance(content, str) else files_in(content, read_file)
+
+
+def read_file(item: Any) -> Attachment | None:
+    """Return the file in a piece of content."""
+    data, url = getattr(item, "data", None), getattr(item, "url", None)
+    if not isinstance(data, bytes) and not isinstance(url, str):
+        return None
+    try:
+        kind = str(item.media_type)
+    except ValueError:  # pydantic-ai cannot tell from the URL
+        kind = UNKNOWN
+    return file_of(kind, data) if isinstance(data, bytes) else file_of(kind, url=str(url))
+
+
+def _content(message: Message, originals: Iterable[Any]) -> Any:
+    """Return the content of a message that a hook changed: its text, the files that it still has, and new ones."""
+    from pydantic_ai.messages import BinaryContent, ImageUrl
+
+    files = [item for item in originals if read_file(item) is not None]
+    kept = without_removed(files, message.attachments, read_file)
+    known = {file.digest for file in files_in(files, read_file)}
+    for file in message.attachments:
+        if file.digest not in known:
+            kept.append(ImageUrl(file.url) if file.url else BinaryContent(file.data, media_type=file.media_type))
+    return [message.content, *kept] if kept else message.content
+
+
 def _new_part(message: Message, replaced: tuple[Message, int, Any] | None) -> Any:
     """Return the part of a message that a hook wrote, with the files of the one in its place."""
     from pydantic_ai.messages import SystemPromptPart, ToolReturnPart, UserPromptPart
@@ -146,16 +179,12 @@ def _new_part(message: Message, replaced: tuple[Message, int, Any] | None) -> An
         return SystemPromptPart(message.content)
     if message.role == "tool":
         if original is not None and original.tool_call_id == message.call_id:
-            return replace(original, content=message.content)
-        return ToolReturnPart(message.name or "", message.content, message.call_id or "")
-    if original is not None and original.part_kind == "user-prompt" and not isinstance(original.content, str):
-        files = [item for item in original.content if not isinstance(item, str) and not _is_text(item)]
-        return replace(original, content=[message.content, *files])
-    return UserPromptPart(message.content)
-
-
-def _is_text(item: Any) -> bool:
-    return isinstance(getattr(item, "content", None), str)
+            return replace(original, content=_content(message, original.files))
+        return ToolReturnPart(message.name or "", _content(message, ()), message.call_id or "")
+    if original is not None and original.part_kind == "user-prompt":
+        items = () if isinstance(original.content, str) else original.content
+        return replace(original, content=_content(message, items))
+    return UserPromptPart(_content(message, ()))
 
 
 def read_reply(response: Any, model: str, outputs: frozenset[str]) -> ModelResponse:

@@ -43,6 +43,8 @@ try:
 except ImportError:  # Adapter says which version to install
     AgentMiddleware = object
 
+__all__ = ["HooklineMiddleware"]
+
 SUPPORT = Support(
     "LangChain",
     "langchain",
@@ -142,7 +144,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     def wrap_model_call(self, request: LangChainRequest, handler: Callable[..., Any]) -> LangChainResponse:
         """Call the model under the hooks."""
-        run, call = self._run_of(request.state, self._adapter.start_sync), _ModelCall(self._adapter, request)
+        run = self._run_of(request.state, self._adapter.start_sync)
+        call = _ModelCall(self._adapter, run, request)
         try:
             while True:
                 if not call.add(
@@ -156,7 +159,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self, request: LangChainRequest, handler: Callable[..., Awaitable[Any]]
     ) -> LangChainResponse:
         """Call the model under the hooks."""
-        run, call = self._run_of(request.state, self._adapter.start), _ModelCall(self._adapter, request)
+        run = self._run_of(request.state, self._adapter.start)
+        call = _ModelCall(self._adapter, run, request)
 
         async def send(asked: ModelRequest) -> ModelResponse:
             return call.read(await handler(call.write(asked)))
@@ -201,29 +205,36 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         return call.message(result)
 
 
-class _ModelCall:
-    """One call of the model node: the request for Hookline, and the messages for LangChain."""
+class _Messages(Translation):
+    """The messages of one run."""
 
-    def __init__(self, adapter: Adapter, request: LangChainRequest) -> None:
-        self._adapter = adapter
-        self._given = request
-        self._messages: list[BaseMessage] = list(request.messages)
-        self._translation = Translation(self._read_message, self._write_message)
+    def __init__(self) -> None:
+        super().__init__(self._from_langchain, self._to_langchain)
         self._files: dict[str, Any] = {}  # the content blocks of attachments, by digest
-        self._shown = ModelRequest()
-        self._result: list[BaseMessage] = []
-        self._last: tuple[ModelResponse, Any] | None = None
-        self._structured: Any = None
 
-    def _read_message(self, given: BaseMessage) -> Message:
+    def _from_langchain(self, given: BaseMessage) -> Message:
         self._files |= {file.digest: block for file, block in _files(given)}
         return _message(given)
 
-    def _write_message(self, message: Message) -> BaseMessage:
+    def _to_langchain(self, message: Message) -> BaseMessage:
         written = _written(message)
         if blocks := [self._files[file.digest] for file in message.attachments if file.digest in self._files]:
             written.content = [{"type": "text", "text": message.content}, *blocks]
         return written
+
+
+class _ModelCall:
+    """One call of the model node: the request for Hookline, and the messages for LangChain."""
+
+    def __init__(self, adapter: Adapter, run: ForeignRun, request: LangChainRequest) -> None:
+        self._adapter = adapter
+        self._given = request
+        self._messages: list[BaseMessage] = list(request.messages)
+        self._translation: _Messages = run.memo.setdefault("messages", _Messages())
+        self._shown = ModelRequest()
+        self._result: list[BaseMessage] = []
+        self._last: tuple[ModelResponse, Any] | None = None
+        self._structured: Any = None
 
     def request(self) -> ModelRequest:
         """Return the request for the hooks."""

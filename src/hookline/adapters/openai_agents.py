@@ -34,12 +34,12 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
-from .._kernel.values import ModelResponse, ToolCall, ToolSpec
+from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
-from ..tools._tool import jsonable
+from ..tools._tool import jsonable, take_attachments
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
-from ._openai_items import Conversation, new_items, read_reply, write_output
+from ._openai_items import Conversation, new_items, read_file, read_reply, write_output
 
 try:
     import agents as sdk
@@ -52,6 +52,8 @@ try:
     from openai.types.responses import Response, ResponseCompletedEvent, ResponseTextDeltaEvent, ResponseUsage
 except ImportError:  # Adapter says which version to install
     AgentOutputSchemaBase = Handoff = Model = object
+
+__all__ = ["HooklineRunner"]
 
 SUPPORT = Support("OpenAI Agents", "openai-agents", "0.24", "0.25", {}, "openai-agents")
 
@@ -89,7 +91,7 @@ class HooklineRunner:
     ) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
         self._unguarded = frozenset(unguarded)
-        self.default_config: Any = sdk.RunConfig()
+        self._default_config: Any = sdk.RunConfig()
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
         """Run an agent like ``Runner.run``, with the same options. Return its ``RunResult``.
@@ -151,11 +153,14 @@ class HooklineRunner:
         run.set_options(options)
         run.first = run.hooked(agent)
         task, history = _task(given)
+        files = task.attachments
         session = str(getattr(options.get("session"), "session_id", "") or options.get("conversation_id") or "")
         if blocking:
-            run.foreign = self._adapter.start_sync(task, history, session=session)
+            run.foreign = self._adapter.start_sync(task.content, history, attachments=files, session=session)
         else:
-            run.foreign = self._adapter.start(task, history, session=session, streaming=streaming)
+            run.foreign = self._adapter.start(
+                task.content, history, attachments=files, session=session, streaming=streaming
+            )
         return run
 
     def _paused(self, state: Any) -> _Run:
@@ -177,7 +182,7 @@ class HooklineRunner:
                 "be called twice. Use one HooklineRunner, with all hooks"
             )
 
-    def check(self, agent: Any, tools: Iterable[Any]) -> None:
+    def _check_tools(self, agent: Any, tools: Iterable[Any]) -> None:
         """Refuse tools that the SDK does not call as functions, because no hook could judge their calls."""
         if not self._adapter.hooks.at(BEFORE_TOOL):
             return
@@ -218,7 +223,7 @@ class _Run:
         self.over = self.failure = None
         given = options.get("run_config")
         if given is None:
-            given = self.runner.default_config
+            given = self.runner._default_config
         self.config = given if isinstance(given, sdk.RunConfig) else sdk.RunConfig(**given)
         # A model in the configuration takes the place of all agents' own, and of the hooks around these.
         self.options = {**options, "run_config": dataclasses.replace(self.config, model=None)}
@@ -235,7 +240,7 @@ class _Run:
             raise RegistrationError(
                 f"the agent {agent.name!r} is a {type(agent).__name__}, whose tools hooks cannot judge. Use an Agent"
             )
-        self.runner.check(agent, agent.tools)
+        self.runner._check_tools(agent, agent.tools)
         hooked: Any = object.__new__(_hooked_class(agent.__class__))
         vars(hooked).update(vars(agent))
         self._agents[id(agent)] = agent, hooked
@@ -300,7 +305,7 @@ class _Run:
 
     def hooked_tools(self, agent: Any, tools: Sequence[Any]) -> list[Any]:
         """Return the tools of one step, whose calls the hooks judge."""
-        self.runner.check(agent, tools)
+        self.runner._check_tools(agent, tools)
         by_name = {tool.name: tool for tool in tools if isinstance(tool, sdk.FunctionTool)}
         return [self._hooked_tool(tool, by_name) if tool.name in by_name else tool for tool in tools]
 
@@ -317,7 +322,7 @@ class _Run:
             if name not in by_name:
                 raise PlainError(f"There is no tool {name!r}.")
             output = await _execute(by_name[name], context, json.dumps(values))
-            return jsonable(output)
+            return _shown(output)
 
         try:
             result = await self.foreign.call_tool(ToolCall(context.tool_call_id, tool.name, arguments or "{}"), execute)
@@ -329,9 +334,9 @@ class _Run:
             raise
         except _ToolFailedError as failed:  # the SDK's own text for the model
             return str(failed)
-        if result.outcome == "ok" and result.error is None and result.result == jsonable(output):
-            return output
-        return result.text
+        shown, files = take_attachments(_shown(output))
+        same = result.outcome == "ok" and (result.error, result.attachments) == (None, files)
+        return output if same and result.result == jsonable(shown) else result.text
 
     async def final_output(self, behavior: Any, context: Any, results: list[Any]) -> Any:
         """Decide whether tool results end the run: if a hook ended it, or as the agent says."""
@@ -383,7 +388,7 @@ class _Run:
 
     def finished(self, result: Any, ended: AgentResult[Any]) -> Any:
         """Return the result of the SDK, with the reply of hooks at ``on_run_end``."""
-        if ended.status == "failed" and self.over is None:
+        if ended.status == "failed":
             raise RunFailedError(ended)
         if isinstance(result.final_output, str) and result.final_output != ended.reply:
             result.final_output = ended.reply
@@ -663,23 +668,27 @@ async def _execute(tool: Any, context: Any, arguments: str) -> Any:
         raise _ToolFailedError(text) from error
 
 
+def _shown(output: Any) -> Any:
+    """Return what a tool returned for the hooks, with its images and files as attachments."""
+    if isinstance(output, list):
+        return [_shown(each) for each in output]
+    value = output.model_dump(exclude_none=True) if hasattr(output, "model_dump") else output
+    return read_file(value) or value
+
+
 def new_items_of(content: str, note: str) -> list[Any]:
     """Return a reply that was not the last one, and the note after it, as items."""
-    from .._kernel.values import Message
-
     notes = new_items(Message("user", note)) if note else []
     return [*new_items(Message("assistant", content)), *notes]
 
 
-def _task(given: Any) -> tuple[str, list[Any]]:
+def _task(given: Any) -> tuple[Message, list[Message]]:
     """Return the last message of the user in an input, and the messages before it."""
-    if isinstance(given, str):
-        return given, []
-    if not isinstance(given, list):  # a saved state, which continues an earlier run
-        return "", []
+    if not isinstance(given, (str, list)):  # a saved state, which continues an earlier run
+        return Message("user"), []
     messages = Conversation(None, given).messages
     last = max((i for i, message in enumerate(messages) if message.role == "user"), default=len(messages))
-    return messages[last].content if last < len(messages) else "", list(messages[:last])
+    return messages[last] if last < len(messages) else Message("user"), list(messages[:last])
 
 
 def _reply(result: Any) -> str | None:

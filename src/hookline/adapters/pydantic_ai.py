@@ -33,9 +33,17 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
-from ..tools._tool import CheckedArguments, jsonable
+from ..tools._tool import CheckedArguments, jsonable, take_attachments
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
-from ._pydantic_ai_messages import Conversation, new_response, plain_settings, read_reply, user_text
+from ._pydantic_ai_messages import (
+    Conversation,
+    files_of,
+    new_response,
+    plain_settings,
+    read_file,
+    read_reply,
+    user_text,
+)
 
 try:
     import pydantic_core
@@ -51,6 +59,8 @@ try:
     from pydantic_graph import End
 except ImportError:  # Adapter says which version to install
     AbstractCapability = StreamedResponse = WrapperModel = WrapperToolset = object
+
+__all__ = ["HooklineCapability"]
 
 SUPPORT = Support("pydantic-ai", "pydantic-ai-slim", "2.66", "2.67", {}, "pydantic-ai")
 
@@ -102,7 +112,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         own._run = _Run(self)
         return own
 
-    def check(self, native_tools: Iterable[Any]) -> None:
+    def _check_native(self, native_tools: Iterable[Any]) -> None:
         """Refuse tools that the provider runs, because no hook could judge their calls."""
         for tool in native_tools if self._adapter.hooks.at(BEFORE_TOOL) else ():
             if tool.kind not in self._unguarded:
@@ -121,8 +131,10 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
             )
         _RUN.set(ctx.run_id)
         history = Conversation("", ctx.messages).messages
-        task, session = user_text(ctx.prompt or ""), str(ctx.conversation_id or "")
-        run.foreign = foreign = self._adapter.start(task, history, session=session, streaming=True)
+        prompt, session = ctx.prompt or "", str(ctx.conversation_id or "")
+        run.foreign = foreign = self._adapter.start(
+            user_text(prompt), history, attachments=files_of(prompt), session=session, streaming=True
+        )
         try:
             result = await handler()
         except Exception as error:
@@ -134,7 +146,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
             raise
         output = result.output
         ended = await foreign.end(output if isinstance(output, str) else None)
-        if ended.status == "failed" and run.over is None:
+        if ended.status == "failed":
             raise RunFailedError(ended)
         if isinstance(output, str) and ended.reply != output:
             return dataclasses.replace(result, output=ended.reply)
@@ -280,7 +292,7 @@ class _ModelCall:
     """One call of the model: the request for Hookline, and the response for pydantic-ai."""
 
     def __init__(self, run: _Run, model: Any, messages: list[Any], settings: Any, parameters: Any) -> None:
-        run.capability.check(parameters.native_tools)
+        run.capability._check_native(parameters.native_tools)
         self.run, self.model = run, model
         self._settings, self._parameters = settings, parameters
         parts = parameters.instruction_parts
@@ -428,7 +440,8 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
             return ToolDenied(result.text)
         if result.error is not None:
             raise ToolFailed(result.text)
-        if returned and result.result == _shown(returned[0]):
+        shown, files = take_attachments(_shown(returned[0]) if returned else None)
+        if returned and result.result == jsonable(shown) and result.attachments == files:
             return returned[0]
         return thaw(result.result)
 
@@ -457,9 +470,11 @@ def _unchecked(tool: Any) -> Any:
 
 
 def _shown(value: Any) -> Any:
-    """Return what a tool returned as JSON for the hooks, with what it adds to the conversation besides."""
+    """Return what a tool returned for the hooks: with what it adds to the conversation, and files as attachments."""
     if isinstance(value, pm.ToolReturn):
         if value.content is None:
-            return jsonable(value.return_value)
-        return jsonable({"return_value": value.return_value, "content": value.content})
-    return jsonable(value)
+            return _shown(value.return_value)
+        return {"return_value": _shown(value.return_value), "content": _shown(value.content)}
+    if isinstance(value, (list, tuple)):
+        return [_shown(each) for each in value]
+    return read_file(value) or value

@@ -65,8 +65,9 @@ class TapeHook:
 
     The tape holds the requests to the model and its replies, the calls of tools and their results, the decisions of
     approvers, the values that hooks read from ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``, every event with every
-    decision, and the same for nested runs. It is as confidential as the conversation, so only its owner may read the
-    file. If the tape cannot be written, the run goes on and reports this in its errors.
+    decision, and the same for nested runs. The contents of attachments are in a folder beside it,
+    ``NAME.tape.attachments``. The tape is as confidential as the conversation, so only its owner may read the files. If
+    it cannot be written, the run goes on and reports this in its errors.
 
     Args:
         path: a file that ends in ``.tape``, which each run overwrites; or a folder, in which each run gets a file
