@@ -556,6 +556,20 @@ async def test_a_run_that_the_framework_drops_is_cancelled():
     await wait_until(lambda: ended == ["cancelled"])
 
 
+async def test_a_framework_that_stops_reading_after_the_reply_does_not_cancel_the_run():
+    async def says_done_in_pieces(request):
+        yield "Do"
+        yield "ne."
+        yield ModelResponse("Done.")
+
+    run = attach().start("Go.", streaming=True)
+    items = run.stream_model(ASK, says_done_in_pieces)
+    shown = [await anext(items), await anext(items), (await anext(items)).reply.content]
+    await items.aclose()
+    assert shown == ["Do", "ne.", "Done."]
+    assert (await run.end()).status == "completed"
+
+
 async def test_a_resumed_framework_may_begin_with_a_tool_call():
     judged = []
 

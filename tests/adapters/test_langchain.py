@@ -66,6 +66,12 @@ def agent(turns, *middleware, tools=(), **options):
     return create_agent(model, tools, middleware=middleware, **options)
 
 
+def dropped() -> bool:
+    """Collect what LangGraph no longer needs. Its own tasks may end a little later than the graph."""
+    gc.collect()
+    return True
+
+
 @guard(BEFORE_TOOL, tools="shell")
 def no_rm(ctx, request):
     return HookResult.block("rm is not allowed.") if "rm" in request.arguments["command"] else None
@@ -157,8 +163,7 @@ async def test_a_run_whose_graph_failed_is_ended():
             await agent([call("fails")], HooklineMiddleware(note), tools=[fails]).ainvoke(GO)
 
     await run()
-    gc.collect()
-    await wait_until(lambda: ended == ["cancelled"])
+    await wait_until(lambda: dropped() and ended == ["cancelled"])
 
 
 def test_invalid_arguments_reach_the_model_as_langchain_words_them(shell):
@@ -393,8 +398,7 @@ async def test_a_call_is_judged_after_an_interrupt_for_a_person(shell, command):
     )
     config = {"configurable": {"thread_id": "1"}}
     await made.ainvoke(GO, config)
-    gc.collect()
-    await wait_until(lambda: ended == [("cancelled", "")])
+    await wait_until(lambda: dropped() and ended == [("cancelled", "")])
     state = await made.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
     assert shell.ran == ([] if "rm" in command else ["ls"])
     assert state["messages"][-1].text == "Done."
@@ -428,8 +432,9 @@ async def test_text_that_a_hook_judges_is_streamed_when_it_is_settled():
     assert [piece for piece in pieces if piece] == ["four five"]
 
 
-async def test_sensitive_data_is_redacted_before_it_is_streamed():
-    made = agent([reply("Write to ada@example.com today.")], HooklineMiddleware(SensitiveDataHook()))
+@pytest.mark.parametrize("stream", ["safe", "live"])
+async def test_sensitive_data_is_redacted_before_it_is_streamed(stream):
+    made = agent([reply("Write to ada@example.com today.")], HooklineMiddleware(SensitiveDataHook(), stream=stream))
     pieces = [message.text async for message, _ in made.astream(GO, stream_mode="messages")]
     assert "ada@example.com" not in "".join(pieces)
     assert "Write to" in "".join(pieces)

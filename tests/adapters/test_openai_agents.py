@@ -410,6 +410,15 @@ async def test_a_limit_of_the_sdk_ends_the_run_and_hooks_see_the_failure():
     assert ended == ["failed"]
 
 
+async def test_a_hook_that_fails_closed_at_the_end_fails_the_run():
+    @hook(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the hook is broken")
+
+    with pytest.raises(RunFailedError, match="the hook is broken"):
+        await HooklineRunner(broken).run(agent([reply("Hi.")]), "Go.", run_config=CONFIG)
+
+
 async def test_cancelling_the_run_is_seen_by_its_hooks():
     started, ended = asyncio.Event(), []
 

@@ -406,6 +406,15 @@ async def test_a_failure_of_a_hook_is_raised_by_name():
         await agent(SUDO, broken).run("Go.")
 
 
+async def test_a_hook_that_fails_closed_at_the_end_fails_the_run():
+    @hook(ON_RUN_END)
+    def broken(ctx, result):
+        raise ValueError("the hook is broken")
+
+    with pytest.raises(RunFailedError, match="the hook is broken"):
+        await agent([reply("Hi.")], broken).run("Go.")
+
+
 async def test_cancelling_the_run_is_seen_by_its_hooks():
     started, ended = asyncio.Event(), []
 

@@ -30,6 +30,8 @@ def public_modules():
     """The public modules by name, ``hookline`` first: those with a stub, and those that list their names themselves."""
     package = Path(hookline.__file__).parent
     stubs = [stub.parent.name for stub in package.glob("*/__init__.pyi")]
+    stubs += [f"adapters.{stub.parent.name}" for stub in package.glob("adapters/*/__init__.pyi")]
+    stubs += [f"adapters.{module.stem}" for module in package.glob("adapters/[a-z]*.py")]
     stubs += [stub.stem for stub in package.glob("*.pyi") if stub.stem != "__init__"]
     names = [f"hookline.{name}" for name in sorted((*stubs, "testing", "compat"))]
     return {name: import_module(name) for name in ("hookline", *names)}

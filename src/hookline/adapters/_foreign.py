@@ -296,7 +296,11 @@ class Adapter:
     @property
     def holds_text(self) -> bool:
         """Whether the text of a reply must not be shown before the hooks at ``after_llm`` have settled it."""
-        return self.agent.stream_mode != "live" and self.hooks.stack.holds_text
+        if self.agent.stream_mode != "live":
+            return self.hooks.stack.holds_text
+        # A hook that would judge the pieces gets only the whole reply: even "live" must wait for it.
+        judges = [entry for entry in self.hooks.original.entries(ON_TOKEN) if entry.phase != "observe"]
+        return ON_TOKEN in self.support.missing and bool(judges)
 
     def attach_to(self, thing: Any, what: str) -> None:
         """Remember what the adapter was attached to.

@@ -40,6 +40,8 @@ try:
 except ImportError:  # Adapter says which version to install
     AgentMiddleware = ChatMiddleware = FunctionMiddleware = object
 
+__all__ = ["HooklineMiddleware"]
+
 SUPPORT = Support("Agent Framework", "agent-framework-core", "1.23", "2", extra="agent-framework")
 
 Next = Callable[[], Awaitable[None]]

@@ -51,6 +51,8 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Message, ToolCall
 from ..models.errors import NotInstalledError
 
+__all__ = ["AgentHooks"]
+
 if TYPE_CHECKING:
     from agent_hooks import ApprovalResolver, CompositionConfig, InterceptionEmitter, Interceptor
 

@@ -40,6 +40,8 @@ try:
 except ImportError:  # Adapter says which version to install
     BasePlugin = object
 
+__all__ = ["HooklinePlugin"]
+
 SUPPORT = Support(
     "Google ADK",
     "google-adk",

@@ -43,6 +43,8 @@ try:
 except ImportError:  # Adapter says which version to install
     AgentMiddleware = object
 
+__all__ = ["HooklineMiddleware"]
+
 SUPPORT = Support(
     "LangChain",
     "langchain",

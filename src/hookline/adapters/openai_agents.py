@@ -53,6 +53,8 @@ try:
 except ImportError:  # Adapter says which version to install
     AgentOutputSchemaBase = Handoff = Model = object
 
+__all__ = ["HooklineRunner"]
+
 SUPPORT = Support("OpenAI Agents", "openai-agents", "0.24", "0.25", {}, "openai-agents")
 
 _CANCELLED = "Cancelled: the run has ended."
@@ -386,7 +388,7 @@ class _Run:
 
     def finished(self, result: Any, ended: AgentResult[Any]) -> Any:
         """Return the result of the SDK, with the reply of hooks at ``on_run_end``."""
-        if ended.status == "failed" and self.over is None:
+        if ended.status == "failed":
             raise RunFailedError(ended)
         if isinstance(result.final_output, str) and result.final_output != ended.reply:
             result.final_output = ended.reply

@@ -60,6 +60,8 @@ try:
 except ImportError:  # Adapter says which version to install
     AbstractCapability = StreamedResponse = WrapperModel = WrapperToolset = object
 
+__all__ = ["HooklineCapability"]
+
 SUPPORT = Support("pydantic-ai", "pydantic-ai-slim", "2.66", "2.67", {}, "pydantic-ai")
 
 _CANCELLED = "Cancelled: the run has ended."
@@ -144,7 +146,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
             raise
         output = result.output
         ended = await foreign.end(output if isinstance(output, str) else None)
-        if ended.status == "failed" and run.over is None:
+        if ended.status == "failed":
             raise RunFailedError(ended)
         if isinstance(output, str) and ended.reply != output:
             return dataclasses.replace(result, output=ended.reply)

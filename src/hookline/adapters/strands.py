@@ -41,6 +41,8 @@ try:
 except ImportError:  # Adapter says which version to install
     Plugin = object
 
+__all__ = ["HooklinePlugin"]
+
 SUPPORT = Support("Strands", "strands-agents", "1.62", "2", extra="strands")
 
 _numbers = itertools.count(1)

@@ -1,0 +1,74 @@
+"""Messages of a framework that consist of parts: unchanged ones come back as they were."""
+
+from hookline import Message
+from hookline.adapters._translation import Group, Transcript, file_of, split_system, without_removed
+
+
+def transcript():
+    """Return two messages: one of the user with an image, and one with two tool results."""
+    question, results = {"id": 1}, {"id": 2}
+    made = Transcript()
+    made.add(Message("user", "Look."), "user", ["Look.", "<image>"], question)
+    made.add(Message("tool", "a", (), "1"), "user", ["result a"], results)
+    made.add(Message("tool", "b", (), "2"), "user", ["result b"], results)
+    return made, question, results
+
+
+def build(message, before):
+    kept = [part for part in before if part.startswith("<")]
+    return Group("user", [message.content, *kept])
+
+
+def restored(made, messages, merged=()):
+    return made.restore(messages, build, frozenset(merged))
+
+
+def test_unchanged_messages_become_the_messages_that_they_came_from():
+    made, question, results = transcript()
+    assert restored(made, made.messages) == [
+        Group("user", ["Look.", "<image>"], question),
+        Group("user", ["result a", "result b"], results),
+    ]
+
+
+def test_a_message_whose_text_changed_keeps_its_other_parts_and_its_place():
+    made, question, results = transcript()
+    changed = [made.messages[0].replace(content="See."), made.messages[1].replace(content="[a]"), made.messages[2]]
+    assert restored(made, changed) == [
+        Group("user", ["See.", "<image>"], question),
+        Group("user", ["[a]", "result b"], results),
+    ]
+
+
+def test_a_new_message_takes_nothing_from_its_neighbours():
+    made, question, results = transcript()
+    messages = [Message("user", "First."), made.messages[0], *made.messages[1:], Message("user", "Last.")]
+    assert restored(made, messages) == [
+        Group("user", ["First."]),
+        Group("user", ["Look.", "<image>"], question),
+        Group("user", ["result a", "result b"], results),
+        Group("user", ["Last."]),
+    ]
+
+
+def test_new_messages_of_a_merged_role_join_the_message_before():
+    made, _, results = transcript()
+    groups = restored(made, [*made.messages[1:], Message("user", "Go on.")], merged=("user",))
+    assert groups == [Group("user", ["result a", "result b", "Go on."], results)]
+
+
+def test_a_removed_message_is_not_sent():
+    made, _, results = transcript()
+    assert restored(made, made.messages[1:]) == [Group("user", ["result a", "result b"], results)]
+
+
+def test_the_system_prompt_is_the_text_of_all_system_messages():
+    messages = [Message("system", "Be kind."), Message("user", "Hi."), Message("system", "Be brief.")]
+    assert split_system(messages) == ("Be kind.\n\nBe brief.", [messages[1]])
+
+
+def test_a_file_that_a_hook_removed_is_not_sent():
+    files = {"<cat>": file_of("image/png", b"cat"), "<dog>": file_of("image/png", url="https://example.com/dog.png")}
+    parts = ["text", "<cat>", "<dog>"]
+    assert without_removed(parts, [files["<dog>"]], files.get) == ["text", "<dog>"]
+    assert files["<cat>"].size == 3
