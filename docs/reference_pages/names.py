@@ -34,6 +34,7 @@ MODULES = {
     "backtest": "other rules on recorded runs, and what no rule looks at",
     "explain": "what happened in a recorded run, and how two runs differ",
     "importers": "logs of other systems as records",
+    "adapters": "hooks in the loops of [other frameworks](../guides/other-frameworks.md); each adapter is a module of its own",
     "testing": "helpers to [test your own hooks](../guides/testing.md)",
     "compat": "names from other systems: see [coming from](../coming-from/index.md)",
 }

@@ -567,7 +567,13 @@ NEEDED: dict[str, Any] = {
 }
 """Something sensible for each argument that cannot be left out."""
 
+CLAUDE = {"settings": str(Path(__file__).parent / "claude_settings.json")}
 BESIDES: dict[str, dict[str, Any]] = {
+    "ClaudeHooks.folder": CLAUDE,
+    "ClaudeHooks.on_failure": CLAUDE,
+    "ClaudeHooks.skip": CLAUDE,
+    "ClaudeHooks.tools": CLAUDE,
+    "ClaudeHooks.transcripts": CLAUDE,
     "PlanModeHook.approver": {"confirm": ["x"]},
     "PlanModeHook.question": {"confirm": ["x"]},
     "RateLimitHook.max_calls_per_run": {"per_minute": 10},
@@ -625,6 +631,7 @@ PATHS = {
     "AuditLogHook.checkpoint",
     "AuditLogHook.logger",
     "AuditLogHook.path",
+    "ClaudeHooks.transcripts",
     "EpisodeLoggerHook.memory",
     "MemoryInjectionHook.memory",
     "NotesInjectorHook.notes",
@@ -722,6 +729,7 @@ SENSIBLE: dict[str, set[str]] = {
         "guards.max_tokens",
     },
     "[]": {
+        "ClaudeHooks.skip",
         "ChannelGuard.allow",
         "ChannelGuard.blocklist",
         "ChannelGuard.bots",
@@ -750,6 +758,7 @@ SENSIBLE: dict[str, set[str]] = {
         "guards.finish_reasons",
     },
     "{}": {
+        "ClaudeHooks.tools",
         "ApplyContextConfigHook.response_format",
         "RateLimitHook.per_tool",
         "SensitiveDataHook.actions",

@@ -116,7 +116,7 @@ class Attachment(Frozen, frozen=True, dict=True, gc=True):
     def __post_init__(self) -> None:
         content = _contents.get(self.digest)
         if content is not None:
-            self.__dict__["_content"] = content
+            vars(self)["_content"] = content
 
     @classmethod
     def of(
@@ -163,7 +163,7 @@ class Attachment(Frozen, frozen=True, dict=True, gc=True):
         kind = _media_type(data, media_type, name, shown)
         content = Content(sha256_of(data), data)
         made = cls(kind, content.digest, len(data), name)
-        made.__dict__["_content"] = content
+        vars(made)["_content"] = content
         return made
 
     @classmethod
@@ -226,7 +226,7 @@ def _restored(fields: tuple[Any, ...], data: bytes | None) -> Attachment:
     content = None if data is None else Content(fields[1], data)
     made = Attachment(*fields)
     if content is not None:
-        made.__dict__["_content"] = content
+        vars(made)["_content"] = content
     return made
 
 

@@ -220,6 +220,8 @@ class ToolMap:
 
 
 def _parse(claude: str, entry: Any, usual: ToolNames | None) -> ToolNames:
+    if not (isinstance(claude, str) and claude):
+        raise RegistrationError(f"tools: {claude!r:.80} is not the name of a tool of Claude Code")
     usual_arguments: Mapping[str, str] = {} if usual is None else usual.arguments
     if isinstance(entry, str) and entry:
         return ToolNames(claude, entry, usual_arguments)

@@ -185,7 +185,7 @@ class _HookedAgent:
             tool = FunctionTool(func=tool)
         if not isinstance(tool, BaseTool) or hasattr(tool, "__hookline__"):
             return tool  # an agent as a tool becomes one when the model is called
-        self._tools[tool.name] = tool
+        self._tools[tool.name] = tool  # pyright: ignore[reportFunctionMemberAccess] # a BaseTool
         changed = copy.copy(tool)
 
         async def run_async(*, args: dict[str, Any], tool_context: Any) -> Any:

@@ -332,7 +332,7 @@ class _ToolCall:
     def read(self, returned: Any) -> Any:
         """Return the result of the tool for the hooks."""
         self._returned = returned
-        message = returned
+        message: Any = returned
         if isinstance(returned, Command):  # its update may contain the message of this call
             update = returned.update if isinstance(returned.update, dict) else {}
             found = [each for each in update.get("messages", ()) if isinstance(each, ToolMessage)]
@@ -476,7 +476,7 @@ def _final(messages: Sequence[BaseMessage], result: AgentResult[Any]) -> dict[st
     """
     if result.status == "failed":
         raise RunFailedError(result)
-    last = messages[-1] if messages else None
+    last: Any = messages[-1] if messages else None
     if not isinstance(last, AIMessage) or last.text == result.reply:
         return None
     return {"messages": [AIMessage(content=result.reply, id=last.id)]}

@@ -28,7 +28,7 @@ Examples:
   hookline run "What is in this folder?"
   hookline run "Fix the typos in notes.txt" --write --max-steps 8
   git diff | hookline run "Review this" --hooks rules.py -m openai:gpt-5-mini
-  hookline run "What is in this picture?" --attach photo.jpg -m openai:gpt-5-mini
+  hookline run "What is this?" --attach photo.jpg -m openai:gpt-5-mini
   hookline run "Tidy up" --json | jq .type
 
 The reply goes to stdout, everything else to stderr. A limit may be "none".

@@ -154,7 +154,7 @@ class BedrockModel:
                     read_timeout=self._timeout,
                     retries={"max_attempts": self._retries, "mode": "standard"},
                 )
-                session = boto3.session.Session(region_name=self._region)  # the default one is not safe for threads
+                session = boto3.Session(region_name=self._region)  # the default one is not safe for threads
                 self._client = session.client("bedrock-runtime", endpoint_url=self._base_url, config=config)
             return self._client
 

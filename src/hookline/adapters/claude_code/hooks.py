@@ -142,6 +142,15 @@ class _Shared:
             self._folder = None
 
 
+def _is_path(value: object) -> bool:
+    text = os.fspath(value) if isinstance(value, (str, os.PathLike)) else ""
+    return isinstance(text, str) and text != "" and "\0" not in text
+
+
+SKIPPABLE = ("prompt", "agent", "mcp_tool")
+"""Types of handlers that Hookline does not run."""
+
+
 class ClaudeHooks:
     """Calls the hooks in settings of Claude Code, as they are, at the moments that they were written for.
 
@@ -188,11 +197,18 @@ class ClaudeHooks:
         on_failure: OnFailure = "open",
         transcripts: str | os.PathLike[str] | None = None,
     ) -> None:
-        places = [settings] if isinstance(settings, (str, os.PathLike)) else list(settings)
-        if not places:
-            raise RegistrationError("ClaudeHooks needs a settings file, or the folder of a project")
-        if isinstance(skip, str) or not set(skip) <= {"prompt", "agent", "mcp_tool"}:
-            raise RegistrationError(f"skip= must be a list of prompt, agent and mcp_tool, not {skip!r:.80}")
+        places = list(settings) if isinstance(settings, (list, tuple)) else [settings]
+        if not places or not all(map(_is_path, places)):
+            raise RegistrationError(
+                f"ClaudeHooks needs a settings file, the folder of a project, or a list of them, not {settings!r:.80}"
+            )
+        if not isinstance(skip, (list, tuple, set, frozenset)) or not all(each in SKIPPABLE for each in skip):
+            raise RegistrationError(f"skip= must be a list of {', '.join(SKIPPABLE)}, not {skip!r:.80}")
+        for name, given in (("folder", folder), ("transcripts", transcripts)):
+            if given is not None and not _is_path(given):
+                raise RegistrationError(f"{name}= must be the path of a folder, not {given!r:.80}")
+        if tools is not None and not isinstance(tools, Mapping):
+            raise RegistrationError(f"tools= must be a table of names of tools, not {tools!r:.80}")
         if on_failure not in ("open", "block", "closed"):
             raise RegistrationError(f"on_failure must be open, block or closed, not {on_failure!r:.80}")
         self.folder = os.path.abspath(os.getcwd() if folder is None else folder)
