@@ -34,7 +34,15 @@ MODULES = {
     "backtest": "other rules on recorded runs, and what no rule looks at",
     "explain": "what happened in a recorded run, and how two runs differ",
     "importers": "logs of other systems as records",
-    "adapters": "hooks in the loops of [other frameworks](../guides/other-frameworks.md); each adapter is a module of its own",
+    "adapters": "hooks in the loops of [other frameworks](../guides/other-frameworks.md), a module for each",
+    "adapters.agent_framework": "Microsoft Agent Framework",
+    "adapters.agent_hooks": "interceptors of [AGENT-HOOKS](../guides/agent-hooks.md)",
+    "adapters.claude_code": "[hook scripts of Claude Code](../guides/claude-code-hooks.md)",
+    "adapters.google_adk": "Google ADK",
+    "adapters.langchain": "LangChain",
+    "adapters.openai_agents": "OpenAI Agents",
+    "adapters.pydantic_ai": "pydantic-ai",
+    "adapters.strands": "Strands",
     "testing": "helpers to [test your own hooks](../guides/testing.md)",
     "compat": "names from other systems: see [coming from](../coming-from/index.md)",
 }
@@ -62,17 +70,21 @@ def page(_: str) -> str:
     """Return the page."""
     modules = {name: import_module(f"hookline.{name}") for name in MODULES}
     root = import_module("hookline")
-    homes = {name: module for module in reversed(MODULES) for name in modules[module].__all__}
+    homes = {name: module for module in reversed(MODULES) for name in modules[module].__all__ if "." not in module}
     rows = [("[`hookline`](#hookline)", "the names that most programs use", str(len(root.__all__)))]
     rows += [
-        (f"[`hookline.{name}`](#hookline{name})", MODULES[name], str(len(modules[name].__all__))) for name in MODULES
+        (f"[`hookline.{name}`](#hookline{name.replace('.', '')})", MODULES[name], str(len(modules[name].__all__)))
+        for name in MODULES
     ]
     text = HEAD + table(("module", "contents", "names"), rows)
     text += "\n## hookline\n\n" + _links(root, root.__all__) + "\n"
     for name, module in modules.items():
         text += f"\n## hookline.{name}\n\n{summary(module)}\n"
-        listed_here = [each for each in sorted(module.__all__, key=str.lower) if homes[each] == name]
-        elsewhere = [each for each in module.__all__ if _page_of(each, getattr(module, each)) or homes[each] != name]
+        # Two adapters may have classes of the same name.
+        listed_here = [each for each in sorted(module.__all__, key=str.lower) if homes.get(each, name) == name]
+        elsewhere = [
+            each for each in module.__all__ if _page_of(each, getattr(module, each)) or each not in listed_here
+        ]
         if elsewhere:
             text += "\n" + _links(module, elsewhere) + "\n"
         for each in listed_here:
