@@ -36,7 +36,7 @@ def render(data: Any) -> str:
             if all(name in one["browser"] for one in data.values()):
                 rows.append([f"{words}{more}", *(shown(one["browser"][name], "ms") for one in data.values())])
     return (
-        "The page that `hookline explain --html` writes for a run with four moments a step. Times are from the action "
+        "The HTML page of `hookline explain` for a run with four moments a step. Times are from the action "
         "to the next frame, in headless Chromium without a GPU.\n\n" + table(head, rows)
     )
 
