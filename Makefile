@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 RUN_EXTRAS := cli,local
-ALL_EXTRAS := cli,local,openai,anthropic,mcp,prices,otel,metrics,sensitive,sign,backtest,channels,server
+ALL_EXTRAS := all
 
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE

@@ -15,7 +15,10 @@ import pytest
 
 from tests.waiting import block_until
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the resident process needs fork")
+pytestmark = [
+    pytest.mark.slow,  # real processes
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the resident process needs fork"),
+]
 
 SECRET = "AKIA" + "IOSFODNN7EXAMPLQ"
 

@@ -19,6 +19,8 @@ from ..waiting import wait_until
 from .slack_api import ADA, APP_TOKEN, BEN, CHANNEL, SIGNING_SECRET, TOKEN, SlackApi, buttons, shown, signed
 from .test_slack import APPROVE, DENY, SESSION, request_of
 
+pytestmark = pytest.mark.slow  # real processes and servers
+
 
 @pytest.fixture
 async def api():

@@ -7,6 +7,8 @@ import pytest
 
 from .conftest import COMMAND
 
+pytestmark = pytest.mark.slow  # real processes and servers
+
 DENY = "#!/bin/sh\ncat > /dev/null\ntouch \"$CLAUDE_PROJECT_DIR/canary\"\necho 'Not here.' >&2\nexit 2\n"
 
 

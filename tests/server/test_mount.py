@@ -31,6 +31,8 @@ from ..waiting import wait_until
 from .http_rig import events_in
 from .rig import Blocker, make
 
+pytestmark = pytest.mark.slow  # real processes and servers
+
 ANN = Caller("ann", "Ann", {"read", "run"}, {"user_role": "editor"})
 BOB = Caller("bob", scopes={"read", "run", "approve"})
 LINKS = {"secret": "0123456789abcdef0123456789abcdef", "webhook": "https://chat.example.com/hook"}

@@ -33,6 +33,8 @@ from hookline.tools import shell_tool
 
 from ...waiting import block_until
 
+pytestmark = pytest.mark.slow  # real processes and servers
+
 
 def say(**output):
     """Return a hook in Python that prints JSON."""

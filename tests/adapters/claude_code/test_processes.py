@@ -11,6 +11,8 @@ from hookline.adapters.claude_code.processes import MAX_OUTPUT, Script
 
 from ...waiting import block_until
 
+pytestmark = pytest.mark.slow  # real processes and servers
+
 
 def script(*argv, data=b"{}", folder="/", seconds=30.0, env=None):
     return Script(argv, data, str(folder), {"PATH": os.environ["PATH"], **(env or {})}, seconds)

@@ -8,6 +8,8 @@ from hookline.teams import Team
 
 from ...waiting import block_until
 
+pytestmark = pytest.mark.slow  # real processes and servers
+
 
 def texts(model):
     """Return the texts of the last request to the model."""

@@ -197,7 +197,7 @@ class ClaudeHooks:
         on_failure: OnFailure = "open",
         transcripts: str | os.PathLike[str] | None = None,
     ) -> None:
-        places = list(settings) if isinstance(settings, (list, tuple)) else [settings]
+        places: list[Any] = list(settings) if isinstance(settings, (list, tuple)) else [settings]
         if not places or not all(map(_is_path, places)):
             raise RegistrationError(
                 f"ClaudeHooks needs a settings file, the folder of a project, or a list of them, not {settings!r:.80}"
