@@ -23,6 +23,7 @@ NOT_RUN = {
     "hookline models pull": "it fetches 93 MB; tests/providers has it with a wheel at hand",
     "mosquitto_sub": "there is no broker at broker.example.org; tests/channels/test_mqtt.py has a real one",
     "mosquitto_pub": "there is no broker at broker.example.org; tests/channels/test_mqtt.py has a real one",
+    "uvicorn": "tests/server/test_fastapi.py starts the app of the guide",
 }
 """Commands that are looked at and not run, and why."""
 PORTS = ("8420", "8765", "8080")
