@@ -46,13 +46,13 @@ def test_an_invalid_regular_expression_is_an_error():
         ("Bash(git *)", "Bash", {"command": "for i in 1 2; do git push; done"}, True),  # not parsed, so called
         ("Bash(npm run test:*)", "Bash", {"command": "npm run test --watch"}, True),
         ("Bash(rm -rf /)", "Bash", {"command": "rm -rf /"}, True),
-        ("Edit(*.ts)", "Edit", {"file_path": "/work/src/deep/a.ts"}, True),
-        ("Edit(*.ts)", "Edit", {"file_path": "/work/a.js"}, False),
-        ("Edit(src/**)", "Edit", {"file_path": "/work/src/deep/a.ts"}, True),
-        ("Edit(src/**)", "Edit", {"file_path": "/work/lib/src/a.ts"}, False),
-        ("Edit(/docs/*)", "Edit", {"file_path": "/work/docs/a.md"}, True),
+        ("Edit(*.ts)", "Edit", {"file_path": "/project/src/deep/a.ts"}, True),
+        ("Edit(*.ts)", "Edit", {"file_path": "/project/a.js"}, False),
+        ("Edit(src/**)", "Edit", {"file_path": "/project/src/deep/a.ts"}, True),
+        ("Edit(src/**)", "Edit", {"file_path": "/project/lib/src/a.ts"}, False),
+        ("Edit(/docs/*)", "Edit", {"file_path": "/project/docs/a.md"}, True),
         ("Read(//etc/**)", "Read", {"file_path": "/etc/ssl/key"}, True),
-        ("Read(//etc/**)", "Read", {"file_path": "/work/etc/key"}, False),
+        ("Read(//etc/**)", "Read", {"file_path": "/project/etc/key"}, False),
         ("Read(src)", "Read", {"file_path": "src/../../other/src2"}, False),
         ("WebFetch(domain:example.com)", "WebFetch", {"url": "https://Example.com/a"}, True),
         ("WebFetch(domain:example.com)", "WebFetch", {"url": "https://example.com.evil.test/"}, False),
@@ -61,7 +61,7 @@ def test_an_invalid_regular_expression_is_an_error():
     ],
 )
 def test_a_rule_selects_calls_as_permission_rules_do(rule, tool, arguments, fits):
-    assert Rule(rule).matches(tool, arguments, "/work") is fits
+    assert Rule(rule).matches(tool, arguments, "/project") is fits
 
 
 @pytest.mark.parametrize("text", ["", "Bash(git *", "two words", 7, None])
