@@ -292,6 +292,13 @@ def test_moments_of_other_frameworks_without_a_point_are_no_aliases():
     assert not module._ELSEWHERE.keys() & module.NAMES.keys()
 
 
+@pytest.mark.usefixtures("own")
+def test_a_near_miss_of_a_point_of_a_program_suggests_it_as_it_is_written():
+    Point("TestShipped", Order, verbs=("replace",))
+    with pytest.raises(RegistrationError, match=r"Did you mean 'TestShipped'\?"):
+        resolve("test_shiped")
+
+
 def test_an_unknown_point_with_nothing_near_suggests_nothing():
     with pytest.raises(RegistrationError) as caught:
         resolve("zzz")

@@ -142,9 +142,9 @@ def _suggestion(key: str) -> str:
     if known in _ELSEWHERE:
         return f" {_ELSEWHERE[known]}"
     point = NAMES[known]
-    if known == point:
-        return f" Did you mean {known!r}?"
-    alias = next(name for name in point.names.values() if snake_case(name) == known)
+    alias = next((name for name in point.names.values() if snake_case(name) == known), None)
+    if alias is None or known == point:
+        return f" Did you mean {str(point)!r}?"
     return f" Did you mean {alias!r}, which is {str(point)!r} here?"
 
 

@@ -27,6 +27,31 @@ _ALL = ChatCompletionsApi.attachment_types
 _GOOGLE = Quirks(echo_calls=("extra_content",), signed_calls=True, attachments=(*IMAGES, *_SOUNDS, "text/*"))
 
 
+def _ollama_url(given: str | None) -> str | None:
+    """Return the given URL, or that of ``OLLAMA_HOST``, the address of the server as for Ollama itself."""
+    host = os.environ.get("OLLAMA_HOST", "").strip()
+    if given or not host:
+        return given
+    parts = urlsplit((host if "://" in host else f"http://{host}").replace("://0.0.0.0", "://127.0.0.1"))
+    port = "" if parts.port or parts.scheme == "https" else ":11434"
+    return f"{parts.scheme}://{parts.netloc}{port}/v1"
+
+
+def _azure_url(given: str | None) -> str:
+    """Return the URL of the API at the endpoint of a resource, such as ``https://NAME.openai.azure.com``."""
+    url = given or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
+    if not url:
+        raise RegistrationError(
+            "azure needs the endpoint of your resource: set AZURE_OPENAI_ENDPOINT, or pass base_url=, such as "
+            "https://NAME.openai.azure.com"
+        )
+    try:
+        is_resource = urlsplit(url).path.strip("/") in ("", "openai")
+    except ValueError:
+        return url  # which is reported like other bad addresses
+    return f"{url.rstrip('/').removesuffix('/openai')}/openai/v1" if is_resource else url
+
+
 class Vendor(msgspec.Struct, frozen=True):
     """A vendor whose server has OpenAI's Chat Completions.
 
@@ -36,6 +61,8 @@ class Vendor(msgspec.Struct, frozen=True):
         keys: the environment variables that may contain the API key.
         quirks: how its API differs from that of OpenAI.
         is_local: whether the server usually runs on this machine, without a key.
+        find_url: returns the base URL for the one that is given, if more than ``url`` is possible.
+        key_header: a header that contains the key too.
     """
 
     title: str
@@ -43,6 +70,8 @@ class Vendor(msgspec.Struct, frozen=True):
     keys: tuple[str, ...]
     quirks: Quirks = Quirks()
     is_local: bool = False
+    find_url: Callable[[str | None], str | None] | None = None
+    key_header: str = ""
 
 
 VENDORS: Mapping[str, Vendor] = {
@@ -77,10 +106,15 @@ VENDORS: Mapping[str, Vendor] = {
         Quirks(echo=("reasoning_details",), attachments=_ALL),
     ),
     "azure": Vendor(
-        "Azure OpenAI", "", ("AZURE_OPENAI_API_KEY",), Quirks(max_tokens="max_completion_tokens", attachments=_ALL)
+        "Azure OpenAI",
+        "",
+        ("AZURE_OPENAI_API_KEY",),
+        Quirks(max_tokens="max_completion_tokens", attachments=_ALL),
+        find_url=_azure_url,
+        key_header="api-key",
     ),
     "vertex": Vendor("Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE),
-    "ollama": Vendor("Ollama", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), is_local=True),
+    "ollama": Vendor("Ollama", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), is_local=True, find_url=_ollama_url),
     "lmstudio": Vendor(
         "LM Studio", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), Quirks(named_choice=False), is_local=True
     ),
@@ -107,7 +141,6 @@ class VendorModel(RemoteModel):
         max_retries: how often the client retries after a temporary failure.
         price: the price of the model; from the price list if omitted.
         attachments: the media types that the model takes; by default those of the vendor's API.
-        headers: further headers of each request.
         token: returns the access token for each request, for a vendor without API keys.
 
     Raises:
@@ -127,14 +160,17 @@ class VendorModel(RemoteModel):
         max_retries: int = 2,
         price: Price | None = None,
         attachments: Iterable[str] | None = None,
-        headers: Mapping[str, str] | None = None,
         token: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         about = VENDORS[vendor]
         base_url = base_url or os.environ.get(f"{vendor.upper()}_BASE_URL") or None
+        if about.find_url is not None:
+            base_url = about.find_url(base_url)
         check(vendor, name, base_url, timeout, max_retries, package="openai")
         needs_no_key = token is not None or about.is_local
-        key = find_api_key(vendor, api_key, base_url or (about.url if needs_no_key else None), *about.keys)
+        own_server = None if about.key_header else base_url or (about.url if needs_no_key else None)
+        key = find_api_key(vendor, api_key, own_server, *about.keys)
+        headers = {about.key_header: key} if about.key_header else {}
         endpoint = Endpoint(vendor, base_url or about.url, about.keys[0], timeout, (key,), "openai")
 
         def connect(http_client: Any) -> Any:
@@ -147,7 +183,7 @@ class VendorModel(RemoteModel):
                 project="",
                 timeout=client_timeout(endpoint),
                 max_retries=max_retries,
-                default_headers={**(headers or {}), "OpenAI-Organization": _omitted(), "OpenAI-Project": _omitted()},
+                default_headers={**headers, "OpenAI-Organization": _omitted(), "OpenAI-Project": _omitted()},
                 http_client=http_client,
             )
 
@@ -162,80 +198,6 @@ def _omitted() -> Any:
     from openai import Omit
 
     return Omit()
-
-
-def ollama_model(
-    name: str,
-    *,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    timeout: float | None = 600.0,
-    max_retries: int = 2,
-    price: Price | None = None,
-    attachments: Iterable[str] | None = None,
-) -> VendorModel:
-    """Make the model for ``ollama:NAME``. ``OLLAMA_HOST`` is the address of the server, as for Ollama itself."""
-    host = os.environ.get("OLLAMA_HOST", "").strip()
-    if not base_url and not os.environ.get("OLLAMA_BASE_URL") and host:
-        given = host if "://" in host else f"http://{host}"
-        parts = urlsplit(given.replace("://0.0.0.0", "://127.0.0.1"))  # the server's address for all interfaces
-        port = "" if parts.port or parts.scheme == "https" else ":11434"
-        base_url = f"{parts.scheme}://{parts.netloc}{port}/v1"
-    return VendorModel(
-        "ollama",
-        name,
-        base_url=base_url,
-        api_key=api_key,
-        timeout=timeout,
-        max_retries=max_retries,
-        price=price,
-        attachments=attachments,
-    )
-
-
-def azure_model(
-    name: str,
-    *,
-    base_url: str | None = None,
-    api_key: str | None = None,
-    timeout: float | None = 600.0,
-    max_retries: int = 2,
-    price: Price | None = None,
-    attachments: Iterable[str] | None = None,
-) -> VendorModel:
-    """Make the model for ``azure:NAME``, where the name is that of a deployment.
-
-    Args:
-        name: the name of the deployment.
-        base_url: the endpoint of the resource, such as ``https://NAME.openai.azure.com``; if omitted,
-            ``AZURE_OPENAI_ENDPOINT``.
-        api_key: the API key; if omitted, ``AZURE_OPENAI_API_KEY``.
-        timeout: how many seconds to wait for data.
-        max_retries: how often the client retries.
-        price: the price of the model.
-        attachments: the media types that the model takes.
-    """
-    url = base_url or os.environ.get("AZURE_BASE_URL") or os.environ.get("AZURE_OPENAI_ENDPOINT") or ""
-    if not url:
-        raise RegistrationError(
-            "azure needs the endpoint of your resource: set AZURE_OPENAI_ENDPOINT, or pass base_url=, such as "
-            "https://NAME.openai.azure.com"
-        )
-    check("azure", name, url, timeout, max_retries, package="openai")
-    if urlsplit(url).path.strip("/") in ("", "openai"):
-        url = f"{url.rstrip('/').removesuffix('/openai')}/openai/v1"
-    key = find_api_key("azure", api_key, None, "AZURE_OPENAI_API_KEY")
-    return VendorModel(
-        "azure",
-        name,
-        base_url=url,
-        api_key=key,
-        timeout=timeout,
-        max_retries=max_retries,
-        price=price,
-        attachments=attachments,
-        headers={"api-key": key},
-    )
 
 
 def vertex_model(
