@@ -556,25 +556,39 @@ class ForeignRun:
         return _checked(item)
 
     async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit."""
-        task = asyncio.ensure_future(work(item.argument))
-        aio = asyncio.get_running_loop()
+        """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.
 
-        def unwanted(future: asyncio.Future[Any]) -> None:
+        The work runs in the framework's own task, like ``asyncio.timeout``: a task for each call would cost more.
+        """
+        aio, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        before, working, unwanted = task.cancelling(), True, False
+
+        def cancel() -> None:
+            nonlocal unwanted
+            if working:
+                unwanted = True
+                task.cancel()
+
+        def when_done(future: asyncio.Future[Any]) -> None:
             if future.cancelled() and not aio.is_closed():
-                aio.call_soon_threadsafe(task.cancel)
+                aio.call_soon_threadsafe(cancel)
 
-        item.future.add_done_callback(unwanted) if aio is item.aio else item.aio.call_soon_threadsafe(
-            item.future.add_done_callback, unwanted
-        )
+        if aio is item.aio:
+            item.future.add_done_callback(when_done)
+        else:
+            item.aio.call_soon_threadsafe(item.future.add_done_callback, when_done)
         try:
-            return await task
+            return await work(item.argument)
         except asyncio.CancelledError:
-            if not item.future.cancelled():
+            if not unwanted or task.cancelling() > before + 1:  # the framework was cancelled, too
                 raise
             return None  # nobody waits for it
         finally:
-            task.cancel()
+            working = False
+            item.future.remove_done_callback(when_done)
+            if unwanted:
+                task.uncancel()
 
     def _drive_sync(self, exchange: Exchange, work: Callable[[Any], Any]) -> Any:
         if running_loop() is self._aio:
