@@ -183,11 +183,11 @@ class Exchange:
 
 
 Arrival = Exchange | asyncio.Task[Any]
-"""What the loop waits for: a request of the framework, or the end of the task in which a tool call is judged."""
+"""The loop waits for these: a request of the framework, or the end of the task in which a tool call is judged."""
 
 
 class Inbox:
-    """What has arrived and nobody has taken yet, in order. One task waits for it; see :data:`Arrival`."""
+    """The queue of arrivals (see :data:`Arrival`), of which one task takes them in order."""
 
     def __init__(self) -> None:
         self._arrivals: deque[Arrival] = deque()
@@ -211,7 +211,7 @@ class Inbox:
         return self._arrivals.popleft()
 
     async def take_exchange(self) -> Exchange:
-        """Wait for the next request of the framework. Judged calls are nobody's business any more."""
+        """Wait for the next request of the framework, and skip the tasks of an earlier batch."""
         while isinstance(arrival := await self.take(), asyncio.Task):
             pass
         return arrival

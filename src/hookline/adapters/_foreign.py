@@ -1,4 +1,4 @@
-"""What all adapters share: the options, the check of what a framework can express, and the framework's side of a run.
+"""The parts that all adapters share: options, the check of what a framework can express, the framework's side of a run.
 
 An adapter translates. It calls :meth:`Adapter.start` when the framework starts a run, :meth:`ForeignRun.call_model`
 and :meth:`ForeignRun.call_tool` where the framework is about to call a model or a tool, and :meth:`ForeignRun.end` when
@@ -92,7 +92,7 @@ class AdapterOptions(TypedDict, total=False):
 
 
 class Support(msgspec.Struct, frozen=True):
-    """What a framework can express.
+    """The abilities of a framework.
 
     Args:
         framework: its name.
@@ -392,7 +392,7 @@ class ForeignRun:
         self.run = run
         """The handle of the run, to cancel or steer it."""
         self.memo: dict[str, Any] = {}
-        """What the adapter keeps for this run."""
+        """The adapter's own data about this run."""
         self._loop = loop
         self._engine = loop.engine
         self._aio = aio
