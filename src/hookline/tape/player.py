@@ -43,7 +43,7 @@ class Player:
         strict: whether a request or call that differs from the tape ends the replay.
     """
 
-    is_replay = True
+    is_replay = times_tools = True
     points = frozenset({ON_RUN_END})
     phase = "observe"
 

@@ -192,6 +192,11 @@ class Recording:
         self.write(fmt.HeaderEntry, version=fmt.VERSION, hookline=__version__, time=now, monotonic=self._started)
         install_sources(engine, self.read, self.set_timer)
 
+    @property
+    def times_tools(self) -> bool:
+        """Whether the boundary behind this one applies the timeouts of tools."""
+        return self.inner is not None and self.inner.times_tools
+
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value and record it."""
         value = real()
