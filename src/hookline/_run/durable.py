@@ -511,7 +511,7 @@ class DurableRun:
         """Compare an event with the journal. Return whether it has not been stored and delivered before."""
         kind = type(event)
         if kind is SubagentEvent:  # its own stream has compared it
-            return not self._writer.muted
+            return self._error is None
         lane, mode = PLACE.get()
         if mode:
             return mode == INSIDE
