@@ -1,4 +1,4 @@
-"""What the code of a hook mentions, without calling it: attributes of modules and classes, and the verbs it returns."""
+"""Read the code of a hook without calling it: the attributes of modules and classes that it uses, and its verbs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What all adapters share: the options, the check of what a framework can express, and the framework's side of a run.
+"""The parts that all adapters share: options, the check of what a framework can express, the framework's side of a run.
 
 An adapter translates. It calls :meth:`Adapter.start` when the framework starts a run, :meth:`ForeignRun.call_model`
 and :meth:`ForeignRun.call_tool` where the framework is about to call a model or a tool, and :meth:`ForeignRun.end` when
@@ -92,7 +92,7 @@ class AdapterOptions(TypedDict, total=False):
 
 
 class Support(msgspec.Struct, frozen=True):
-    """What a framework can express.
+    """The abilities of a framework.
 
     Args:
         framework: its name.
@@ -392,7 +392,7 @@ class ForeignRun:
         self.run = run
         """The handle of the run, to cancel or steer it."""
         self.memo: dict[str, Any] = {}
-        """What the adapter keeps for this run."""
+        """The adapter's own data about this run."""
         self._loop = loop
         self._engine = loop.engine
         self._aio = aio
@@ -556,25 +556,39 @@ class ForeignRun:
         return _checked(item)
 
     async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit."""
-        task = asyncio.ensure_future(work(item.argument))
-        aio = asyncio.get_running_loop()
+        """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.
 
-        def unwanted(future: asyncio.Future[Any]) -> None:
+        The work runs in the framework's own task, like ``asyncio.timeout``: a task for each call would cost more.
+        """
+        aio, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        before, working, unwanted = task.cancelling(), True, False
+
+        def cancel() -> None:
+            nonlocal unwanted
+            if working:
+                unwanted = True
+                task.cancel()
+
+        def when_done(future: asyncio.Future[Any]) -> None:
             if future.cancelled() and not aio.is_closed():
-                aio.call_soon_threadsafe(task.cancel)
+                aio.call_soon_threadsafe(cancel)
 
-        item.future.add_done_callback(unwanted) if aio is item.aio else item.aio.call_soon_threadsafe(
-            item.future.add_done_callback, unwanted
-        )
+        if aio is item.aio:
+            item.future.add_done_callback(when_done)
+        else:
+            item.aio.call_soon_threadsafe(item.future.add_done_callback, when_done)
         try:
-            return await task
+            return await work(item.argument)
         except asyncio.CancelledError:
-            if not item.future.cancelled():
+            if not unwanted or task.cancelling() > before + 1:  # the framework was cancelled, too
                 raise
             return None  # nobody waits for it
         finally:
-            task.cancel()
+            working = False
+            item.future.remove_done_callback(when_done)
+            if unwanted:
+                task.uncancel()
 
     def _drive_sync(self, exchange: Exchange, work: Callable[[Any], Any]) -> Any:
         if running_loop() is self._aio:

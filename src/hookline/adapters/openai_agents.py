@@ -396,7 +396,7 @@ class _Run:
 
 
 class _HookedAgent:
-    """What the copy of an agent has besides the agent's own fields."""
+    """The fields of a copy of an agent that the agent does not have."""
 
     hookline: _Run
     name: str

@@ -240,7 +240,7 @@ class _ToolCall:
         self._next = next_fn
         self._received: Any = None
         self.events: asyncio.Queue[Any] = asyncio.Queue()
-        """What the tool streams, then ``None``."""
+        """The queue of events that the tool streams, then ``None``."""
 
     async def make(self, run: ForeignRun) -> Any:
         """Make the call, and return its last event."""

@@ -369,7 +369,7 @@ def recorded_points() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _recorded_points(declared: int) -> frozenset[str]:
-    """Return the points if so many are declared. Their number only grows."""
+    """Return the points that tapes record. A changed number of declared points makes the cached answer invalid."""
     return frozenset(POINTS) - {ON_TOKEN}
 
 
