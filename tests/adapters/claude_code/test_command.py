@@ -644,7 +644,7 @@ def test_a_process_that_was_killed_is_started_again(new):
 
 @pytest.mark.slow
 def test_a_hook_that_hangs_blocks_its_call_and_not_the_next_ones(new):
-    claude = new(RULES, "--timeout", "2")
+    claude = new(RULES, "--timeout", "8")
     done = claude.call(claude.event("PreToolUse", tool_name="mcp__data__hanging", tool_input={}))
     assert done.returncode == 2
     assert b"did not answer in time" in done.stderr
@@ -842,7 +842,7 @@ def test_a_working_folder_that_was_deleted_blocks(claude, tmp_path):
 
 @pytest.mark.parametrize("kind", ["a file", "a folder", "a dead socket", "garbage", "a cut answer", "silence"])
 def test_something_else_at_the_place_of_the_socket_never_lets_a_call_through(new, kind):
-    claude = new(NO_SUDO, "--timeout", "20" if kind != "silence" else "2")
+    claude = new(NO_SUDO, "--timeout", "20" if kind != "silence" else "8")
     assert claude.bash("sudo true") == "deny"
     (path,) = claude.sockets()
     for pid in claude.pids():
