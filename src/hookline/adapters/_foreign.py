@@ -24,6 +24,7 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
+from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError, InvalidResultError, RegistrationError
 from .._kernel.hook import Entry, Hook
 from .._kernel.hook_code import verbs_of
@@ -265,9 +266,8 @@ class Adapter:
         support.check_version()
         self.support = support
         given: dict[str, Any] = {**options}
-        if unknown := sorted(given.keys() - AdapterOptions.__annotations__.keys()):
-            known = ", ".join(sorted(AdapterOptions.__annotations__))
-            raise RegistrationError(f"unknown option {', '.join(unknown)}; known: {known}")
+        for unknown in given.keys() - AdapterOptions.__annotations__.keys():
+            raise _unknown_option(unknown)
         self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
         llm, effects, price = given.pop("llm", None), given.pop("effects", {}), given.pop("price", None)
         if price is not None and not isinstance(price, Price):
@@ -369,6 +369,25 @@ class Adapter:
         if self._llm is not None:
             loop.engine.services.llm = make_gated_model(loop.engine, self._llm)
         return run, loop
+
+
+def _unknown_option(name: str) -> RegistrationError:
+    if name in ("hook", "hooks"):
+        return RegistrationError(f"there is no option {name}=: write the hooks as arguments, such as (guard1, guard2)")
+    known = sorted(AdapterOptions.__annotations__)
+    return RegistrationError(f"there is no option {name}=.{did_you_mean(name, known)} Known: {', '.join(known)}")
+
+
+def checked_names(option: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the names that an option lists.
+
+    Raises:
+        RegistrationError: it is not a list of names.
+    """
+    found: frozenset[Any] = frozenset([None] if isinstance(names, str) else names)
+    if not all(isinstance(name, str) for name in found):
+        raise RegistrationError(f"{option}= takes a list of names, such as ['web_search'], not {names!r:.80}")
+    return found
 
 
 def _registry(hooks: Sequence[Any]) -> HookRegistry:

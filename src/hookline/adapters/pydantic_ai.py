@@ -34,7 +34,7 @@ from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import CheckedArguments, jsonable, take_attachments
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
 from ._pydantic_ai_messages import (
     Conversation,
     files_of,
@@ -98,7 +98,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
-        self._unguarded = frozenset(unguarded)
+        self._unguarded = checked_names("unguarded", unguarded)
         self._run: _Run | None = None
         super().__init__()
 
