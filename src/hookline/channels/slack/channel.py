@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ..._base.attachment import AttachmentError
 from ..._base.errors import NotInstalledError
 from ..._base.frozen import scrub
 from ..._base.text import describe
-from ...stores.messages import InboundMessage, OutboundMessage
+from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
 from ..protocol import (
     Address,
     ApprovalOutcome,
@@ -139,7 +140,7 @@ class SlackChannel:
                 raise ChannelError(f"{setting} is not a URL, such as http://localhost:8081")
         if find_spec("slack_bolt") is None or find_spec("aiohttp") is None:
             raise NotInstalledError("slack-bolt", "slack")
-        self.capabilities = Capabilities(max_length=MAX_LENGTH, edit=True, buttons=True)
+        self.capabilities = Capabilities(max_length=MAX_LENGTH, edit=True, buttons=True, threads=True)
         self.path = checked_path(path or f"/slack/{self.name}").rstrip("/")
         if signing_secret is not None:
             self.routes = self._routes  # only then: the gateway starts a web server for channels with routes
@@ -171,7 +172,7 @@ class SlackChannel:
         """
         from slack_sdk.errors import SlackApiError
 
-        from .client import SlackClient
+        from .client import SlackClient, error_code
 
         if self._client is not None:
             raise ChannelError(f"the channel {self.name!r} is started already: stop it first")
@@ -183,7 +184,7 @@ class SlackChannel:
         try:
             await client.identify()
         except SlackApiError as error:
-            if error.response["error"] in _BAD_TOKEN:
+            if error_code(error) in _BAD_TOKEN:
                 await self._close()
                 raise ChannelError(self._explain(error)) from None
             self._record_failure(error)
@@ -211,6 +212,18 @@ class SlackChannel:
     def health(self) -> Health:
         """Whether messages can be received."""
         return self._health
+
+    async def read_file(self, file: InboundFile, max_size: int | None) -> bytes:
+        """Return the content of a file that a person shared. The app needs the scope ``files:read``.
+
+        Raises:
+            AttachmentError: it has more than ``max_size`` bytes.
+            ChannelError: it cannot be read.
+        """
+        if self._client is None:
+            raise ChannelError(f"the channel {self.name!r} is not started")
+        with self._requests, self._translated_errors():
+            return await self._client.read_file(file.id, max_size)
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
         """Send a message and return its id. The reply to a pressed button is shown to the person who pressed it only.
@@ -418,12 +431,14 @@ class SlackChannel:
         from aiohttp import ClientError
         from slack_sdk.errors import SlackApiError, SlackClientError
 
-        from .client import retry_after
+        from .client import error_code, retry_after
 
         try:
             yield
+        except (AttachmentError, ChannelError):
+            raise
         except SlackApiError as error:
-            code = str(error.response.get("error"))
+            code = error_code(error)
             if error.response.status_code == 429 or error.response.status_code >= 500 or code in _TEMPORARY:
                 raise ChannelError(self._explain(error), retry_after=retry_after(error)) from None
             raise UndeliverableError(self._explain(error)) from None
@@ -450,8 +465,10 @@ class SlackChannel:
         from aiohttp import WSServerHandshakeError
         from slack_sdk.errors import SlackApiError
 
+        from .client import error_code
+
         if isinstance(error, SlackApiError):
-            code = str(error.response.get("error") or f"status {error.response.status_code}")
+            code = error_code(error)
             text = f"Slack answers {code}"
             if error.response.status_code == 429:
                 text = "too many requests: Slack asks to wait"
