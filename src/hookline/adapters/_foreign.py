@@ -462,17 +462,16 @@ class ForeignRun:
                 elif not isinstance(item, Work):
                     break
                 elif item.kind == "stream":
-                    await _close(pieces)
-                    pieces = send(item.argument)
-                    item.done(None)
-                elif item.kind == "send":  # a hook that called ctx.llm
                     with self._work(item):
-                        item.done(await _whole(send(item.argument)))
+                        await _close(pieces)
+                        pieces = send(item.argument)
+                        item.done(None)
+                elif item.kind == "send":  # a hook that called ctx.llm
+                    await self._do(item, lambda asked: _whole(send(asked)))
                 else:
                     assert pieces is not None
-                    with self._work(item):
-                        item.done(await anext(pieces))
-        except (asyncio.CancelledError, GeneratorExit):
+                    await self._do(item, lambda _, pieces=pieces: anext(pieces))
+        except BaseException:
             self.run.cancel("the framework cancelled the model call")
             raise
         finally:
@@ -567,14 +566,13 @@ class ForeignRun:
         self._offer(exchange)
         try:
             while isinstance(item := await exchange.take(), Work):
-                with self._work(item):
-                    item.done(await self._while_wanted(item, work))
-        except asyncio.CancelledError:
+                await self._do(item, work)
+        except BaseException:
             self.run.cancel("the framework was cancelled")
             raise
         return _checked(item)
 
-    async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _do(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> None:
         """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.
 
         The work runs in the framework's own task, like ``asyncio.timeout``: a task for each call would cost more.
@@ -597,17 +595,18 @@ class ForeignRun:
             item.future.add_done_callback(when_done)
         else:
             item.aio.call_soon_threadsafe(item.future.add_done_callback, when_done)
-        try:
-            return await work(item.argument)
-        except asyncio.CancelledError:
-            if not unwanted or task.cancelling() > before + 1:  # the framework was cancelled, too
-                raise
-            return None  # nobody waits for it
-        finally:
-            working = False
-            item.future.remove_done_callback(when_done)
-            if unwanted:
-                task.uncancel()
+        with self._work(item):
+            try:
+                item.done(await work(item.argument))
+            except asyncio.CancelledError as error:
+                if task.cancelling() > before + unwanted:
+                    raise  # the framework was cancelled
+                item.fail(error)  # the work raised it by itself, or nobody waits for it
+            finally:
+                working = False
+                item.future.remove_done_callback(when_done)
+                if unwanted:
+                    task.uncancel()
 
     def _drive_sync(self, exchange: Exchange, work: Callable[[Any], Any]) -> Any:
         if running_loop() is self._aio:
@@ -615,9 +614,16 @@ class ForeignRun:
                 "a sync call of the framework would block the event loop in which the hooks run: use its async methods"
             )
         self._offer(exchange)
-        while isinstance(item := exchange.next().result(), Work):
-            with self._work(item):
-                item.done(work(item.argument))
+        try:
+            while isinstance(item := exchange.next().result(), Work):
+                with self._work(item):
+                    try:
+                        item.done(work(item.argument))
+                    except asyncio.CancelledError as error:  # a thread cannot be cancelled: the work raised it
+                        item.fail(error)
+        except BaseException:  # such as Ctrl-C
+            self.run.cancel("the framework was interrupted")
+            raise
         return _checked(item)
 
     @contextmanager
@@ -629,10 +635,6 @@ class ForeignRun:
         except Exception as error:  # noqa: BLE001 - the hooks at on_error decide
             _mark(error)
             item.fail(error)
-        except BaseException as error:
-            self.run.cancel("the framework was cancelled")
-            item.fail(asyncio.CancelledError(*error.args))
-            raise
         finally:
             CURRENT.reset(token)
 

@@ -321,9 +321,10 @@ class _Run:
 
         async def execute(name: str, values: dict[str, Any]) -> Any:
             nonlocal output
-            if name not in by_name:
+            wanted = tool if name == tool.name else by_name.get(name)  # tools in namespaces may have the same name
+            if wanted is None:
                 raise PlainError(f"There is no tool {name!r}.")
-            output = await _execute(by_name[name], context, json.dumps(values))
+            output = await _execute(wanted, context, json.dumps(values))
             return _shown(output)
 
         try:
