@@ -321,6 +321,30 @@ async def test_a_request_with_a_wrong_signature_is_rejected(api, options, status
     assert "hello" not in caplog.text
 
 
+@pytest.mark.parametrize(
+    ("enterprise", "texts"),
+    [
+        (None, []),  # another customer of the same app
+        ("E2", []),
+        ("E1", ["hello", "/approve ABCD"]),  # another workspace of the organization that installed the app
+    ],
+)
+async def test_requests_of_another_workspace_with_a_valid_signature_are_ignored(api, enterprise, texts, caplog):
+    api.organization = "E1"
+    inbox, channel = Inbox(), http_channel(api)
+    event = event_body(api.event("hello"))
+    event |= {"team_id": "T2", "authorizations": [{"team_id": "T2", "enterprise_id": enterprise, "user_id": ME}]}
+    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
+        await wait_until(lambda: channel.health().ok)
+        assert (await http.post("/slack/work", **signed(event))).status_code == 200
+        channel.approvals_changed(CHAT, [ApprovalPrompt("ABCD", "k", "d1")])
+        ts = await channel.send(CHAT, OutboundMessage("a call"), key="k")
+        press = {**api.press_body(DIRECT, ts, "Approve"), "team": {"id": "T2"}, "enterprise": {"id": enterprise}}
+        assert (await http.post("/slack/work", **signed(press, form=True))).status_code == 200
+    assert inbox.texts == texts
+    assert caplog.text.count("a request of another workspace (T2) was ignored") == (not texts)
+
+
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{", b"payload=%7B"])
 async def test_a_body_that_is_no_request_of_slack_does_no_harm(api, body):
     inbox = Inbox()

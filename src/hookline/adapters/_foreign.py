@@ -24,6 +24,7 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
+from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError, InvalidResultError, RegistrationError
 from .._kernel.hook import Entry, Hook
 from .._kernel.hook_code import verbs_of
@@ -265,9 +266,8 @@ class Adapter:
         support.check_version()
         self.support = support
         given: dict[str, Any] = {**options}
-        if unknown := sorted(given.keys() - AdapterOptions.__annotations__.keys()):
-            known = ", ".join(sorted(AdapterOptions.__annotations__))
-            raise RegistrationError(f"unknown option {', '.join(unknown)}; known: {known}")
+        for unknown in given.keys() - AdapterOptions.__annotations__.keys():
+            raise _unknown_option(unknown)
         self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
         llm, effects, price = given.pop("llm", None), given.pop("effects", {}), given.pop("price", None)
         if price is not None and not isinstance(price, Price):
@@ -371,6 +371,25 @@ class Adapter:
         return run, loop
 
 
+def _unknown_option(name: str) -> RegistrationError:
+    if name in ("hook", "hooks"):
+        return RegistrationError(f"there is no option {name}=: write the hooks as arguments, such as (guard1, guard2)")
+    known = sorted(AdapterOptions.__annotations__)
+    return RegistrationError(f"there is no option {name}=.{did_you_mean(name, known)} Known: {', '.join(known)}")
+
+
+def checked_names(option: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the names that an option lists.
+
+    Raises:
+        RegistrationError: it is not a list of names.
+    """
+    found: frozenset[Any] = frozenset([None] if isinstance(names, str) else names)
+    if not all(isinstance(name, str) for name in found):
+        raise RegistrationError(f"{option}= takes a list of names, such as ['web_search'], not {names!r:.80}")
+    return found
+
+
 def _registry(hooks: Sequence[Any]) -> HookRegistry:
     """Return the only registry among the arguments of an adapter, or else a new one with all hooks."""
     if len(hooks) == 1 and isinstance(hooks[0], HookRegistry):
@@ -443,17 +462,16 @@ class ForeignRun:
                 elif not isinstance(item, Work):
                     break
                 elif item.kind == "stream":
-                    await _close(pieces)
-                    pieces = send(item.argument)
-                    item.done(None)
-                elif item.kind == "send":  # a hook that called ctx.llm
                     with self._work(item):
-                        item.done(await _whole(send(item.argument)))
+                        await _close(pieces)
+                        pieces = send(item.argument)
+                        item.done(None)
+                elif item.kind == "send":  # a hook that called ctx.llm
+                    await self._do(item, lambda asked: _whole(send(asked)))
                 else:
                     assert pieces is not None
-                    with self._work(item):
-                        item.done(await anext(pieces))
-        except (asyncio.CancelledError, GeneratorExit):
+                    await self._do(item, lambda _, pieces=pieces: anext(pieces))
+        except BaseException:
             self.run.cancel("the framework cancelled the model call")
             raise
         finally:
@@ -548,14 +566,13 @@ class ForeignRun:
         self._offer(exchange)
         try:
             while isinstance(item := await exchange.take(), Work):
-                with self._work(item):
-                    item.done(await self._while_wanted(item, work))
-        except asyncio.CancelledError:
+                await self._do(item, work)
+        except BaseException:
             self.run.cancel("the framework was cancelled")
             raise
         return _checked(item)
 
-    async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _do(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> None:
         """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.
 
         The work runs in the framework's own task, like ``asyncio.timeout``: a task for each call would cost more.
@@ -578,17 +595,18 @@ class ForeignRun:
             item.future.add_done_callback(when_done)
         else:
             item.aio.call_soon_threadsafe(item.future.add_done_callback, when_done)
-        try:
-            return await work(item.argument)
-        except asyncio.CancelledError:
-            if not unwanted or task.cancelling() > before + 1:  # the framework was cancelled, too
-                raise
-            return None  # nobody waits for it
-        finally:
-            working = False
-            item.future.remove_done_callback(when_done)
-            if unwanted:
-                task.uncancel()
+        with self._work(item):
+            try:
+                item.done(await work(item.argument))
+            except asyncio.CancelledError as error:
+                if task.cancelling() > before + unwanted:
+                    raise  # the framework was cancelled
+                item.fail(error)  # the work raised it by itself, or nobody waits for it
+            finally:
+                working = False
+                item.future.remove_done_callback(when_done)
+                if unwanted:
+                    task.uncancel()
 
     def _drive_sync(self, exchange: Exchange, work: Callable[[Any], Any]) -> Any:
         if running_loop() is self._aio:
@@ -596,9 +614,16 @@ class ForeignRun:
                 "a sync call of the framework would block the event loop in which the hooks run: use its async methods"
             )
         self._offer(exchange)
-        while isinstance(item := exchange.next().result(), Work):
-            with self._work(item):
-                item.done(work(item.argument))
+        try:
+            while isinstance(item := exchange.next().result(), Work):
+                with self._work(item):
+                    try:
+                        item.done(work(item.argument))
+                    except asyncio.CancelledError as error:  # a thread cannot be cancelled: the work raised it
+                        item.fail(error)
+        except BaseException:  # such as Ctrl-C
+            self.run.cancel("the framework was interrupted")
+            raise
         return _checked(item)
 
     @contextmanager
@@ -610,10 +635,6 @@ class ForeignRun:
         except Exception as error:  # noqa: BLE001 - the hooks at on_error decide
             _mark(error)
             item.fail(error)
-        except BaseException as error:
-            self.run.cancel("the framework was cancelled")
-            item.fail(asyncio.CancelledError(*error.args))
-            raise
         finally:
             CURRENT.reset(token)
 

@@ -327,7 +327,11 @@ class _ToolCall:
 
     def write(self, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
         """Return the request for LangChain."""
-        return self._given.override(tool_call={**self._given.tool_call, "name": name, "args": arguments})
+        given = self._given
+        changed: dict[str, Any] = {"tool_call": {**given.tool_call, "name": name, "args": arguments}}
+        if name != self.call.name:  # LangChain runs the tool of the request, whatever the name of the call
+            changed["tool"] = next((tool for tool in given.runtime.tools if tool.name == name), None)
+        return given.override(**changed)
 
     def read(self, returned: Any) -> Any:
         """Return the result of the tool for the hooks."""
