@@ -557,6 +557,22 @@ async def test_vertex_signs_in_as_a_service_account_and_keeps_its_token(script, 
     assert "assertion=" in google.asked[0]
 
 
+async def test_vertex_takes_images_and_audio_and_can_be_told_to_take_fewer_types(script, google):
+    photo, report = Attachment.of(b"\x89PNG\r\n\x1a\n", name="a.png"), Attachment.of(b"%PDF-1.7", name="a.pdf")
+    song = Attachment.of(b"ID3\x04", name="a.mp3")
+    script.say(whole(completion()))
+    model = get_model("vertex:m", base_url=script.url)
+    await model.complete(ModelRequest((Message("user", "x", attachments=(photo, song)),)))
+    assert [part["type"] for part in script.bodies[0]["messages"][0]["content"]] == ["text", "image_url", "input_audio"]
+    fewer = get_model("vertex:m", base_url=script.url, attachments=["image/png"])
+    for refused, wrong in ((model, report), (fewer, song)):
+        with pytest.raises(BadRequestError, match=f"does not take {wrong.name}"):
+            await refused.complete(ModelRequest((Message("user", "x", attachments=(wrong,)),)))
+    with pytest.raises(RegistrationError, match="attachments= has 'application/pdf'"):
+        get_model("vertex:m", base_url=script.url, attachments=["application/pdf"])
+    assert len(script.requests) == 1
+
+
 async def test_vertex_without_valid_credentials_says_what_to_do(script, google):
     google.refuse = True
     script.say(whole(completion()))

@@ -78,6 +78,7 @@ class RemoteModel(ABC):
         self._organization, self._organization_header = organization, organization_header
         self._price = price
         self.attachment_types = checked_types(attachments, api.attachment_types)
+        self.attachment_url_types = api.url_types
         self._clients = LoopClients(lambda: _make_client(connect, endpoint))
 
     @property
@@ -155,7 +156,7 @@ class RemoteModel(ABC):
             BadRequestError: the model does not take an attachment.
         """
         check_attachments(self, request.messages)
-        return with_usable_attachments(self.attachment_types, request)
+        return with_usable_attachments(self, request)
 
     def price(self, usage: Usage) -> float | None:
         """Return the price of these tokens in USD; ``None`` if it is unknown."""
