@@ -51,7 +51,7 @@ def main() -> int:
             continue
         files = [
             file
-            for file in (HERE / f"test_{each}.py" for each in ("behaviours", "guide", "names", name))
+            for file in (HERE / f"test_{each}.py" for each in ("behaviours", "guide", "names", "requests", name))
             if file.exists()
         ]
         variables = {**os.environ} | ({"HOOKLINE_WRITE_ADAPTER_RESULTS": "1"} if given.write_results else {})

@@ -311,19 +311,30 @@ def test_a_hook_changes_model_settings_tools_and_tool_choice(shell):
     assert model.called == [("large", ["shell"], {"tool_choice": "shell", "temperature": 0.0})]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "text"),
-    [
-        ("model", "large", "cannot change the model of Scripted"),
-        ("response_format", {"type": "object"}, "create_agent"),
-    ],
-)
-def test_what_a_hook_cannot_change_in_a_request_is_refused(field, value, text):
+def test_a_tool_that_a_hook_describes_anew_reaches_the_model(shell):
+    @hook(BEFORE_LLM)
+    def describe(ctx, request):
+        return request.replace(tools=[tool.replace(description="Careful.") for tool in request.tools])
+
+    bound = []
+
+    class Model(Scripted):
+        def bind_tools(self, tools, **options):
+            bound.extend(tools)
+            return self
+
+    model = Model(script=ScriptedModel([call("shell", command="ls"), reply("Done.")]))
+    create_agent(model, [shell.tool], middleware=[HooklineMiddleware(describe)]).invoke(GO)
+    assert [each["function"]["description"] for each in bound] == ["Careful."] * 2
+    assert shell.ran == ["ls"]
+
+
+def test_a_model_whose_name_cannot_be_changed_is_named():
     @hook(BEFORE_LLM)
     def change(ctx, request):
-        return HookResult.replace({field: value})
+        return HookResult.replace({"model": "large"})
 
-    with pytest.raises(RunFailedError, match=text):
+    with pytest.raises(RunFailedError, match="cannot change the model of Scripted"):
         agent([reply("Done.")], HooklineMiddleware(change)).invoke(GO)
 
 

@@ -191,19 +191,35 @@ class ForeignModel:
     Args:
         name: the name of the framework.
         price: the price of its model; by default from the price list, by the name of the model.
+        check: raises an error if the framework cannot send what hooks made of its request: ``check(given, changed)``.
     """
 
     provider = ""
     attachment_types = ANY_TYPE  # the framework says what its model takes
 
-    def __init__(self, name: str, price: Price | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        price: Price | None = None,
+        check: Callable[[ModelRequest, ModelRequest], None] = lambda given, changed: None,
+    ) -> None:
         self.name = name
         self._price = price
+        self._check = check
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Let the framework send the request."""
-        response: ModelResponse = self._priced(await self._exchange().ask("send", request), request)
+        exchange = self._exchange()
+        request = self._sendable(request, exchange)
+        response: ModelResponse = self._priced(await exchange.ask("send", request), request)
         return response
+
+    def _sendable(self, request: ModelRequest, exchange: Exchange) -> ModelRequest:
+        given: ModelRequest = exchange.argument
+        if request.model == self.name:  # a hook called ctx.llm, which does not know the name of the framework's model
+            request = replace(request, model=given.model)
+        self._check(given, request)
+        return request
 
     def _priced(self, response: Any, request: ModelRequest) -> Any:
         """Return the response with its cost: frameworks report tokens, but not what they cost."""
@@ -220,6 +236,7 @@ class ForeignModel:
         if not exchange.streaming:
             yield await self.complete(request)
             return
+        request = self._sendable(request, exchange)
         await exchange.ask("stream", request)
         while True:
             piece = self._priced(await exchange.ask("next"), request)
@@ -558,7 +575,8 @@ class ForeignLoop(Loop):
             messages = (*self._system(system), *_originals(state.messages, rest))
         elif state.system_prompt != system or self.task != self._given_task:
             messages = (*self._system(system), *self._with_task(rest))
-        return replace(given, messages=messages, hop=hop, ids=self.engine.ids)
+        response_format = given.response_format if state.response_format is None else state.response_format
+        return replace(given, messages=messages, hop=hop, response_format=response_format, ids=self.engine.ids)
 
     def _system(self, given: str) -> tuple[Message, ...]:
         """Return the system prompt: that of the hooks, unless the framework changed its own in the meantime."""

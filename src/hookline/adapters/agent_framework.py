@@ -42,7 +42,14 @@ except ImportError:  # Adapter says which version to install
 
 __all__ = ["HooklineMiddleware"]
 
-SUPPORT = Support("Agent Framework", "agent-framework-core", "1.23", "2", extra="agent-framework")
+SUPPORT = Support(
+    "Agent Framework",
+    "agent-framework-core",
+    "1.23",
+    "2",
+    {"before_llm.response_format": "Give it to the agent or the run: options={'response_format': ...}"},
+    "agent-framework",
+)
 
 Next = Callable[[], Awaitable[None]]
 

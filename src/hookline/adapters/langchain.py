@@ -51,6 +51,7 @@ SUPPORT = Support(
     "1.4",
     "1.5",
     {
+        "before_llm.response_format": "Give it to the agent: create_agent(response_format=...)",
         "on_token": "LangChain shows the pieces of a reply before middleware gets them. Judge the whole text at "
         "after_llm: while a hook does, Hookline has LangChain show the reply only when it is settled",
     },
@@ -264,14 +265,13 @@ class _ModelCall:
         changed: dict[str, Any] = {}
         messages = self._translation.write(asked.messages)
         changed["system_message"] = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
-        names = {spec.name for spec in asked.tools}
-        changed["tools"] = [tool for tool in given.tools if _spec(tool).name in names]
+        if asked.tools is not shown.tools:
+            known = list(zip(shown.tools, given.tools, strict=True))
+            changed["tools"] = [_take(known, spec) or _tool(spec) for spec in asked.tools]
         others = {name: value for name, value in given.model_settings.items() if name not in shown.params}
         changed["model_settings"] = {**others, **thaw(asked.params)}
         if asked.tool_choice != shown.tool_choice:
             changed["tool_choice"] = asked.tool_choice
-        if asked.response_format is not None:
-            raise ModelError("hooks cannot set response_format in LangChain: give it to create_agent")
         update: dict[str, Any] = {}
         if asked.model != shown.model:
             if not hasattr(given.model, self._model_field):
@@ -433,6 +433,18 @@ def _spec(tool: Any) -> ToolSpec:
         )
     function = convert_to_openai_tool(tool)["function"]
     return ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
+
+
+def _take(known: list[tuple[ToolSpec, Any]], spec: ToolSpec) -> Any:
+    """Remove the first tool with this spec from a list, and return it, or else ``None``."""
+    index = next((i for i, (each, _) in enumerate(known) if each == spec), None)
+    return None if index is None else known.pop(index)[1]
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    """Return a tool that a hook added or described anew, as LangChain's models take it."""
+    about = {"name": spec.name, "description": spec.description, "parameters": thaw(spec.parameters)}
+    return {"type": "function", "function": about}
 
 
 def _response(message: AIMessage, *, with_calls: bool) -> ModelResponse:
