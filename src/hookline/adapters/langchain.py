@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import cache
 from typing import Annotated, Any, NotRequired, Unpack
+from weakref import WeakValueDictionary
 
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, sha256_of
 from .._base.errors import PlainError
 from .._base.frozen import freeze, thaw
-from .._kernel.errors import ModelError
+from .._kernel.errors import ModelError, RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.registry import HookRegistry
@@ -96,6 +97,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self.tools: Sequence[Any] = ()
         self.state_schema = _state_schema()
         self._resumed: dict[str, ForeignRun] = {}  # by conversation; other runs are in the state of their graph
+        self._begun: WeakValueDictionary[str, ForeignRun] = WeakValueDictionary()  # the last run of each conversation
 
     # The run.
 
@@ -125,7 +127,9 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         context, thread = copy_context(), _thread()
         # The graph holds the run, so the run must not hold the graph: the run ends when a failed graph is dropped.
         context.run(var_child_runnable_config.set, None)
-        return context.run(lambda: start(task.content, history, attachments=files, session=thread))
+        run = context.run(lambda: start(task.content, history, attachments=files, session=thread))
+        self._begun[thread] = run
+        return run
 
     def _run_of(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
         """Return the run of the graph. After an interrupt the graph resumes without its run: start another one."""
@@ -133,6 +137,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         if run is None:
             run = self._resumed.get(_thread())
             if run is None or not run.alive:
+                if (interrupted := self._begun.get(_thread())) is not None:
+                    interrupted.run.cancel("LangGraph interrupted the run")
                 run = self._resumed[_thread()] = self._start(state, start)
         return run
 
@@ -146,6 +152,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
     def wrap_model_call(self, request: LangChainRequest, handler: Callable[..., Any]) -> LangChainResponse:
         """Call the model under the hooks."""
         run = self._run_of(request.state, self._adapter.start_sync)
+        _check_innermost(handler, run)
         call = _ModelCall(self._adapter, run, request)
         try:
             while True:
@@ -161,6 +168,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
     ) -> LangChainResponse:
         """Call the model under the hooks."""
         run = self._run_of(request.state, self._adapter.start)
+        _check_innermost(handler, run)
         call = _ModelCall(self._adapter, run, request)
 
         async def send(asked: ModelRequest) -> ModelResponse:
@@ -177,9 +185,10 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> ToolMessage | Command:
         """Call a tool under the hooks."""
-        call = _ToolCall(request)
+        call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start_sync)
+        _check_innermost(handler, run)
         try:
-            result = self._run_of(request.state, self._adapter.start_sync).call_tool_sync(
+            result = run.call_tool_sync(
                 call.call, lambda name, arguments: call.read(handler(call.write(name, arguments)))
             )
         except RunOverError:
@@ -192,18 +201,36 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]
     ) -> ToolMessage | Command:
         """Call a tool under the hooks."""
-        call = _ToolCall(request)
+        call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start)
+        _check_innermost(handler, run)
 
         async def execute(name: str, arguments: dict[str, Any]) -> Any:
             return call.read(await handler(call.write(name, arguments)))
 
         try:
-            result = await self._run_of(request.state, self._adapter.start).call_tool(call.call, execute)
+            result = await run.call_tool(call.call, execute)
         except RunOverError:
             return call.cancelled()
         except _ToolFailedError as failed:
             return failed.returned
         return call.message(result)
+
+
+def _check_innermost(handler: Any, run: ForeignRun) -> None:
+    """Check that no other middleware is between Hookline's and the model or the tool.
+
+    LangChain does not tell a middleware its place in the list. But the handler of one that is not the last is a
+    function that LangChain made in ``_chain_model_call_handlers``, ``_chain_tool_call_wrappers`` or their async twins.
+
+    Raises:
+        RegistrationError: another middleware could still change what the hooks have judged.
+    """
+    if getattr(handler, "__qualname__", "").startswith("_chain_"):
+        run.run.cancel("HooklineMiddleware is not the last middleware")
+        raise RegistrationError(
+            "LangChain: HooklineMiddleware must be the last middleware of the agent, because one that follows it could "
+            "change a call after the guards have judged it: create_agent(middleware=[..., HooklineMiddleware(...)])"
+        )
 
 
 class _Messages(Translation):
