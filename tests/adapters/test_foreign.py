@@ -22,6 +22,7 @@ from hookline.points import (
     AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_TOOL,
+    ON_ERROR,
     ON_RUN_END,
     ON_RUN_START,
     ON_STOP,
@@ -476,11 +477,21 @@ async def test_after_the_end_every_call_says_that_the_run_is_over():
     assert (await run.end()).reply == "Enough."
 
 
-async def test_an_error_of_the_framework_fails_the_run():
-    run = attach().start("Go.")
+async def test_an_error_of_the_framework_fails_the_run_and_is_recorded():
+    failures = []
+
+    @observer(ON_ERROR)
+    def note(ctx, failure):
+        failures.append((failure.where, failure.fatal))
+
+    run = attach(note).start("Go.")
     await run.call_model(ASK, says_done)
     result = await run.end(error=ValueError("the graph is broken"))
     assert result.status == "failed"
+    (error,) = result.errors
+    assert (error.where, error.type, error.message) == ("framework", "ValueError", "the graph is broken")
+    assert (error.source, error.fatal) == ("Frame", True)
+    assert failures == [("framework", True)]
 
 
 async def test_the_error_of_a_model_reaches_the_framework_as_it_was():

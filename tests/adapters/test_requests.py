@@ -5,7 +5,7 @@ import pytest
 from hookline import HookResult, Message, hook
 from hookline.errors import RegistrationError
 from hookline.models import reply
-from hookline.points import AFTER_LLM, BEFORE_LLM
+from hookline.points import AFTER_LLM, BEFORE_LLM, BEFORE_TOOL
 
 from .behaviours import SHELL, Bench
 from .loops import installed
@@ -69,6 +69,27 @@ async def test_a_change_that_no_code_shows_fails_at_the_call_with_the_same_words
     assert outcome.status == "failed"
     assert f"in {driver.name} hooks cannot " in str(outcome.error)
     assert refused(driver, field) in str(outcome.error)
+
+
+@hook(BEFORE_TOOL, tools="shell")
+def redirect(ctx, request):
+    return HookResult.replace({"name": "read", "arguments": {"path": "a"}})
+
+
+@pytest.mark.parametrize("mode", ["async", "sync"])
+@pytest.mark.parametrize("driver", [pytest.param(driver, id=driver.name) for driver in DRIVERS])
+async def test_a_call_that_a_hook_sends_to_another_tool_runs_that_tool(driver, mode, tmp_path):
+    if mode not in driver.modes:
+        pytest.skip(f"{driver.name} has no {mode} mode")
+    bench = Bench(driver, mode, tmp_path)
+    if "before_tool.name" in driver.support.missing:
+        with pytest.raises(RegistrationError, match="hooks cannot change the name"):
+            await bench(SHELL, redirect)
+        assert bench.model.requests == []
+    else:
+        await bench(SHELL, redirect)
+        assert bench.ran == ["read a"]
+        assert bench.seen(1)[-1] == "mail ada@example.com"
 
 
 @pytest.mark.parametrize("driver", ADDING)

@@ -129,6 +129,11 @@ async def asks_with_a_format(ctx, request):
     return request.replace(messages=ModelRequest(request.messages, model="large").messages)
 
 
+@hook(BEFORE_LLM)
+def changes_other_objects(ctx, request):
+    return [tool.replace(model="large") for tool in request.tools][0].replace(model="large")
+
+
 @pytest.mark.parametrize(
     ("given", "fields"),
     [
@@ -142,6 +147,7 @@ async def asks_with_a_format(ctx, request):
         (adds_tools, {"tools"}),
         (withdraws_tools, set()),
         (asks_with_a_format, {"messages"}),
+        (changes_other_objects, set()),
     ],
 )
 def test_the_code_of_a_hook_shows_the_fields_that_it_changes(given, fields):

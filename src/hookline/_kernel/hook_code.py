@@ -85,8 +85,9 @@ def changes_of(hook: Any, point: Point[Any]) -> frozenset[str]:
     """Return the fields that a hook changes at a point, as far as it declares them or its code shows them.
 
     A hook declares them with an attribute ``changes``: a list of fields, or a list for each of its points. Otherwise
-    the same functions as for :func:`verbs_of` are searched for ``replace(FIELD=...)``, ``replace({"FIELD": ...})`` and
-    ``return {"FIELD": ...}``. The field ``tools`` counts only if tools are added, as in ``(*request.tools, mine)``.
+    the same functions as for :func:`verbs_of` are searched for ``replace(FIELD=...)``, ``replace({"FIELD": ...})`` and,
+    in the hook itself, ``return {"FIELD": ...}``. The field ``tools`` counts only if tools are added, as in
+    ``(*request.tools, mine)``.
 
     Example::
 
@@ -99,7 +100,8 @@ def changes_of(hook: Any, point: Point[Any]) -> frozenset[str]:
     declared = _declared(hook, "changes", point)
     if declared is not None:
         return declared
-    changed = [each for function in _functions(hook) for each in _changed(function)]
+    main = code_of(hook)
+    changed = [each for function in _functions(hook) for each in _changed(function, returns=function is main)]
     return frozenset([name for name, value in changed if name != "tools" or _adds(value)])
 
 
@@ -137,17 +139,22 @@ def _verbs(hook: Any) -> Iterator[str]:
                 yield _BY_METHOD[name]
 
 
-def _changed(function: Any) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the fields that a function changes, each with the expression of its value."""
+def _changed(function: Any, *, returns: bool) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the fields that a function changes, each with the expression of its value.
+
+    With ``returns``, a mapping that it returns contains such fields.
+    """
     try:
         tree = ast.parse(dedent(getsource(function)))
     except (OSError, SyntaxError, TypeError):
         return  # no source, or a lambda in the middle of an expression
+    # Only a parameter, or a part of one, may be the payload or the state. What else is replaced are other objects.
+    known = {"HookResult", *[node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]}
     for node in ast.walk(tree):
         given: Iterable[ast.expr | None] = ()
-        if isinstance(node, ast.Return):
+        if isinstance(node, ast.Return) and returns:
             given = [node.value]
-        elif isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "replace":
+        elif isinstance(node, ast.Call) and known & set(_replaced(node)):
             given = node.args
             yield from [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg is not None]
         for mapping in given:
@@ -155,6 +162,18 @@ def _changed(function: Any) -> Iterator[tuple[str, ast.expr]]:
                 for key, value in zip(mapping.keys, mapping.values, strict=True):
                     if isinstance(key, ast.Constant):
                         yield str(key.value), value
+
+
+def _replaced(call: ast.Call) -> Iterator[str]:
+    """Yield the names of the objects of which a call may make a changed copy: x in x.replace() and replace(x)."""
+    if getattr(call.func, "attr", getattr(call.func, "id", "")) != "replace":
+        return
+    for each in (getattr(call.func, "value", None), *call.args[:1]):
+        node = each
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if isinstance(node, ast.Name):
+            yield node.id
 
 
 def _adds(tools: ast.expr) -> bool:

@@ -28,12 +28,12 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.frozen import freeze, scrub, thaw
 from .._base.tasks import running_loop
-from .._base.text import describe
+from .._base.text import describe, error_text
 from .._kernel.errors import HooklineError, ModelError, RegistrationError
 from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
-from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, ToolSpec
 from ..models.attachments import ANY_TYPE
 from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
@@ -496,7 +496,7 @@ class ForeignLoop(Loop):
                     self._settle_model(again=going and (steered or kept_going), note=note)
             exchange = await self._next()
             if exchange.kind == "end":
-                self._end_as(exchange.argument)
+                await self._end_as(exchange.argument)
                 return False
             if not state.signals and self.engine.budget.exceeded() is None:
                 self._current = exchange
@@ -507,8 +507,11 @@ class ForeignLoop(Loop):
     def _ends_by_itself(self) -> bool:
         return bool(self.state.signals) and all(signal.kind in _OWN_ENDS for signal in self.state.signals)
 
-    def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
+    async def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
         reply, error = ended
+        if isinstance(error, Exception):
+            name = self.engine.agent.model.name
+            await self.engine.report(ErrorInfo("framework", type(error).__name__, error_text(error), name, fatal=True))
         if error is not None:
             raise error
         last = self.state.messages[-1] if self.state.messages else None

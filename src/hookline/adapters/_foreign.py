@@ -14,7 +14,7 @@ import math
 import os
 import re
 import weakref
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
@@ -101,7 +101,7 @@ class Support(msgspec.Struct, frozen=True):
         below: the first version that is not supported.
         missing: what it cannot do, with the alternative: ``"on_token"`` for a point that it has no moment for,
             ``"on_stop.keep_going"`` for a verb that it cannot do at a point, and ``"before_llm.model"`` for a field of
-            the request that hooks cannot change (for ``tools``: to which they cannot add).
+            the payload that hooks cannot change there (for ``tools``: to which they cannot add).
         extra: the extra of Hookline that installs it.
 
     Example::
@@ -150,14 +150,15 @@ class Support(msgspec.Struct, frozen=True):
                     raise RegistrationError(
                         f"hook {entry.name!r} at {entry.point}: {self.framework} cannot do {verb!r} there. {instead}"
                     )
-            fields = self._fixed(entry)
-            for field in sorted(changes_of(entry.hook, entry.point) & fields) if fields else ():
-                raise RegistrationError(f"hook {entry.name!r} at {entry.point}: {self.refusal(field)}")
+            fixed = self._fixed(entry)
+            for field in sorted(changes_of(entry.hook, entry.point) & fixed.keys()) if fixed else ():
+                raise RegistrationError(f"hook {entry.name!r} at {entry.point}: {self.refusal(fixed[field])}")
 
-    def refusal(self, field: str) -> str:
-        """Return why a hook cannot change a field of the request to the model, with the alternative."""
-        what = "add tools to the request" if field == "tools" else f"change the {field} of the request"
-        return f"in {self.framework} hooks cannot {what}. {self.missing[f'{BEFORE_LLM}.{field}']}"
+    def refusal(self, key: str) -> str:
+        """Return why a hook cannot change a field, such as ``before_llm.model``, with the alternative."""
+        field = key.partition(".")[2]
+        what = "add tools" if field == "tools" else f"change the {field}"
+        return f"in {self.framework} hooks cannot {what}. {self.missing[key]}"
 
     def check_request(self, given: ModelRequest, changed: ModelRequest) -> None:
         """Check that the framework can send what hooks made of its request, for hooks whose code did not show it.
@@ -171,16 +172,17 @@ class Support(msgspec.Struct, frozen=True):
         }:
             fields.append("tools")
         for field in fields:
-            if f"{BEFORE_LLM}.{field}" in self.missing:
+            if (key := f"{BEFORE_LLM}.{field}") in self.missing:
                 own = "" if changed.purpose == "step" else ". For calls of ctx.llm, give the adapter llm="
-                raise ModelError(self.refusal(field) + own)
+                raise ModelError(self.refusal(key) + own)
 
-    def _fixed(self, entry: Entry) -> Set[str]:
-        """Return the fields of the request that a hook cannot change; at other points it may change the run's state."""
+    def _fixed(self, entry: Entry) -> dict[str, str]:
+        """Return the fields that a hook cannot change, each with its key in ``missing``."""
         if entry.phase == "observe":
-            return frozenset()
-        able = ModelRequest.editable if entry.point == BEFORE_LLM else {"response_format"}
-        return {field for field in able if f"{BEFORE_LLM}.{field}" in self.missing}
+            return {}
+        able = [(entry.point, field) for field in entry.point.payload.editable]
+        able.append((BEFORE_LLM, "response_format"))  # by changing the state of the run
+        return {field: key for point, field in able if (key := f"{point}.{field}") in self.missing}
 
     def _needs(self, entry: Entry, hooks: HookStack) -> bool:
         """Whether a hook depends on a point that is missing. An observer of several points gets the others."""
@@ -199,7 +201,7 @@ class Support(msgspec.Struct, frozen=True):
         return {
             verb: instead
             for key, instead in self.missing.items()
-            if key.startswith(start) and (verb := key.removeprefix(start)) not in ModelRequest.editable
+            if key.startswith(start) and (verb := key.removeprefix(start)) not in entry.point.payload.editable
         }
 
     def limited(self, hooks: HookStack) -> HookStack:

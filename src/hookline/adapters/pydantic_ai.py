@@ -193,6 +193,8 @@ class _Run:
     def __init__(self, capability: HooklineCapability) -> None:
         self.capability = capability
         self.over: AgentResult[Any] | None = None
+        self.tools: dict[str, Any] = {}
+        """The tools whose calls hooks judge, by name."""
         self.note: str | None = None
         """The note of a hook that kept the run going after the last reply."""
 
@@ -407,18 +409,21 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
     async def get_tools(self, ctx: Any) -> dict[str, Any]:
         """Return the tools, whose arguments are not validated before the hooks see them."""
         tools = await super().get_tools(ctx)
+        self.run.tools = {name: tool for name, tool in tools.items() if tool.tool_def.kind in _JUDGED}
         return {name: _unchecked(tool) if tool.tool_def.kind in _JUDGED else tool for name, tool in tools.items()}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         """Call a tool under the hooks."""
-        plain = tool.args_validator.tool
+        tools = {**self.run.tools, name: tool.args_validator.tool}  # a hook may send the call to another tool
         invalid: list[Any] = []
         returned: list[Any] = []
 
         def validate(name: str, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+            if name not in tools:
+                return f"There is no tool {name!r}."
             try:
                 text = json_text(arguments)
-                values = plain.args_validator.validate_json(text, context=ctx.validation_context)
+                values = tools[name].args_validator.validate_json(text, context=ctx.validation_context)
                 shown = pydantic_core.to_jsonable_python(values, fallback=str)
                 return CheckedArguments(freeze(shown), values)
             except pydantic_core.ValidationError as error:
@@ -426,6 +431,7 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
                 return str(invalid[1])
 
         async def execute(name: str, values: dict[str, Any]) -> Any:
+            plain = tools[name]
             if plain.args_validator_func is not None:
                 checked = plain.args_validator_func(ctx, **values)
                 if hasattr(checked, "__await__"):
