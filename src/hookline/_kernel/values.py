@@ -234,7 +234,8 @@ class StopSignal(Frozen, frozen=True):
 class ErrorInfo(Frozen, frozen=True):
     """A failure as data.
 
-    ``source`` names the failed hook, tool, model or framework; ``retry_after`` is the wait in seconds that a provider asks for.
+    ``source`` names the failed hook, tool, model or framework; ``retry_after`` is the wait in seconds that a provider
+    asks for.
     """
 
     where: Where
