@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, hooks, observer
-from hookline.adapters._foreign import Adapter, RunOverError, Support, Translation
+from hookline.adapters._foreign import Adapter, RunOverError, Support, Translation, checked_names
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError
 from hookline.hooks import HookRegistry, Strict
 from hookline.models import Price, ScriptedModel, reply
@@ -279,9 +279,23 @@ def test_another_version_of_the_framework_is_refused_with_the_supported_range(su
     assert text in str(raised.value)
 
 
-def test_an_unknown_option_is_refused():
-    with pytest.raises(RegistrationError, match="unknown option max_step; known: .*max_steps"):
-        attach(max_step=3)
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("max_step", r"no option max_step=\. Did you mean 'max_steps'\? Known: .*strict"),
+        ("xyz", r"no option xyz=\. Known: .*max_steps"),
+        ("hooks", r"no option hooks=: write the hooks as arguments"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_advice(option, advice):
+    with pytest.raises(RegistrationError, match=advice):
+        attach(**{option: 3})
+
+
+@pytest.mark.parametrize("names", ["web_search", [None]])
+def test_a_list_of_names_is_not_a_text(names):
+    with pytest.raises(RegistrationError, match=r"unguarded= takes a list of names, such as \['web_search'\]"):
+        checked_names("unguarded", names)
 
 
 def test_a_plugin_with_tools_is_refused():

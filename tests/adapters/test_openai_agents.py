@@ -17,7 +17,7 @@ from pydantic import BaseModel  # noqa: E402
 from hookline import HookRegistry, HookResult, RunFailedError, guard, hook, observer  # noqa: E402
 from hookline.adapters._openai_items import Conversation  # noqa: E402
 from hookline.adapters.openai_agents import HooklineRunner  # noqa: E402
-from hookline.errors import RegistrationError  # noqa: E402
+from hookline.errors import HooklineError, RegistrationError  # noqa: E402
 from hookline.models import ScriptedModel, call, reply  # noqa: E402
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_STOP  # noqa: E402
 
@@ -74,6 +74,12 @@ async def test_the_last_agent_of_a_result_takes_the_next_task_under_the_same_hoo
     task = [*first.to_input_list(), {"role": "user", "content": "Go."}]
     second = await runner.run(first.last_agent, task, run_config=CONFIG)
     assert (second.final_output, ran) == ("I may not.", [])
+
+
+async def test_the_last_agent_of_a_result_is_refused_by_the_runner_of_the_sdk():
+    made = await HooklineRunner(no_sudo).run(agent([reply("ok"), reply("unguarded")]), "Go.", run_config=CONFIG)
+    with pytest.raises(HooklineError, match="'agent' is a copy that belongs to a finished run .* give it to that"):
+        await sdk.Runner.run(made.last_agent, "Go on.", run_config=CONFIG)
 
 
 async def test_a_second_runner_around_the_same_agent_is_refused():

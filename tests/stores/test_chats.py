@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hookline.stores.chats import _SCHEMA, ChatStore
 from hookline.stores.errors import StoreError
+from tests.properties import examples
 
 steps = st.lists(
     st.one_of(
@@ -19,7 +20,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps)
 def test_a_reader_that_polls_at_any_time_gets_all_changes(steps):
     store = ChatStore(":memory:")

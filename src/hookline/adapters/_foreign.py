@@ -1,4 +1,4 @@
-"""What all adapters share: the options, the check of what a framework can express, and the framework's side of a run.
+"""The parts that all adapters share: options, the check of what a framework can express, the framework's side of a run.
 
 An adapter translates. It calls :meth:`Adapter.start` when the framework starts a run, :meth:`ForeignRun.call_model`
 and :meth:`ForeignRun.call_tool` where the framework is about to call a model or a tool, and :meth:`ForeignRun.end` when
@@ -24,6 +24,7 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
+from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError, InvalidResultError, ModelError, RegistrationError
 from .._kernel.hook import Entry, Hook
 from .._kernel.hook_code import changes_of, verbs_of
@@ -92,7 +93,7 @@ class AdapterOptions(TypedDict, total=False):
 
 
 class Support(msgspec.Struct, frozen=True):
-    """What a framework can express.
+    """The abilities of a framework.
 
     Args:
         framework: its name.
@@ -303,9 +304,8 @@ class Adapter:
         support.check_version()
         self.support = support
         given: dict[str, Any] = {**options}
-        if unknown := sorted(given.keys() - AdapterOptions.__annotations__.keys()):
-            known = ", ".join(sorted(AdapterOptions.__annotations__))
-            raise RegistrationError(f"unknown option {', '.join(unknown)}; known: {known}")
+        for unknown in given.keys() - AdapterOptions.__annotations__.keys():
+            raise _unknown_option(unknown)
         self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
         llm, effects, price = given.pop("llm", None), given.pop("effects", {}), given.pop("price", None)
         if price is not None and not isinstance(price, Price):
@@ -418,6 +418,25 @@ class Adapter:
         return run, loop
 
 
+def _unknown_option(name: str) -> RegistrationError:
+    if name in ("hook", "hooks"):
+        return RegistrationError(f"there is no option {name}=: write the hooks as arguments, such as (guard1, guard2)")
+    known = sorted(AdapterOptions.__annotations__)
+    return RegistrationError(f"there is no option {name}=.{did_you_mean(name, known)} Known: {', '.join(known)}")
+
+
+def checked_names(option: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the names that an option lists.
+
+    Raises:
+        RegistrationError: it is not a list of names.
+    """
+    found: frozenset[Any] = frozenset([None] if isinstance(names, str) else names)
+    if not all(isinstance(name, str) for name in found):
+        raise RegistrationError(f"{option}= takes a list of names, such as ['web_search'], not {names!r:.80}")
+    return found
+
+
 def _registry(hooks: Sequence[Any]) -> HookRegistry:
     """Return the only registry among the arguments of an adapter, or else a new one with all hooks."""
     if len(hooks) == 1 and isinstance(hooks[0], HookRegistry):
@@ -439,7 +458,7 @@ class ForeignRun:
         self.run = run
         """The handle of the run, to cancel or steer it."""
         self.memo: dict[str, Any] = {}
-        """What the adapter keeps for this run."""
+        """The adapter's own data about this run."""
         self._loop = loop
         self._engine = loop.engine
         self._aio = aio
@@ -490,17 +509,16 @@ class ForeignRun:
                 elif not isinstance(item, Work):
                     break
                 elif item.kind == "stream":
-                    await _close(pieces)
-                    pieces = send(item.argument)
-                    item.done(None)
-                elif item.kind == "send":  # a hook that called ctx.llm
                     with self._work(item):
-                        item.done(await _whole(send(item.argument)))
+                        await _close(pieces)
+                        pieces = send(item.argument)
+                        item.done(None)
+                elif item.kind == "send":  # a hook that called ctx.llm
+                    await self._do(item, lambda asked: _whole(send(asked)))
                 else:
                     assert pieces is not None
-                    with self._work(item):
-                        item.done(await anext(pieces))
-        except (asyncio.CancelledError, GeneratorExit):
+                    await self._do(item, lambda _, pieces=pieces: anext(pieces))
+        except BaseException:
             self.run.cancel("the framework cancelled the model call")
             raise
         finally:
@@ -595,33 +613,47 @@ class ForeignRun:
         self._offer(exchange)
         try:
             while isinstance(item := await exchange.take(), Work):
-                with self._work(item):
-                    item.done(await self._while_wanted(item, work))
-        except asyncio.CancelledError:
+                await self._do(item, work)
+        except BaseException:
             self.run.cancel("the framework was cancelled")
             raise
         return _checked(item)
 
-    async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
-        """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit."""
-        task = asyncio.ensure_future(work(item.argument))
-        aio = asyncio.get_running_loop()
+    async def _do(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> None:
+        """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.
 
-        def unwanted(future: asyncio.Future[Any]) -> None:
+        The work runs in the framework's own task, like ``asyncio.timeout``: a task for each call would cost more.
+        """
+        aio, task = asyncio.get_running_loop(), asyncio.current_task()
+        assert task is not None
+        before, working, unwanted = task.cancelling(), True, False
+
+        def cancel() -> None:
+            nonlocal unwanted
+            if working:
+                unwanted = True
+                task.cancel()
+
+        def when_done(future: asyncio.Future[Any]) -> None:
             if future.cancelled() and not aio.is_closed():
-                aio.call_soon_threadsafe(task.cancel)
+                aio.call_soon_threadsafe(cancel)
 
-        item.future.add_done_callback(unwanted) if aio is item.aio else item.aio.call_soon_threadsafe(
-            item.future.add_done_callback, unwanted
-        )
-        try:
-            return await task
-        except asyncio.CancelledError:
-            if not item.future.cancelled():
-                raise
-            return None  # nobody waits for it
-        finally:
-            task.cancel()
+        if aio is item.aio:
+            item.future.add_done_callback(when_done)
+        else:
+            item.aio.call_soon_threadsafe(item.future.add_done_callback, when_done)
+        with self._work(item):
+            try:
+                item.done(await work(item.argument))
+            except asyncio.CancelledError as error:
+                if task.cancelling() > before + unwanted:
+                    raise  # the framework was cancelled
+                item.fail(error)  # the work raised it by itself, or nobody waits for it
+            finally:
+                working = False
+                item.future.remove_done_callback(when_done)
+                if unwanted:
+                    task.uncancel()
 
     def _drive_sync(self, exchange: Exchange, work: Callable[[Any], Any]) -> Any:
         if running_loop() is self._aio:
@@ -629,9 +661,16 @@ class ForeignRun:
                 "a sync call of the framework would block the event loop in which the hooks run: use its async methods"
             )
         self._offer(exchange)
-        while isinstance(item := exchange.next().result(), Work):
-            with self._work(item):
-                item.done(work(item.argument))
+        try:
+            while isinstance(item := exchange.next().result(), Work):
+                with self._work(item):
+                    try:
+                        item.done(work(item.argument))
+                    except asyncio.CancelledError as error:  # a thread cannot be cancelled: the work raised it
+                        item.fail(error)
+        except BaseException:  # such as Ctrl-C
+            self.run.cancel("the framework was interrupted")
+            raise
         return _checked(item)
 
     @contextmanager
@@ -643,10 +682,6 @@ class ForeignRun:
         except Exception as error:  # noqa: BLE001 - the hooks at on_error decide
             _mark(error)
             item.fail(error)
-        except BaseException as error:
-            self.run.cancel("the framework was cancelled")
-            item.fail(asyncio.CancelledError(*error.args))
-            raise
         finally:
             CURRENT.reset(token)
 

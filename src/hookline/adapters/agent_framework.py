@@ -166,7 +166,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
     def __init__(self, started: _StartedRun) -> None:
         self._started = started
         self._added: list[tuple[int, list[Any]]] = []
-        """What a hook at ``on_stop`` added to the conversation, with its place: Agent Framework does not know of it."""
+        """Messages that hooks at ``on_stop`` added, each with its place: Agent Framework does not know of them."""
 
     async def process(self, context: Any, call_next: Next) -> None:
         """Call the model under the hooks."""

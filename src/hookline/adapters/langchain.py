@@ -21,7 +21,7 @@ from weakref import WeakValueDictionary
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, sha256_of
 from .._base.errors import PlainError
 from .._base.frozen import freeze, thaw
-from .._kernel.errors import HooklineError, ModelError, RegistrationError
+from .._kernel.errors import ModelError, RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.registry import HookRegistry
@@ -185,8 +185,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> ToolMessage | Command:
         """Call a tool under the hooks."""
-        run = self._run_of(request.state, self._adapter.start_sync)
-        call = _ToolCall(request, run)
+        call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start_sync)
         _check_innermost(handler, run)
         try:
             result = run.call_tool_sync(
@@ -202,8 +201,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]
     ) -> ToolMessage | Command:
         """Call a tool under the hooks."""
-        run = self._run_of(request.state, self._adapter.start)
-        call = _ToolCall(request, run)
+        call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start)
         _check_innermost(handler, run)
 
         async def execute(name: str, arguments: dict[str, Any]) -> Any:
@@ -261,7 +259,6 @@ class _ModelCall:
         self._given = request
         self._messages: list[BaseMessage] = list(request.messages)
         self._translation: _Messages = run.memo.setdefault("messages", _Messages())
-        run.memo["tools"] = {tool.name: tool for tool in request.tools if not isinstance(tool, dict)}
         self._shown = ModelRequest()
         self._result: list[BaseMessage] = []
         self._last: tuple[ModelResponse, Any] | None = None
@@ -348,26 +345,20 @@ class _ModelCall:
 class _ToolCall:
     """One tool call: the call for Hookline, and the message for LangChain."""
 
-    def __init__(self, request: ToolCallRequest, run: ForeignRun) -> None:
+    def __init__(self, request: ToolCallRequest) -> None:
         self._given = request
-        self._tools = run.memo.get("tools", {})
         call = request.tool_call
         self.call = ToolCall(call["id"] or "", call["name"], call["args"])
         self._returned: Any = None
         self._read: Any = None
 
     def write(self, name: str, arguments: dict[str, Any]) -> ToolCallRequest:
-        """Return the request for LangChain.
-
-        Raises:
-            HooklineError: a hook sends the call to a tool that the agent does not have.
-        """
-        tool = self._given.tool
-        if name != self.call.name:
-            if name not in self._tools:
-                raise HooklineError(f"a hook sends a call of {self.call.name} to {name}, which the agent does not have")
-            tool = self._tools[name]
-        return self._given.override(tool_call={**self._given.tool_call, "name": name, "args": arguments}, tool=tool)
+        """Return the request for LangChain."""
+        given = self._given
+        changed: dict[str, Any] = {"tool_call": {**given.tool_call, "name": name, "args": arguments}}
+        if name != self.call.name:  # LangChain runs the tool of the request, whatever the name of the call
+            changed["tool"] = next((tool for tool in given.runtime.tools if tool.name == name), None)
+        return given.override(**changed)
 
     def read(self, returned: Any) -> Any:
         """Return the result of the tool for the hooks."""

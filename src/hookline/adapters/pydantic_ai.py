@@ -34,7 +34,7 @@ from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import CheckedArguments, jsonable, take_attachments
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
 from ._pydantic_ai_messages import (
     Conversation,
     files_of,
@@ -109,7 +109,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
-        self._unguarded = frozenset(unguarded)
+        self._unguarded = checked_names("unguarded", unguarded)
         self._run: _Run | None = None
         super().__init__()
 
@@ -193,10 +193,10 @@ class _Run:
     def __init__(self, capability: HooklineCapability) -> None:
         self.capability = capability
         self.over: AgentResult[Any] | None = None
-        self.tools: dict[str, Any] = {}
-        """The tools whose calls hooks judge, by name."""
         self.note: str | None = None
         """The note of a hook that kept the run going after the last reply."""
+        self.tools: dict[str, Any] = {}
+        """The tools of the current step, with their own validators."""
 
 
 # Model calls.
@@ -410,11 +410,11 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
         """Return the tools, whose arguments are not validated before the hooks see them."""
         tools = await super().get_tools(ctx)
         self.run.tools = {name: tool for name, tool in tools.items() if tool.tool_def.kind in _JUDGED}
-        return {name: _unchecked(tool) if tool.tool_def.kind in _JUDGED else tool for name, tool in tools.items()}
+        return {**tools, **{name: _unchecked(tool) for name, tool in self.run.tools.items()}}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         """Call a tool under the hooks."""
-        tools = {**self.run.tools, name: tool.args_validator.tool}  # a hook may send the call to another tool
+        tools = {**self.run.tools, name: tool.args_validator.tool}
         invalid: list[Any] = []
         returned: list[Any] = []
 
@@ -431,15 +431,15 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
                 return str(invalid[1])
 
         async def execute(name: str, values: dict[str, Any]) -> Any:
-            plain = tools[name]
+            plain, own = tools[name], dataclasses.replace(ctx, tool_name=name)
             if plain.args_validator_func is not None:
-                checked = plain.args_validator_func(ctx, **values)
+                checked = plain.args_validator_func(own, **values)
                 if hasattr(checked, "__await__"):
                     await checked
-            returned[:] = [await self.wrapped.call_tool(name, values, ctx, plain)]
+            returned[:] = [await self.wrapped.call_tool(name, values, own, plain)]
             return _shown(returned[0])
 
-        call = ToolCall(ctx.tool_call_id, name, tool_args.get(_RAW, tool_args))
+        call = ToolCall(ctx.tool_call_id, name, tool_args.text if isinstance(tool_args, _NoObject) else tool_args)
         try:
             result = await self.run.foreign.call_tool(call, execute, validate)
         except RunOverError as over:
@@ -457,7 +457,12 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
         return thaw(result.result)
 
 
-_RAW = "__hookline_raw__"
+class _NoObject(dict[str, Any]):
+    """The arguments of a call whose text is no JSON object."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
 
 
 class _Unchecked:
@@ -467,9 +472,9 @@ class _Unchecked:
         self.tool = tool
 
     def validate_json(self, given: str, **_: Any) -> dict[str, Any]:
-        """Return the arguments; text that is no JSON object is marked."""
+        """Return the arguments."""
         arguments, raw = parse_object(given)
-        return thaw(arguments) if raw is None else {_RAW: raw}
+        return thaw(arguments) if raw is None else _NoObject(raw)
 
     def validate_python(self, given: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Return the arguments."""

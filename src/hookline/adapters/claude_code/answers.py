@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from ..._base.text import error_text
-from .._claude_protocol import (
+from .errors import ClaudeHookError
+from .processes import Ran
+from .protocol import (
     BLOCKED,
     CONTEXT_FROM_TEXT,
     MAX_TEXT,
@@ -18,8 +20,6 @@ from .._claude_protocol import (
     PermissionDecision,
     SpecificOutput,
 )
-from .errors import ClaudeHookError
-from .processes import Ran
 from .settings import Handler
 
 _NO_OUTPUT = HookOutput()

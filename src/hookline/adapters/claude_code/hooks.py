@@ -39,10 +39,10 @@ from ..._net.http_client import FetchError
 from ..._net.urls import parse_url
 from ..._run.events import log
 from ...plugins.trust import check_file
-from .._claude_protocol import BatchCall, HookInput, ToolMap
 from .answers import Answer, Answers, failed, read_answer, read_reply
 from .errors import ClaudeHookError
 from .processes import MAX_OUTPUT, Ran, Script, shell_argv
+from .protocol import BatchCall, HookInput, ToolMap
 from .settings import Handler, OnFailure, project_of, read_settings
 from .tools import Translator, response_of, result_of
 from .transcript import Transcript

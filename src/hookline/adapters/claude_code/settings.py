@@ -21,8 +21,8 @@ from ..._kernel.errors import RegistrationError
 from ..._net.urls import UrlError, parse_url
 from ...config.trust import command_scripts, with_imports
 from ...plugins.trust import check_file
-from .._claude_protocol import EVENTS
 from .matching import Matcher, Rule
+from .protocol import EVENTS
 
 OnFailure = Literal["open", "block", "closed"]
 Level = Literal["managed", "user", "project", "local", "given"]

@@ -59,7 +59,7 @@ class Options:
 
     def identity(self) -> str:
         """Return a text that is the same for calls that one resident process may answer."""
-        from .._base.package import __version__
+        from ...._base.package import __version__
 
         parts = (
             *(self.folder, __version__, __file__, sys.prefix, os.environ.get("PYTHONPATH", "")),

@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
-from .._base.files import matches_path
-from .._base.frozen import plain
-from .._base.text import describe, error_text
-from .._kernel.errors import CallRefusedError, HookError, HooklineError
-from .._kernel.payloads import (
+from ...._base.files import matches_path
+from ...._base.frozen import plain
+from ...._base.text import describe, error_text
+from ...._kernel.errors import CallRefusedError, HookError, HooklineError
+from ...._kernel.payloads import (
     ApprovalAnswer,
     ApprovalRequest,
     Compaction,
@@ -36,7 +36,7 @@ from .._kernel.payloads import (
     ToolCallResult,
     ToolPath,
 )
-from .._kernel.points import (
+from ...._kernel.points import (
     AFTER_TOOL,
     APPROVAL_REQUESTED,
     BEFORE_COMPACTION,
@@ -49,20 +49,20 @@ from .._kernel.points import (
     TOOL_END_WITH_PATH,
     Point,
 )
-from .._kernel.registry import HookRegistry
-from .._kernel.results import HookAction, HookResult, Verdict
-from .._kernel.state import AgentResult
-from .._kernel.values import Ids, StopSignal
-from .._run.context import AgentContext, services_of
-from .._run.session import Session
-from ..config.errors import ConfigError
-from ..config.loading import load_hooks
-from ..config.sources import load, parse_reference
-from ..config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
-from ..plugins.trust import is_installed, only_trusted
-from ._claude_protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
-from ._claude_refusal import Answer, refusal, with_text
-from ._claude_tools import SEARCHES, tools_for
+from ...._kernel.registry import HookRegistry
+from ...._kernel.results import HookAction, HookResult, Verdict
+from ...._kernel.state import AgentResult
+from ...._kernel.values import Ids, StopSignal
+from ...._run.context import AgentContext, services_of
+from ...._run.session import Session
+from ....config.errors import ConfigError
+from ....config.loading import load_hooks
+from ....config.sources import load, parse_reference
+from ....config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
+from ....plugins.trust import is_installed, only_trusted
+from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
+from .refusal import Answer, refusal, with_text
+from .tools import SEARCHES, tools_for
 
 log = logging.getLogger("hookline")
 
@@ -372,8 +372,8 @@ class Judge:
         return answer
 
     async def _permission(self, run: _Run, given: HookInput) -> HookOutput | None:
-        from .._kernel.payloads import Question
-        from ._claude_protocol import PermissionDecision
+        from ...._kernel.payloads import Question
+        from ..protocol import PermissionDecision
 
         request, added = self._request(run, given)
         question = Question("Claude Code asks for permission.", "claude-code")
@@ -537,7 +537,7 @@ def _modules() -> Iterable[Any]:
 
 
 def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> None:
-    from ..config.factory import build_hooks, build_plugins
+    from ....config.factory import build_hooks, build_plugins
 
     config = load(file=path)
     if config.file is None:

@@ -16,11 +16,11 @@ import stat
 import sys
 import time
 
-from ._claude_options import MAX_INPUT, STALE, NoAnswerError, Options
+from .options import MAX_INPUT, STALE, NoAnswerError, Options
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from ._claude_refusal import Answer
+    from .refusal import Answer
 
 MAX_ADDRESS = 100
 """Unix sockets have addresses of at most about 104 bytes."""
@@ -33,7 +33,7 @@ def run(options: Options) -> int:
         data = sys.stdin.buffer.read(MAX_INPUT + 1)
         answer = _answer(options, data)
     except Exception as error:  # noqa: BLE001 - whatever is broken, the call must not run because of it
-        from ._claude_refusal import refusal
+        from .refusal import refusal
 
         answer = refusal(data, _describe(error))
     for stream, text in ((sys.stdout, answer[0]), (sys.stderr, answer[1])):
@@ -53,7 +53,7 @@ def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Answer:
     if len(data) > MAX_INPUT:
         raise NoAnswerError(f"the event is larger than {MAX_INPUT // 1_000_000} MB")
     if options.once:
-        from ._claude_resident import answer_once
+        from .resident import answer_once
 
         return answer_once(options, data)
     deadline = time.monotonic() + options.seconds
@@ -179,7 +179,7 @@ def _fork(options: Options, address: str, deadline: float) -> None:
             os._exit(0)
         os.close(read)
         try:
-            from ._claude_resident import serve
+            from .resident import serve
 
             serve(options, address, write)
         except BaseException as error:  # noqa: BLE001 - the caller must know

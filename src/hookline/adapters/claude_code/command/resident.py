@@ -10,13 +10,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .._base.text import error_text
-from .._kernel.errors import HooklineError
-from ._claude_options import MAX_INPUT, STALE, NoAnswerError, Options
-from ._claude_refusal import Answer, refusal
+from ...._base.text import error_text
+from ...._kernel.errors import HooklineError
+from .options import MAX_INPUT, STALE, NoAnswerError, Options
+from .refusal import Answer, refusal
 
 if TYPE_CHECKING:
-    from ._claude_rules import Judge
+    from .rules import Judge
 
 log = logging.getLogger("hookline")
 
@@ -34,7 +34,7 @@ def load_judge(options: Options) -> Judge:
     Raises:
         NoAnswerError: that is not possible; the message says why.
     """
-    from ._claude_rules import Judge, Rules, parse_tools
+    from .rules import Judge, Rules, parse_tools
 
     try:
         os.chdir(options.folder)

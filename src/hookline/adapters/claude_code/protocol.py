@@ -12,8 +12,8 @@ from typing import Any, Literal
 
 import msgspec
 
-from .._base.text import did_you_mean
-from .._kernel.errors import RegistrationError
+from ..._base.text import did_you_mean
+from ..._kernel.errors import RegistrationError
 
 BLOCKED = 2
 """The exit code of a hook that blocks. Others than 0 and 2 are errors that block nothing."""
