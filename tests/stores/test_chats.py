@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline.stores.chats import _SCHEMA, ChatStore
+from hookline.stores.chats import _TABLES, ChatStore
 from hookline.stores.errors import StoreError
 
 steps = st.lists(
@@ -95,7 +95,7 @@ def test_a_file_of_another_store_is_refused(tmp_path):
 
 def test_a_file_of_the_previous_version_is_upgraded_once(tmp_path):
     old = sqlite3.connect(tmp_path / "c.db")
-    for statement in _SCHEMA:
+    for statement in _TABLES:
         old.execute(statement.replace("speaker TEXT NOT NULL DEFAULT '', ", ""))
     old.execute("INSERT INTO messages VALUES (1, 1, 'web', 'a', 'out', 'k', 'from before', '', '', 9e9)")
     old.execute("UPDATE counter SET last = 1")

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-from .sqlite import Database, storable
+from .database import open_database
+from .sql import Connection, Schema, storable
 
 MAX_MESSAGES = 500
 """Maximum number of messages per chat."""
 KEEP_DAYS = 30.0
 """Days that a message is kept."""
 
-_SCHEMA = (
+_TABLES = (
     """CREATE TABLE messages (
         seq INTEGER PRIMARY KEY, rev INTEGER NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, side TEXT NOT NULL,
         key TEXT NOT NULL, text TEXT NOT NULL, thread TEXT NOT NULL, reply_to TEXT NOT NULL, at REAL NOT NULL,
@@ -29,6 +29,7 @@ _SCHEMA = (
     "INSERT INTO counter VALUES (0)",
 )
 _UPGRADES = {1: ("ALTER TABLE messages ADD COLUMN speaker TEXT NOT NULL DEFAULT ''",)}
+SCHEMA = Schema("chats", contents="chats", application_id=0x486B4C43, version=2, statements=_TABLES, upgrades=_UPGRADES)
 _COLUMNS = "seq, rev, side, key, text, thread, reply_to, at, speaker"
 _PRUNE_EVERY = 3600.0
 
@@ -64,9 +65,7 @@ class ChatStore:
     def __init__(
         self, path: str | os.PathLike[str], *, max_messages: int = MAX_MESSAGES, keep_days: float = KEEP_DAYS
     ) -> None:
-        self._db = Database(
-            path, contents="chats", application_id=0x486B4C43, version=2, schema=_SCHEMA, upgrades=_UPGRADES
-        )
+        self._db = open_database(path, SCHEMA)
         self._max_messages = max_messages
         self._keep_seconds = keep_days * 86_400
         self._pruned = 0.0
@@ -140,9 +139,9 @@ class ChatStore:
         """
         with self._db.transaction() as db:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND rev > ? AND side LIKE ?"
+                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND rev > ? AND side IN (?, ?)"
                 " ORDER BY rev LIMIT ?",
-                (channel, chat, min(rev, 2**62), side or "%", limit),
+                (channel, chat, min(rev, 2**62), *((side, side) if side else get_args(Side)), limit),
             ).fetchall()
         return [ChatMessage(*row) for row in rows]
 
@@ -162,6 +161,6 @@ class ChatStore:
         self._db.close()
 
 
-def _next(db: sqlite3.Connection) -> int:
+def _next(db: Connection) -> int:
     db.execute("UPDATE counter SET last = last + 1")
     return int(db.execute("SELECT last FROM counter").fetchone()[0])
