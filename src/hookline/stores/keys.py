@@ -20,7 +20,7 @@ from .._base.frozen import EMPTY, plain
 from .._base.text import did_you_mean
 from .database import open_database
 from .errors import StoreError
-from .sql import Connection, Database, PerDialect, Schema, storable
+from .sql import Connection, Database, PerDialect, Schema, Statement, storable
 
 log = logging.getLogger("hookline")
 
@@ -37,7 +37,7 @@ MAX_NAME, MAX_METADATA = 64, 4096
 """Maximum length of a name in characters, and of metadata in bytes of JSON."""
 
 _CHANGES = ("INSERT", "DELETE", "UPDATE OF id, hash, name, scopes, metadata, created, expires, revoked")
-_TABLES = (
+_TABLES: tuple[Statement, ...] = (
     """CREATE TABLE keys (
         id TEXT PRIMARY KEY, hash BLOB NOT NULL, name TEXT NOT NULL, scopes TEXT NOT NULL, metadata TEXT NOT NULL,
         created REAL NOT NULL, expires REAL, revoked REAL, last_used REAL

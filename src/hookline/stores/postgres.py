@@ -116,8 +116,9 @@ def _encode(value: Any) -> Any:
         return value
     if value is None or kind is float or kind is bytes:
         return value
-    if isinstance(value, (str, bytes, int, float)):
-        return _encode(next(base for base in (str, bytes, int, float) if isinstance(value, base))(value))
+    for base in (str, bytes, int, float):
+        if isinstance(value, base):
+            return _encode(base(value))
     raise TypeError(f"a database cannot store a {kind.__name__}")
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 Values = Sequence[Any] | Mapping[str, Any]
 
 
-class PerDialect(NamedTuple):
+class PerDialect(msgspec.Struct, frozen=True):
     """A statement that has to be written twice. An empty text means that this database needs no such statement."""
 
     sqlite: str
@@ -48,7 +48,7 @@ class Schema(msgspec.Struct, frozen=True):
     version: int
     statements: Sequence[Statement]
     upgrades: Mapping[int, Sequence[Statement]] = msgspec.field(default_factory=dict)
-    conversions: Mapping[int, Sequence[str]] = msgspec.field(default_factory=dict)
+    conversions: Mapping[int, Sequence[Statement]] = msgspec.field(default_factory=dict)
 
 
 class Cursor(Protocol):

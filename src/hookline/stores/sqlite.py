@@ -47,7 +47,7 @@ class SqliteDatabase:
             until the file is back.
     """
 
-    outages = (sqlite3.OperationalError, OSError)
+    outages: tuple[type[Exception], ...] = (sqlite3.OperationalError, OSError)
 
     def __init__(
         self,
