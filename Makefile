@@ -39,7 +39,7 @@ test: $(VENV)/.dev debian
 
 test-slow: $(VENV)/.dev debian
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python # the variable: no hint at newer versions
-	@$(BIN)/pytest -n 2 -m slow
+	@$(BIN)/pytest -n 2 -m "slow or hypothesis" --hypothesis-profile=all # `make test` tries a quarter of the examples
 
 # The adapters with their frameworks installed, each in an environment of its own: about 5 minutes the first time.
 # ONLY=langchain takes one of them; RESULTS=1 writes what the suite finds, for the table in the documentation.
@@ -58,7 +58,7 @@ cover: $(VENV)/.dev debian
 
 # The lines and branches of kernel and loop that their own tests reach: at least 95 % of each.
 cover-core: $(VENV)/.dev
-	@CI=1 $(BIN)/pytest -n 2 --cov=hookline._kernel --cov=hookline._run --cov-report= tests/kernel tests/run tests/invariants
+	@CI=1 $(BIN)/pytest -n 2 --hypothesis-profile=all --cov=hookline._kernel --cov=hookline._run --cov-report= tests/kernel tests/run tests/invariants
 	@$(BIN)/python tests/mutation/covered.py
 
 # Changes the code in every small way and sees whether a test notices: PART=kernel or PART=loop (tests/mutation).

@@ -5,23 +5,41 @@ import hashlib
 import os
 import runpy
 import signal
+import ssl
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.postgres_cluster import MISSING, Cluster
+from tests.properties import ALL
 
 # A shell ignores Ctrl-C for what it starts in the background; the programs that the tests start must not inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+make_context = ssl.create_default_context
+shared_context = cache(make_context)
+BUNDLES = ("certifi/cacert.pem", os.environ.get("SSL_CERT_FILE") or "certifi/cacert.pem")
+
+
+def create_default_context(*args, **options):
+    """Load the usual certificates once: each client of httpx loads them, which takes 20 ms."""
+    usual = not args and list(options) == ["cafile"] and str(options["cafile"]).endswith(BUNDLES)
+    return (shared_context if usual else make_context)(*args, **options)
+
+
+ssl.create_default_context = create_default_context
+
 # Deadlines and the health check would measure the machine, not the code.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("fixed", patient, derandomize=True)
+settings.register_profile("few", patient, derandomize=True, max_examples=ALL // 4)
+settings.register_profile("all", patient, derandomize=True, max_examples=ALL)
 settings.register_profile("fuzz", patient, max_examples=int(os.environ.get("FUZZ_EXAMPLES", "300")))  # tests/fuzz.py
 settings.register_profile("mutants", patient, derandomize=True, max_examples=10)  # tests/mutation
-settings.load_profile("fixed")
+settings.load_profile("few")
 
 # The tests write configuration files and use them; those of trust itself unset this.
 os.environ["HOOKLINE_TRUST"] = "1"
@@ -29,6 +47,26 @@ os.environ["HOOKLINE_TRUST"] = "1"
 TESTS = Path(__file__).parent
 # Everything in these folders is slow; elsewhere slow tests are marked one by one.
 SLOW = ("bench", "pages", "providers/local", "release", "typing")
+# The tests in these folders write to databases, which wait for the disk at each commit: their files are in memory where
+# it has room. Elsewhere that does not do, because a sandbox has a /dev of its own.
+IN_MEMORY = ("channels", "server", "stores")
+MEMORY = Path("/dev/shm")
+
+
+@cache
+def memory_has_room() -> bool:
+    found = os.statvfs(MEMORY) if os.access(MEMORY, os.W_OK) else None
+    return found is not None and not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > 2**30
+
+
+@pytest.fixture
+def tmp_path(request, tmp_path):
+    """A folder of the test's own."""
+    if Path(request.path).relative_to(TESTS).parts[0] in IN_MEMORY and memory_has_room():
+        with TemporaryDirectory(dir=MEMORY, prefix="hookline-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    else:
+        yield tmp_path
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -53,9 +91,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark the tests of the slow folders, and skip those of SQLite files when the stores are elsewhere."""
-    folders = [TESTS / name for name in SLOW]
+    folders = tuple(f"{TESTS / name}/" for name in SLOW)
     for item in items:
-        if any(folder in item.path.parents for folder in folders):
+        if str(item.path).startswith(folders):
             item.add_marker(pytest.mark.slow)
         if config.getoption("--database") != "sqlite" and item.get_closest_marker("sqlite"):
             item.add_marker(pytest.mark.skip(reason="a promise about SQLite files"))

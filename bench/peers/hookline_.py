@@ -46,7 +46,7 @@ def noop_sync(ctx: Any, payload: Any) -> None:
 
 
 class FakeModel:
-    """The workload's model, in a conversation that has had so many messages before."""
+    """The workload's model, in a conversation that already has a number of messages."""
 
     name = provider = "fake"
 

@@ -152,7 +152,7 @@ def main() -> None:
     parser.add_argument("--tasks", help="a Python file with a list TASKS")
     parser.add_argument("--model", default="local")
     parser.add_argument("--setups", default=",".join(SETUPS), help="some of: " + ", ".join(SETUPS))
-    parser.add_argument("--only", type=int, help="so many tasks of each kind")
+    parser.add_argument("--only", type=int, help="the number of tasks of each kind; by default all")
     parser.add_argument("--stories", action="store_true", help="show every run in one line")
     parser.add_argument("--save", metavar="FILE", help="write every run to a JSON file")
     parser.add_argument("--kind", help="only tasks of this kind")

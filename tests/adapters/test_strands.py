@@ -209,6 +209,18 @@ async def test_a_guard_at_the_end_of_a_run_fails_closed():
         await agent.invoke_async("Hello.")
 
 
+@pytest.mark.parametrize("point", [BEFORE_LLM, BEFORE_TOOL])
+async def test_a_guard_that_fails_closed_raises_its_error_and_the_tool_does_not_run(point, write, tmp_path):
+    @guard(point)
+    def broken(ctx, payload):
+        raise ValueError("the guard is broken")
+
+    with pytest.raises(RunFailedError, match="hook 'broken' failed at .*the guard is broken") as raised:
+        await agent_of(WRITE_DRAFT, [write], broken).invoke_async("Write.")
+    assert raised.value.result.status == "failed"
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():
     seen = []
 

@@ -14,6 +14,7 @@ from hookline.backtest import backtest
 from hookline.records import RecordHook, read_runs
 from hookline.records.format import MAIN_POINTS
 from tests.invariants.strategies import LOOP_POINTS, TOOLS, HookSpec, hook_specs, turns
+from tests.properties import examples
 
 RECORDED = tuple(point for point in LOOP_POINTS if point in MAIN_POINTS)
 NOT_HERE = ("hang", "think", "cancelled")
@@ -43,7 +44,7 @@ def differences(report: Any) -> list[Any]:
     return [cell for cell in report.cells if cell.kind != "same"]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(specs, max_size=5).map(tuple), st.lists(turns, min_size=1, max_size=4).map(tuple))
 def test_the_same_hooks_decide_the_same(hooks, script):
     with tempfile.TemporaryDirectory() as folder:
@@ -55,7 +56,7 @@ def test_the_same_hooks_decide_the_same(hooks, script):
         assert not same.skipped
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(specs, max_size=5).map(tuple), st.lists(turns, min_size=1, max_size=4).map(tuple), st.data())
 def test_some_of_the_same_hooks_decide_the_same(hooks, script, data):
     """The others keep their recorded decisions, at their places in the order."""
@@ -67,7 +68,7 @@ def test_some_of_the_same_hooks_decide_the_same(hooks, script, data):
         assert not differences(report), differences(report)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(turns, min_size=1, max_size=4).map(tuple), st.integers(-3, 3))
 def test_the_first_difference_is_that_of_a_real_run(script, limit):
     """A stateless guard decides about the same call first, whether it judges the record or the run itself."""

@@ -23,6 +23,7 @@ from hookline.channels.protocol import Capabilities, ChannelError
 from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
+from tests.properties import examples
 
 from ..waiting import block_until
 from .helpers import crash
@@ -317,7 +318,7 @@ actions = st.lists(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(actions)
 @example([("say", "a"), *[("crash", "")] * 4, ("say", "a")])
 def test_every_message_is_answered_in_order_despite_failures(actions):

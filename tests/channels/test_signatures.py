@@ -5,18 +5,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline._net.signatures import SignatureError, sign, verify
+from tests.properties import examples
 
 NOW = 1_800_000_000
 secrets = st.text(st.characters(codec="utf-8"), min_size=16, max_size=40)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(secrets, st.binary(max_size=200), st.floats(-299, 299))
 def test_a_fresh_signature_is_accepted(secret, body, off):
     verify([secret], sign(secret, body, at=NOW), body, now=NOW + int(off))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(secrets, st.binary(max_size=200), st.data())
 def test_a_changed_body_time_or_signature_is_rejected(secret, body, data):
     header = sign(secret, body, at=NOW)
@@ -51,7 +52,7 @@ def test_both_secrets_are_accepted_during_a_replacement():
     verify([new], both, b"x", now=NOW)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.one_of(st.none(), st.text(max_size=80), st.from_regex(r"t=\d{1,20}(,v\d=[0-9a-fA-F]{1,70}){0,7}")))
 def test_an_invalid_header_is_rejected(header):
     with pytest.raises(SignatureError):

@@ -19,6 +19,7 @@ from hookline._net.signatures import HEADER, sign
 from hookline.channels.protocol import Address, Channel, ChannelError
 from hookline.channels.webhook.channel import WebhookChannel
 from hookline.payloads import InboundMessage, OutboundMessage
+from tests.properties import examples
 
 from ..waiting import wait_until
 from .helpers import SECRET, RecordingGateway, reply, served, signed, signed_get
@@ -183,7 +184,7 @@ def running(tmp_path_factory):
     loop.close()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.data())
 def test_a_request_that_was_changed_after_signing_is_not_delivered(running, data):
     client, deliver = running
@@ -200,7 +201,7 @@ def test_a_request_that_was_changed_after_signing_is_not_delivered(running, data
     assert len(deliver.messages) == number
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8))
 def test_repeated_requests_are_delivered_once_and_in_order(running, order):
     client, deliver = running

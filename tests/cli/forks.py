@@ -33,17 +33,18 @@ sys.exit(status)
 
 def serve(path: str) -> None:
     """Attend to connections; comes back in each fork, which is to be the program."""
-    import pydantic  # noqa: F401
+    import docstring_parser  # noqa: F401
+    from pydantic import TypeAdapter
 
     import hookline
-    import hookline.cli.app  # noqa: F401
 
-    for name in hookline.__all__:
-        getattr(hookline, name)
-    for _, name, _ in pkgutil.iter_modules(hookline.__path__):
-        public = importlib.import_module(f"hookline.{name}") if name[0] != "_" else None
-        for each in getattr(public, "__all__", ()):
-            getattr(public, each)
+    TypeAdapter(int)  # imports the rest of pydantic
+    for _, name, _ in pkgutil.walk_packages(hookline.__path__, "hookline."):
+        if not name.endswith("__main__"):
+            importlib.import_module(name)
+    for package in [module for name, module in sys.modules.items() if name.startswith("hookline")]:
+        for each in getattr(package, "__all__", ()):
+            getattr(package, each)
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     listening = socket.socket(socket.AF_UNIX)

@@ -23,6 +23,7 @@ from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError
 from hookline.stores.approvals import ApprovalStore as Store
 from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
+from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
 
@@ -367,7 +368,7 @@ STEPS = st.lists(
 
 
 @given(st.lists(STEPS, min_size=2, max_size=3), st.sampled_from([3600.0, 0.02]))
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_each_call_gets_one_decision_and_runs_as_decided(plans, seconds):
     ran, seen, won, log = [], [], [], EventLog()
     store = ApprovalStore(":memory:")

@@ -46,6 +46,7 @@ from hookline.payloads import Usage
 from hookline.stores import AuditLog, verify_audit
 from hookline.stores.audit.records import LOG_RECORDS, RECORD_TYPES
 from hookline.testing import scripted_agent
+from tests.properties import examples
 
 IDS = ["run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id"]
 posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
@@ -479,7 +480,7 @@ def test_a_huge_tool_name_is_shortened(path):
 
 
 @given(text=st.text(st.characters(max_codepoint=0x2100) | st.characters(categories=["Cs"]), max_size=30))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_any_text_becomes_one_line_that_verifies(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("texts") / "audit.jsonl"
     run(path, [call("add", a=text), reply(text or "x")], given={"content": True, "fsync": "never"}, task_id=text)

@@ -18,6 +18,7 @@ from hookline.hooks import EgressGuard
 from hookline.testing import scripted_agent
 from hookline.tools import Egress, Tool, file_tools
 from hookline.tools.arguments import urls_in_text
+from tests.properties import examples
 
 GOOD = ["good.com", "*.wild.org", "http://localhost:8000"]
 
@@ -229,7 +230,7 @@ TEXTS = st.text(max_size=40) | st.lists(PIECES, max_size=14).map("".join)
 
 
 @pytest.mark.slow
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.recursive(
         TEXTS, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3), max_leaves=5
@@ -241,7 +242,7 @@ def test_any_arguments_have_a_defined_outcome(value):
 
 
 @pytest.mark.slow
-@settings(max_examples=500, deadline=None)
+@settings(max_examples=examples(500), deadline=None)
 @given(TEXTS, TEXTS)
 def test_no_other_host_behind_a_scheme_is_overlooked(before, after):
     """A URL of another host, followed by a space, is found whatever stands around it."""

@@ -41,6 +41,7 @@ from hookline.hooks import (
 )
 from hookline.payloads import Usage
 from hookline.testing import EventLog, FakeClock, scripted_agent
+from tests.properties import examples
 
 WRAP_UP = " Wrap up now: finish with what you have and give your final answer."
 
@@ -372,7 +373,7 @@ async def test_retries_of_a_call_count():
 TURN = st.lists(st.sampled_from(["ok", "blocked", "asked", "unknown", "answered"]), max_size=4)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     script=st.lists(TURN, min_size=1, max_size=8),
     max_steps=st.integers(1, 6),

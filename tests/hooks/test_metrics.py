@@ -41,6 +41,7 @@ from hookline.hooks import MetricsHook
 from hookline.models import OverloadedError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
+from tests.properties import examples
 
 NAME, LABEL = r"[a-zA-Z_:][a-zA-Z0-9_:]*", r'[a-zA-Z_][a-zA-Z0-9_]*="(?:[^"\\\n]|\\\\|\\"|\\n)*"'
 SAMPLE = re.compile(rf"({NAME})(?:\{{({LABEL}(?:,{LABEL})*)\}})? (\+Inf|-Inf|NaN|-?\d+(?:\.\d+)?(?:e[+-]\d+)?)")
@@ -293,7 +294,7 @@ def test_label_sets_beyond_the_limit_are_counted_as_other():
 TEXTS = st.text(st.characters() | st.sampled_from('"\\\n\r\x1b\x85\u2028\ud800{}=, #'))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(TEXTS, TEXTS, st.floats(), st.integers(-5, 5)), max_size=8), st.integers(1, 4))
 def test_any_label_value_gives_valid_text(rows, limit):
     metrics = MetricsHook(limit=limit)

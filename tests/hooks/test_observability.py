@@ -43,6 +43,7 @@ from hookline.payloads import ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
 from hookline.stores import RunStore, TicketBoard, run_stats, sqlite, ticket_tools
 from hookline.testing import FakeClock, scripted_agent
+from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
 fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -480,7 +481,7 @@ turn = st.one_of(
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(st.lists(turn, min_size=1, max_size=5), min_size=1, max_size=4), st.booleans())
 def test_the_totals_of_random_runs_are_the_sums_over_their_results(runs, mend):
     @hook(AFTER_LLM)

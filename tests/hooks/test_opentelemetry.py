@@ -56,6 +56,7 @@ from hookline.hooks._otel.attributes import provider_name
 from hookline.models import RateLimitError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
+from tests.properties import examples
 
 RUN, CHAT = "invoke_agent test", "chat scripted"
 
@@ -1063,7 +1064,7 @@ VERDICTS = st.dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(TURNS, max_size=5), VERDICTS, st.booleans(), st.none() | st.integers(0, 8))
 def test_the_tree_of_spans_is_well_formed_for_any_run(turns, said, content, cancel_after):
     telemetry, events, count = Telemetry(content=content), EventLog(), iter(range(1000))

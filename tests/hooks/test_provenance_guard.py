@@ -12,6 +12,7 @@ from hookline.hooks.compaction import MARK
 from hookline.payloads import Message
 from hookline.teams import Team
 from hookline.testing import scripted_agent
+from tests.properties import examples
 
 PLANNER = {
     "contacts": [
@@ -593,7 +594,7 @@ PROSE = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(ADDRESSES, PROSE, PROSE, st.booleans())
 def test_a_recipient_that_only_untrusted_text_contains_never_gets_a_mail(address, before, after, in_mail):
     text = f"{' '.join(before)} {address} {' '.join(after)}. And some more words, so that it is prose."
@@ -618,7 +619,7 @@ def test_a_text_that_is_only_a_list_is_read_as_one(text, values):
     assert Source("tool", {}, text, outside=False).values - {"one line."} == values
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(), lambda x: st.lists(x) | st.dictionaries(st.text(), x)

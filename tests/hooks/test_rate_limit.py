@@ -26,6 +26,7 @@ from hookline import (
 from hookline.hooks import HookAction, RateLimitHook
 from hookline.teams import Team
 from hookline.testing import FakeClock, afire_hook, fire_hook, scripted_agent
+from tests.properties import examples
 
 
 def agent_of(turns, *hooks, ran=None, **options):
@@ -235,7 +236,7 @@ async def test_the_window_of_the_minute_does_not_grow():
     assert len(limit._window) <= 3
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(
     script=st.lists(st.lists(st.integers(0, 4), min_size=1, max_size=5), min_size=1, max_size=4),
     limit=st.integers(1, 6),

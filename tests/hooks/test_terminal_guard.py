@@ -15,6 +15,7 @@ from hookline import BEFORE_TOOL, RegistrationError, call, hook, reply, tool
 from hookline.hooks import HookAction, PathGuard, TerminalGuard
 from hookline.testing import fire_hook, scripted_agent
 from hookline.tools import file_tools, shell_tool
+from tests.properties import examples
 
 
 @pytest.fixture(scope="module")
@@ -894,7 +895,7 @@ FRAGMENTS = st.sampled_from([*(word.replace("%", " ") for word in NASTY.split())
 COMMANDS = st.lists(st.tuples(st.sampled_from(READERS), st.lists(FRAGMENTS, max_size=4)), min_size=1, max_size=2)
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(parts=COMMANDS, joint=st.sampled_from([" | ", " && ", "; ", " || ", "\n"]))
 def test_commands_that_pass_change_nothing(tmp_path, parts, joint):
     folder = tmp_path / "sandbox"

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hookline.importers import import_logs
 from hookline.records import Account
 from hookline.records.reading import read_runs
+from tests.properties import examples
 
 from .test_openai import TALK, TOOLS, request_log
 from .test_otel import ANSWERED, ASKED, CALLED, DONE, export, span
@@ -79,7 +80,7 @@ def put(value, path, item):
 
 
 @pytest.mark.parametrize("source", LOGS)
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(40), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_value_may_be_anything(source, data, tmp_path_factory):
     lines = copy.deepcopy(LOGS[source])

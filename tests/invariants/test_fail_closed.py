@@ -45,6 +45,7 @@ from hookline.events import Failed, PointFired
 from hookline.hooks import HookAction
 from hookline.points import APPROVAL_DECIDED, POINTS
 from hookline.testing import EventLog, sample
+from tests.properties import examples
 
 from .strategies import LIMIT, HookSpec, check_transcript, hook_specs
 
@@ -298,7 +299,7 @@ async def test_outside_a_run_a_closed_failure_reaches_the_caller(point: Any, fau
     assert len(seen) == 1
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(
     st.lists(hook_specs((BEFORE_TOOL, APPROVAL_REQUESTED)), max_size=5),
     st.sampled_from(list(FAULTS.values())),

@@ -45,10 +45,11 @@ from hookline.payloads import AgentState, Frozen, ToolCall, Usage
 from hookline.points import POINTS
 from hookline.stores import JsonSessionStore
 from hookline.testing import sample
+from tests.properties import examples
 
 from .strategies import FAULTS, LOOP_POINTS, check_transcript, say
 
-quick = settings(max_examples=60, deadline=None)
+quick = settings(max_examples=examples(60), deadline=None)
 
 
 # 7.7 Concurrent runs share nothing.
@@ -307,7 +308,7 @@ json = st.recursive(
 )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.dictionaries(st.text(max_size=3), json, max_size=3), json)
 def test_json_inside_a_payload_is_frozen_all_the_way_down(arguments: dict[str, Any], result: Any) -> None:
     kept = msgspec.json.encode([arguments, result])
@@ -390,7 +391,7 @@ async def think(times: int, ctx: Any) -> str:
 THINKERS = (ON_RUN_START, BEFORE_STEP, BEFORE_TOOL, AFTER_TOOL)
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.sampled_from(THINKERS), max_size=3),
     st.integers(0, 2),

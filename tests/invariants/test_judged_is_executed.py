@@ -33,8 +33,9 @@ from hookline._base.frozen import thaw
 from hookline.events import ToolStarted
 from hookline.payloads import ToolCall
 from hookline.testing import EventLog
+from tests.properties import examples
 
-quick = settings(max_examples=120, deadline=None)
+quick = settings(max_examples=examples(120), deadline=None)
 
 
 class Spot(BaseModel):

@@ -46,12 +46,13 @@ from hookline.events import (
 )
 from hookline.points import POINTS
 from hookline.testing import EventLog, sample
+from tests.properties import examples
 
 from .strategies import LOOP_POINTS, TOOLS, Played, Scenario, play, recorder, scenarios
 
 OUTCOMES = {"ok", "error", "blocked", "answered", "cancelled"}
 NEVER_RAN = {"blocked", "answered"}
-quick = settings(max_examples=100, deadline=None)
+quick = settings(max_examples=examples(100), deadline=None)
 
 
 def read(path: str) -> str:

@@ -38,6 +38,7 @@ from hookline.hooks import (
     shadow,
 )
 from hookline.testing import EventLog, scripted_agent
+from tests.properties import examples
 
 DECISIONS = ("allow", "allow", "replace", "append", "retry", "end", "stop", "raise", "cancel")
 
@@ -143,7 +144,7 @@ def shown_text(events):
     return "".join(event.text for event in events if isinstance(event, TextDelta) and event.purpose == "step")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(deciders, max_size=3), turns, st.sampled_from(["safe", "live"]))
 def test_text_shown_and_not_discarded_is_the_settled_text(hooks, script, mode):
     agent = Agent("a", llm=Pieces(script), tools=[look], hooks=[*hooks, try_again], max_steps=6)
@@ -151,7 +152,7 @@ def test_text_shown_and_not_discarded_is_the_settled_text(hooks, script, mode):
     assert kept_text(events) == (settled_text(events), "")
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(deciders, min_size=1, max_size=3), turns)
 def test_text_that_a_hook_rejects_is_never_shown(hooks, script):
     judge = Decider("late", [], phase="guard", tokens=False)  # at least one does not judge on_token

@@ -26,6 +26,7 @@ from hookline import (
     hook,
 )
 from hookline.payloads import ToolCall
+from tests.properties import examples
 
 from .strategies import (
     STATUSES,
@@ -42,7 +43,7 @@ from .strategies import (
     turns,
 )
 
-quick = settings(max_examples=150, deadline=None)
+quick = settings(max_examples=examples(150), deadline=None)
 
 
 async def run(turns: Any, tools: Any = TOOLS, hooks: Any = (), **options: Any) -> Any:
@@ -64,7 +65,7 @@ def test_every_call_has_one_result_for_any_hooks_tools_and_models(scenario: Scen
     assert played.result is not None or isinstance(played.raised, asyncio.CancelledError)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(scenarios(runs=3))
 def test_a_session_stays_valid_over_several_runs(scenario: Scenario) -> None:
     played = asyncio.run(play(scenario))
@@ -88,7 +89,7 @@ def test_the_status_of_a_run_matches_its_events(scenario: Scenario) -> None:
         assert status != "cancelled"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(turns, min_size=1, max_size=4), st.lists(hook_specs((BEFORE_TOOL, AFTER_TOOL)), max_size=4))
 def test_requests_are_as_valid_as_the_transcript(script: list[Any], specs: list[HookSpec]) -> None:
     model = ScriptedModel(script, loop=True)

@@ -34,6 +34,7 @@ from hookline.events import RunFinished, RunStarted, SubagentEvent
 from hookline.payloads import Usage
 from hookline.points import SUBAGENT_ENDED, SUBAGENT_SPAWNED, SUBAGENT_SPAWNING
 from hookline.teams import Team
+from tests.properties import examples
 
 FAULTY = (ON_RUN_START, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_RUN_END, SUBAGENT_SPAWNING)
 WATCHED = (SUBAGENT_SPAWNED, SUBAGENT_ENDED)
@@ -179,7 +180,7 @@ async def play(node: Node, faults: list[Fault], blocked: int, cancel_at: int, to
     return seen
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(nodes(3), FAULTS, st.integers(0, 8), st.integers(0, 12), st.sampled_from([None, None, 3, 15]))
 async def test_a_tree_of_runs_keeps_every_promise(node, faults, blocked, cancel_at, tokens):
     seen = await play(node, faults, blocked, cancel_at, tokens)

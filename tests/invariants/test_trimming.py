@@ -30,6 +30,7 @@ from hookline.hooks import Compactor, ContextCompactionHook, TokenBudgetHook
 from hookline.hooks.compaction import MARK
 from hookline.payloads import ToolCall
 from hookline.testing import EventLog
+from tests.properties import examples
 
 from .strategies import check_transcript
 
@@ -127,7 +128,7 @@ def least_request(request_messages: Any) -> list[Message]:
     return [m.replace(content=m.content[:100]) if m.role == "tool" else m for m in left]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(histories(), scripts, st.integers(40, 900))
 @example((), [[call("give", n=3000)]], 250)
 @example((Message("user", "t" * 3000), Message("assistant", "a")), [], 60)
@@ -207,7 +208,7 @@ class Watch:
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(histories(), scripts, st.integers(100, 900), st.integers(0, 8), st.lists(summaries, max_size=4))
 @example((Message("user", "t" * 3000), Message("assistant", "a")), [[call("give", n=300)]] * 4, 400, 2, [])
 def test_a_compacted_transcript_is_shorter_and_keeps_what_it_must(
@@ -244,7 +245,7 @@ def test_a_compacted_transcript_is_shorter_and_keeps_what_it_must(
     check_transcript(session.messages)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(histories(), sizes, st.integers(100, 900), st.integers(0, 8))
 def test_compacting_again_and_again_ends_and_leaves_alone_what_fits(
     history: tuple[Message, ...], newest: int, limit: int, keep: int

@@ -13,6 +13,7 @@ from hookline import RegistrationError
 from hookline._net.addresses import reach
 from hookline._net.urls import Url, UrlError, parse_url
 from hookline.tools import Egress, EgressError, FetchError
+from tests.properties import examples
 
 HOSTS = ["good.com", "*.wild.org", "api.shop.io:8443", "http://plain.net", "93.184.216.34", "[2606:2800:220:1::]:444"]
 
@@ -512,7 +513,7 @@ def same_host(theirs, ours):
 
 
 @pytest.mark.slow
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(urls)
 @example("https://XN--00K")
 @example("https://good.com/@evil.com")
@@ -533,7 +534,7 @@ def test_allowed_urls_are_parsed_the_same_by_other_libraries(text):
     assert str(url).isascii()
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(urls)
 def test_no_text_crashes_the_check(text):
     for egress in (WIDE, Egress(HOSTS)):

@@ -13,6 +13,7 @@ from hookline import BEFORE_TOOL, Agent, HookRegistry, RegistrationError, Script
 from hookline.plugins import Plugin, PluginError, PluginManager
 from hookline.plugins import plugin as plugin_module
 from hookline.plugins.discovery import find_plugins
+from tests.properties import examples
 
 from .conftest import RULES, TOOLS
 
@@ -495,7 +496,7 @@ def test_an_installed_package_can_be_reloaded(install):
 # Any order of all this
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.tuples(st.sampled_from(("on", "off", "reload", "break", "mend", "refresh")), st.sampled_from("abc")),

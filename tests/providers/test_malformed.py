@@ -14,6 +14,7 @@ from hookline.models import OverloadedError, ProviderError
 from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
+from tests.properties import examples
 
 from .servers import Said, sse, whole
 
@@ -100,7 +101,7 @@ ANY = st.recursive(
     max_leaves=4,
 )
 ODD = st.sampled_from([None, [], {}, "", "7", -7, 1.5, 10**30, True, [None], {"a": 1}, ["a"], {"type": "text"}]) | ANY
-GENTLE = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+GENTLE = settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def places(value, path=()):

@@ -511,25 +511,30 @@ class _TokenHandler(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
 
-@pytest.fixture
-def google(tmp_path, monkeypatch):
-    """Credentials of a service account, with a key of its own, and the server that accepts them."""
+@pytest.fixture(scope="module")
+def private_key():
+    """The key of a service account; making one is slow."""
     pytest.importorskip("google.auth")
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+
+
+@pytest.fixture
+def google(tmp_path, monkeypatch, private_key):
+    """Credentials of a service account and the server that accepts them."""
     server = TokenServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     account = {
         "type": "service_account",
         "project_id": "p",
         "private_key_id": "k",
-        "private_key": private.decode(),
+        "private_key": private_key,
         "client_email": "agent@p.iam.example.com",
         "token_uri": f"http://127.0.0.1:{server.server_port}/token",
     }

@@ -35,6 +35,7 @@ from hookline import (
 from hookline.hooks import Redactor
 from hookline.records import Account, RecordHook, read_runs
 from hookline.records.reading import judged_payload
+from tests.properties import examples
 
 from ..waiting import block_until
 
@@ -609,7 +610,7 @@ def outcome(turns, *extra):
     return (result.status, result.reply, [(m.role, m.content) for m in result.messages], told), plain
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(turns=TURNS, points=st.sampled_from(["main", "all"]))
 def test_a_recorded_run_equals_an_unrecorded_one_in_result_and_events(tmp_path_factory, turns, points):
     folder = tmp_path_factory.mktemp("records")

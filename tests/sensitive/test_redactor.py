@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hookline import RegistrationError
 from hookline._sensitive.redactor import RedactedStream
 from hookline.hooks import Redactor
+from tests.properties import examples
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq98\nfoo bar\n-----END RSA PRIVATE KEY-----"
 VALUES = [
@@ -295,7 +296,7 @@ def test_no_value_is_left_in_any_json(value):
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(TEXTS, st.lists(st.integers(1, 12), max_size=60), st.sampled_from(["redact", "mask", "hash"]))
 def test_the_streamed_pieces_add_up_to_the_redacted_text(text, cuts, action):
     redactor = Redactor(action=action)

@@ -20,6 +20,7 @@ from hookline.server.views import RunRequest
 from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import IdempotencyKey, RunStore
+from tests.properties import examples
 
 from ..waiting import wait_until
 from .http_rig import api, events_in, finished
@@ -109,7 +110,7 @@ class Sent:
         return self._data
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(st.binary(max_size=60) | st.from_regex(rb'\{"(task|wait)": ?.{0,20}\}') | st.text(max_size=40).map(str.encode))
 async def test_any_bytes_are_accepted_or_rejected_with_a_valid_response(data):
     try:

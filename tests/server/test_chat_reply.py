@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hookline.server.chat.reply import ChatReply
 from hookline.stores.runs import StoredEvent
+from tests.properties import examples
 
 
 def event(type, **fields):
@@ -130,7 +131,7 @@ words = st.text("ab \n", max_size=6)
 step = st.tuples(st.lists(st.lists(words, max_size=3), max_size=2), st.lists(words, max_size=3), st.none() | words)
 
 
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 @given(st.lists(step, max_size=4), st.none() | words, st.sampled_from(["completed", "stopped", "ended"]))
 def test_streams_add_up_to_the_reply_unless_streamed_text_was_rejected(steps, last, status):
     events, taken_back, words = [event("run_started")], False, ""

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hookline._kernel.values import Message
 from hookline.server.chat.request import ChatError, ChatTask, parse_request
+from tests.properties import examples
 
 HI = {"role": "user", "content": "Hi."}
 
@@ -205,7 +206,7 @@ body = json_values | st.fixed_dictionaries(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(body)
 def test_any_json_is_accepted_or_rejected(value):
     try:
@@ -219,7 +220,7 @@ def test_any_json_is_accepted_or_rejected(value):
     assert refused in (None, 400)
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.binary(max_size=40))
 def test_any_bytes_are_accepted_or_rejected(value):
     with pytest.raises(ChatError):

@@ -23,6 +23,7 @@ from hookline.server.routing import Endpoint, Gate, caller_of, correlation_of
 from hookline.stores import keys as keys_module
 from hookline.stores.audit.log import AuditLog
 from hookline.stores.keys import RIGHTS, KeyStore
+from tests.properties import examples
 
 from .walk import GARBAGE, Keys, bearer, client_of, walk, walk_with_garbage
 
@@ -223,7 +224,7 @@ rights = st.frozensets(st.sampled_from(RIGHTS))
 ways = st.tuples(st.sampled_from(["/a", "/b", "/c"]), st.sampled_from(["GET", "POST", "PUT"]), rights)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(st.lists(ways, unique_by=lambda way: way[:2]), rights)
 def test_a_request_is_allowed_exactly_if_the_key_has_one_of_the_rights(table, held):
     store, things = KeyStore(":memory:"), Things()
@@ -252,7 +253,7 @@ header_bytes = st.binary(max_size=80) | st.sampled_from(
 header_names = st.sampled_from([b"authorization", b"x-api-key", b"x-correlation-id", b"x-forwarded-for", b"forwarded"])
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.lists(st.tuples(header_names, header_bytes), max_size=4))
 def test_random_headers_never_authenticate_and_never_cause_an_error(headers):
     store, things = KeyStore(":memory:"), Things()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.server.errors import ConflictError, UnavailableError
 from hookline.stores.approvals import DecisionRefusedError
+from tests.properties import examples
 
 from ..waiting import wait_until
 from .rig import ADMIN, ME, read_all, service_at
@@ -107,7 +108,7 @@ class Callers:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(DOINGS, max_size=25), st.booleans())
 async def test_each_run_ends_once_and_each_reader_gets_each_event_once(tmp_path_factory, doings, patient):
     before, threads = asyncio.all_tasks(), {thread.name for thread in threading.enumerate()}

@@ -26,6 +26,7 @@ from hookline.server.logs import (
 from hookline.server.options import ServerOptions
 from hookline.server.routing import Endpoint, Gate, caller_of, correlation_of
 from hookline.testing import scripted_agent
+from tests.properties import examples
 
 from .rig import ADMIN, make, serving
 from .walk import client_of
@@ -129,7 +130,7 @@ VALUES = st.recursive(
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.text(st.characters()) | VALUES,
     st.lists(VALUES, max_size=3),

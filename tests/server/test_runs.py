@@ -24,6 +24,7 @@ from hookline.stores import run_stats
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
+from tests.properties import examples
 
 from ..waiting import wait_until
 from .rig import ADMIN, ME, OTHER, Blocker, make, read_all, service_at, serving
@@ -443,7 +444,7 @@ async def test_slots_are_never_lost_and_never_granted_beyond_the_limit(moves, mo
 # Read events
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=12))
 async def test_a_reader_that_resumes_after_any_event_gets_exactly_the_rest(tmp_path_factory, visits):
     blocker, got = Blocker(), []

@@ -21,6 +21,7 @@ from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError, app
 from hookline.stores.approvals import matches
 from hookline.stores.errors import LockedFileError
 from hookline.stores.processes import process_start
+from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
 IDS = Ids("run_1", "task_1", "corr_1", "session_1", "agent_1")
@@ -228,7 +229,7 @@ def test_a_pattern_covers_a_call_if_every_argument_matches(pattern, arguments, c
     st.dictionaries(st.text(max_size=3), st.text("ab*?", max_size=3), max_size=3),
     st.dictionaries(st.text(max_size=3), st.text("ab", max_size=3) | st.integers(0, 3), max_size=3),
 )
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_every_argument_needs_a_glob(pattern, arguments):
     if matches(pattern, arguments) and "*" not in pattern:
         assert set(arguments) == set(pattern)

@@ -23,6 +23,7 @@ from hookline.stores.audit import log as audit_log
 from hookline.stores.audit.format import START, find_end, line_hash, parse_head
 from hookline.stores.audit.keys import make_keys
 from hookline.stores.audit.records import LostRecord
+from tests.properties import examples
 
 from ..waiting import block_until
 
@@ -102,7 +103,7 @@ TEXTS = st.text(st.characters(codec=None, max_codepoint=0x2100) | st.characters(
 
 
 @given(st.dictionaries(TEXTS, TEXTS | st.lists(TEXTS, max_size=2) | st.none(), max_size=3))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_json_becomes_one_line_of_json(fields):
     body = audit_format.encode_record(1.5, audit_format.encode_type("test"), fields)
     line = b'{"v":1,%b}' % body
@@ -301,7 +302,7 @@ def test_a_log_can_be_continued_after_two_crashes_in_a_row(path):
 
 
 @given(st.binary(max_size=300), st.integers(1, 3))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_a_log_can_be_continued_in_any_file(tmp_path_factory, junk, count):
     path = tmp_path_factory.mktemp("junk") / "audit.jsonl"
     path.write_bytes(junk)
@@ -312,7 +313,7 @@ def test_a_log_can_be_continued_in_any_file(tmp_path_factory, junk, count):
 
 
 @given(st.lists(st.sampled_from(["record", "junk", "blank"]), max_size=6), st.booleans(), st.integers(1, 200))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_the_last_record_is_found_by_reading_backwards_in_steps_of_any_size(tmp_path_factory, parts, ended, step):
     made, last = [], None
     for number, part in enumerate(parts, 1):
@@ -539,7 +540,7 @@ def test_after_a_full_disk_the_log_continues_with_the_number_of_lost_records(pat
     size=st.integers(1, 4),
     max_bytes=st.sampled_from([None, 4096]),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 def test_after_an_interrupted_write_every_record_is_written_or_counted_and_the_log_verifies(
     tmp_path_factory, cuts, size, max_bytes
 ):

@@ -11,8 +11,9 @@ from hookline.stores import AuditLog, StoreError, verify_audit
 from hookline.stores.audit.format import MAX_LINE, line_hash, split_signature
 from hookline.stores.audit.keys import make_keys
 from hookline.stores.audit.verify import MAX_FINDINGS, log_files
+from tests.properties import examples
 
-QUICK = settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+QUICK = settings(max_examples=examples(80), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
 
 def write(path, count=8, **options):

@@ -14,6 +14,7 @@ from hookline.stores.database import GroupCommit
 from hookline.stores.errors import StoreError
 from hookline.stores.mailbox import LeaseLostError, Mailbox, gateway_database
 from hookline.stores.pairing import create_code, is_paired, pair, people
+from tests.properties import examples
 
 KEY = '["c", "", "1", ""]'
 
@@ -287,7 +288,7 @@ def test_a_pairing_code_works_once_and_expires_after_an_hour(tmp_path):
     database.close()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.text(), st.text(), st.text(min_size=1))
 def test_any_text_is_read_back_unchanged(text, chat, id):
     async def main():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from hookline.stores import StoreError, TicketBoard, TicketError, tickets
 from hookline.stores.tickets import COLUMNS, ticket_number
+from tests.properties import examples
 
 ENV = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
 
@@ -301,7 +302,7 @@ _STEPS = st.lists(
 )
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(40), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(_STEPS)
 def test_any_sequence_of_changes_keeps_the_board_consistent(steps):
     board = TicketBoard(":memory:", hold_seconds=100)

@@ -35,6 +35,7 @@ from hookline.records.reading import judged_payload
 from hookline.tape import Tape, TapeHook, replay
 from hookline.tape import format as fmt
 from hookline.teams import Team
+from tests.properties import examples
 
 from ..invariants.strategies import TOOLS, Scenario, scenarios
 
@@ -163,7 +164,7 @@ async def recorded_twice(scenario: Scenario, folder: Path) -> tuple[RecordedRun,
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=25, deadline=None, phases=(Phase.reuse, Phase.generate))
+@settings(max_examples=examples(25), deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_a_tape_has_the_moments_that_a_record_of_the_run_has(scenario: Scenario) -> None:
     with TemporaryDirectory() as folder:
         taped, recorded = asyncio.run(recorded_twice(scenario, Path(folder)))

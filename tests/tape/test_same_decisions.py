@@ -16,6 +16,7 @@ from hookline.events import HookExecuted
 from hookline.tape._replay import Replay, areplay
 from hookline.tape.format import CancellationEntry, EventEntry
 from hookline.tape.recording import TapeHook
+from tests.properties import examples
 
 from ..invariants.strategies import TOOLS, Scenario, scenarios
 
@@ -64,7 +65,7 @@ def decided_before_the_cancellation(replay: Replay) -> int:
 
 @pytest.mark.slow
 @given(scenarios())
-@settings(max_examples=40, deadline=None, phases=(Phase.reuse, Phase.generate))
+@settings(max_examples=examples(40), deadline=None, phases=(Phase.reuse, Phase.generate))
 def test_the_same_hooks_decide_the_same_without_model_and_tools(scenario: Scenario) -> None:
     assume(all(spec.say != "hang" for spec in scenario.hooks))  # their timeouts are real time
     result, replay = asyncio.run(played_twice(scenario))

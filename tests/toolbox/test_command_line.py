@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline._toolbox.command_line import CommandError, CommandLine, parse_command
+from tests.properties import examples
 
 
 def words(text):
@@ -228,7 +229,7 @@ PIECES = st.text("ab1$[]{}'\"\\#=.,-/;|&<>\n~!^%@:+", max_size=14)
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(st.lists(PIECES, min_size=1, max_size=3).map(" ".join))
 def test_bash_parses_the_same_words(text):
     """A command without expansions has the words that bash passes to a program."""
@@ -249,7 +250,7 @@ def test_bash_parses_the_same_words(text):
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash")
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.text("a '\"\\;|&<>\n!()#", max_size=16).map("true a".__add__))
 def test_every_parsed_command_is_valid_in_bash(text):
     try:

@@ -28,12 +28,12 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.frozen import freeze, scrub, thaw
 from .._base.tasks import running_loop
-from .._base.text import describe
+from .._base.text import describe, error_text
 from .._kernel.errors import HooklineError, ModelError, RegistrationError
 from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
-from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, ToolSpec
 from ..models.attachments import ANY_TYPE
 from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
@@ -182,6 +182,41 @@ class Exchange:
         return future
 
 
+Arrival = Exchange | asyncio.Task[Any]
+"""The loop waits for these: a request of the framework, or the end of the task in which a tool call is judged."""
+
+
+class Inbox:
+    """The queue of arrivals (see :data:`Arrival`), of which one task takes them in order."""
+
+    def __init__(self) -> None:
+        self._arrivals: deque[Arrival] = deque()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def put(self, arrival: Arrival) -> None:
+        """Add an arrival. Called in the event loop of the run."""
+        self._arrivals.append(arrival)
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def put_back(self, exchange: Exchange) -> None:
+        """Add an exchange that was taken too early, before all others."""
+        self._arrivals.appendleft(exchange)
+
+    async def take(self) -> Arrival:
+        """Wait for the next arrival."""
+        while not self._arrivals:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+        return self._arrivals.popleft()
+
+    async def take_exchange(self) -> Exchange:
+        """Wait for the next request of the framework, and skip the tasks of an earlier batch."""
+        while isinstance(arrival := await self.take(), asyncio.Task):
+            pass
+        return arrival
+
+
 _EXCHANGE: ContextVar[Exchange | None] = ContextVar("hookline_exchange", default=None)
 
 
@@ -191,19 +226,35 @@ class ForeignModel:
     Args:
         name: the name of the framework.
         price: the price of its model; by default from the price list, by the name of the model.
+        check: raises an error if the framework cannot send what hooks made of its request: ``check(given, changed)``.
     """
 
     provider = ""
     attachment_types = ANY_TYPE  # the framework says what its model takes
 
-    def __init__(self, name: str, price: Price | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        price: Price | None = None,
+        check: Callable[[ModelRequest, ModelRequest], None] = lambda given, changed: None,
+    ) -> None:
         self.name = name
         self._price = price
+        self._check = check
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Let the framework send the request."""
-        response: ModelResponse = self._priced(await self._exchange().ask("send", request), request)
+        exchange = self._exchange()
+        request = self._sendable(request, exchange)
+        response: ModelResponse = self._priced(await exchange.ask("send", request), request)
         return response
+
+    def _sendable(self, request: ModelRequest, exchange: Exchange) -> ModelRequest:
+        given: ModelRequest = exchange.argument
+        if request.model == self.name:  # a hook called ctx.llm, which does not know the name of the framework's model
+            request = replace(request, model=given.model)
+        self._check(given, request)
+        return request
 
     def _priced(self, response: Any, request: ModelRequest) -> Any:
         """Return the response with its cost: frameworks report tokens, but not what they cost."""
@@ -220,6 +271,7 @@ class ForeignModel:
         if not exchange.streaming:
             yield await self.complete(request)
             return
+        request = self._sendable(request, exchange)
         await exchange.ask("stream", request)
         while True:
             piece = self._priced(await exchange.ask("next"), request)
@@ -320,13 +372,11 @@ class ForeignBatch(Batch):
         hop: int,
         withdrawn: frozenset[str],
         reports: CallReports,
-        next_exchange: Callable[[], Awaitable[Exchange]],
+        inbox: Inbox,
     ) -> None:
         super().__init__(engine, calls, hop, withdrawn, reports)
-        self._next = next_exchange
+        self._inbox = inbox
         self._main = asyncio.current_task()
-        self.left_over: Exchange | None = None
-        """The exchange with which the framework went on although some calls have not been made."""
         self.of_reply: int | None = len(self.calls)
         """The number of calls in the reply. Tools made the others while they ran; they are not in the transcript."""
 
@@ -338,26 +388,22 @@ class ForeignBatch(Batch):
         """
         waiting = {call.call.id: index for index, call in enumerate(self.calls)}
         tasks: dict[asyncio.Task[Any], tuple[int, Exchange]] = {}
-        following: asyncio.Future[Exchange] | None = None
         finished: set[int] = set()
         try:
-            while (waiting or tasks) and self.left_over is None:
-                if following is None:
-                    following = asyncio.ensure_future(self._next())
-                done, _ = await asyncio.wait({following, *tasks}, return_when=asyncio.FIRST_COMPLETED)
-                for task in done - {following}:
-                    assert isinstance(task, asyncio.Task)
-                    finished.add(self._settled(*tasks.pop(task), task))
-                if following in done:
-                    exchange, following = following.result(), None
-                    index = waiting.pop(exchange.argument.id, None) if exchange.kind == "tool" else None
-                    if index is None and exchange.kind == "tool" and tasks:  # a tool that is running calls another one
-                        index = len(self.calls)
-                        self.calls.append(self._pending(exchange.argument, attempt=1))
-                    if index is None:
-                        self.left_over = exchange
-                    else:
-                        tasks[self._begin(index, exchange)] = index, exchange
+            while waiting or tasks:
+                arrival = await self._inbox.take()
+                if isinstance(arrival, asyncio.Task):
+                    if arrival in tasks:
+                        finished.add(self._settled(*tasks.pop(arrival), arrival))
+                    continue
+                index = waiting.pop(arrival.argument.id, None) if arrival.kind == "tool" else None
+                if index is None and arrival.kind == "tool" and tasks:  # a tool that is running calls another one
+                    index = len(self.calls)
+                    self.calls.append(self._pending(arrival.argument, attempt=1))
+                if index is None:  # the framework goes on although some calls have not been made
+                    self._inbox.put_back(arrival)
+                    break
+                tasks[self._begin(index, arrival)] = index, arrival
             while tasks:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
                 for task in done:
@@ -365,9 +411,6 @@ class ForeignBatch(Batch):
                     finished.add(self._settled(*tasks.pop(task), task))
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self._record_cause(cause)
-        finally:
-            if following is not None:
-                following.cancel()
         if tasks:
             for task in tasks:
                 task.cancel()
@@ -388,7 +431,9 @@ class ForeignBatch(Batch):
         known = self.calls[index].call
         if (call.name, call.arguments) != (known.name, known.arguments):  # the framework changed it
             self.calls[index] = self._pending(call, attempt=1)
-        return asyncio.get_running_loop().create_task(self._make(index, exchange))
+        task = asyncio.get_running_loop().create_task(self._make(index, exchange))
+        task.add_done_callback(self._inbox.put)
+        return task
 
     async def _make(self, index: int, exchange: Exchange) -> None:
         _EXCHANGE.set(exchange)
@@ -424,12 +469,10 @@ class ForeignLoop(Loop):
     ) -> None:
         super().__init__(engine, task, base, attachments)
         self._given_task = task
-        self._inbox: asyncio.Queue[Exchange] = asyncio.Queue()
+        self._inbox = Inbox()
         self._open: list[Exchange] = []
         self._current: Exchange | None = None
         """The exchange of this step."""
-        self._arrived: Exchange | None = None
-        """An exchange that arrived before the loop was ready for it."""
         self._reply: ModelReply | None = None
         self._over: AgentResult[Any] | None = None
         self._closed = False
@@ -437,7 +480,6 @@ class ForeignLoop(Loop):
         """The system prompt of the framework, and what hooks made of it."""
         self._seen: int | None = None
         """The number of messages in the framework's last request."""
-        self._last_batch: ForeignBatch | None = None
         self._steered = False
 
     def offer(self, exchange: Exchange) -> None:
@@ -446,7 +488,7 @@ class ForeignLoop(Loop):
             exchange.settle(self._outcome())
             return
         self._open = [*(each for each in self._open if not each.settled), exchange]
-        self._inbox.put_nowait(exchange)
+        self._inbox.put(exchange)
 
     def show(self, event: Event) -> None:
         """Hand streamed text to the framework, if it takes the reply in pieces."""
@@ -477,21 +519,24 @@ class ForeignLoop(Loop):
                     kept_going, last = self._kept_going > kept, state.messages[-1]
                     note = last.content if kept_going and last.role == "user" else ""
                     self._settle_model(again=going and (steered or kept_going), note=note)
-            exchange = await self._next()
+            exchange = await self._inbox.take_exchange()
             if exchange.kind == "end":
-                self._end_as(exchange.argument)
+                await self._end_as(exchange.argument)
                 return False
             if not state.signals and self.engine.budget.exceeded() is None:
                 self._current = exchange
                 return True
-            self._arrived = exchange
+            self._inbox.put_back(exchange)
             state.set_signals(())  # the framework goes on after a reply without tool calls
 
     def _ends_by_itself(self) -> bool:
         return bool(self.state.signals) and all(signal.kind in _OWN_ENDS for signal in self.state.signals)
 
-    def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
+    async def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
         reply, error = ended
+        if isinstance(error, Exception):
+            name = self.engine.agent.model.name
+            await self.engine.report(ErrorInfo("framework", type(error).__name__, error_text(error), name, fatal=True))
         if error is not None:
             raise error
         last = self.state.messages[-1] if self.state.messages else None
@@ -499,10 +544,6 @@ class ForeignLoop(Loop):
             self.state.append(Message("assistant", reply))
         if not self.state.signals:
             self.engine.signal(COMPLETED)
-
-    async def _next(self) -> Exchange:
-        exchange, self._arrived = self._arrived, None
-        return exchange if exchange is not None else await self._inbox.get()
 
     async def _step(self) -> None:
         exchange = self._current
@@ -518,17 +559,14 @@ class ForeignLoop(Loop):
             return
         self._steered = self._steered or bool(self.engine.steered)
         await super()._step()
-        if self._last_batch is not None:
-            self._arrived, self._last_batch = self._last_batch.left_over, None
 
     async def _make_earlier_call(self, exchange: Exchange) -> None:
         batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
-        self._arrived = exchange  # the batch takes it
+        self._inbox.put_back(exchange)  # the batch takes it
         try:
             await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             await self.engine.record_cause(cause)
-        self._arrived = batch.left_over
 
     async def _read(self, request: ModelRequest) -> None:
         """Take over what is new in a request of the framework: its tools, its system prompt and its messages."""
@@ -558,7 +596,8 @@ class ForeignLoop(Loop):
             messages = (*self._system(system), *_originals(state.messages, rest))
         elif state.system_prompt != system or self.task != self._given_task:
             messages = (*self._system(system), *self._with_task(rest))
-        return replace(given, messages=messages, hop=hop, ids=self.engine.ids)
+        response_format = given.response_format if state.response_format is None else state.response_format
+        return replace(given, messages=messages, hop=hop, response_format=response_format, ids=self.engine.ids)
 
     def _system(self, given: str) -> tuple[Message, ...]:
         """Return the system prompt: that of the hooks, unless the framework changed its own in the meantime."""
@@ -588,11 +627,10 @@ class ForeignLoop(Loop):
         current.settle(Reply(reply, again, note))
 
     def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
-        self._last_batch = self._batch_of(reply.tool_calls, reply.hop, withdrawn)
-        return self._last_batch
+        return self._batch_of(reply.tool_calls, reply.hop, withdrawn)
 
     def _batch_of(self, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str]) -> ForeignBatch:
-        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._next)
+        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._inbox)
 
     async def _finish(self) -> AgentResult[Any]:
         self._over = await super()._finish()

@@ -96,7 +96,7 @@ class PurposeCoverage(Frozen, frozen=True):
 
 
 class Coverage(Frozen, frozen=True):
-    """What hooks judge of recorded runs.
+    """The share of recorded runs that hooks judge.
 
     Example::
 

@@ -19,7 +19,7 @@ from typing import Any
 from .context import PROBE
 
 ACTIONS = ("model", "network", "processes", "files")
-"""What ``allow`` can contain."""
+"""The possible elements of ``allow``."""
 
 _NETWORK = frozenset(
     [

@@ -43,7 +43,7 @@ class Probe:
         self.hooks: tuple[str, ...] = ()
         """The names of the hooks by their number."""
         self.allowed: frozenset[str] = frozenset()
-        """What hooks may do: some of :data:`hookline.backtest.confinement.ACTIONS`."""
+        """The actions that hooks may take: some of :data:`hookline.backtest.confinement.ACTIONS`."""
         self.position: Any = [0, 0, 0, 0]
         """The number of the moment, the number of the hook that was called last, a counter of the timer, and the
         number before the first moment of the unit: in memory that the parent process sees, so that it can name the

@@ -66,7 +66,7 @@ _INEXACT = {"redacted": "redacted", "cut": "cut", "partial": "not complete"}
 
 
 class Test(msgspec.Struct, frozen=True):
-    """What is tested: the rules, what they are compared with, and which runs."""
+    """The subject of a backtest: the rules, what they are compared with, and which runs."""
 
     rules: HookStack
     baseline: HookStack | None = None
@@ -847,7 +847,7 @@ _END = ord("]")
 _NAME_END = 12
 """Where the first bytes of a line end that tell points apart, almost always."""
 _LONG_NAMES = frozenset(f'{name}","'[: _NAME_END - 2].encode() for name in _OTHERS if len(name) > _NAME_END - 4)
-"""Those of other lines whose names are longer: other points may begin like them."""
+"""Beginnings of longer names: other points may begin like them."""
 _PLAIN = re.compile(r"[\w.-]*")
 
 

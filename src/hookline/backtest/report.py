@@ -51,7 +51,7 @@ no hook decided anything.
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 Problem = Literal["raised", "refused", "timed_out", "out_of_memory", "crashed"]
-"""What went wrong in a hook: it raised, it tried something that a backtest refuses, it exceeded the time limit, it
+"""The ways in which a hook fails: it raised, it tried something that a backtest refuses, it exceeded the time limit, it
 exceeded the memory limit, or it ended its process."""
 
 EXAMPLES = 5
@@ -197,7 +197,7 @@ class Report(Frozen, frozen=True):
     seconds: float = 0.0
     """How long the backtest took. The reports of several processes add up."""
     notes: tuple[str, ...] = ()
-    """What else a reader must know, such as hooks that were given up."""
+    """Further notes for the reader, such as hooks that were given up."""
 
     @property
     def exact_share(self) -> float:

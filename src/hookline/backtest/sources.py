@@ -34,7 +34,7 @@ class Unit(Frozen, frozen=True):
 
 
 class Wanted(Frozen, frozen=True):
-    """What a backtest looks at. A source may leave out moments of other points and tools, but must count them.
+    """The moments that a backtest needs. A source may leave out moments of other points and tools, but must count them.
 
     ``points`` maps each point to the globs of its tools; no globs stand for all tools. Lines that are not moments, and
     moments of ``approval_decided``, are always wanted. So are those of ``before_tool`` if calls have labels, in the
@@ -58,7 +58,7 @@ class Block(Frozen, frozen=True):
 
 
 class UnitAccount:
-    """What was skipped in a unit, and why."""
+    """The lines of a unit that were skipped, with the reasons."""
 
     def __init__(self, file: str) -> None:
         self._file = file

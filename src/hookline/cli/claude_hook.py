@@ -11,8 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ..adapters._claude_client import run
-from ..adapters._claude_options import IDLE, SECONDS, Options
+from ..adapters.claude_code.command.client import run
+from ..adapters.claude_code.command.options import IDLE, SECONDS, Options
 from .errors import print_note
 from .help import Command
 
@@ -109,7 +109,7 @@ def _command(options: Options) -> str:
 
 
 def _print_settings(options: Options, command: str) -> None:
-    from ..adapters._claude_rules import Rules, parse_tools
+    from ..adapters.claude_code.command.rules import Rules, parse_tools
 
     parse_tools(options.tools)  # report mistakes now
     found = Rules.load(options.rules)

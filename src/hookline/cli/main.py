@@ -11,11 +11,11 @@ def main() -> None:
     """Run the program with the arguments of this process, then exit."""
     if sys.argv[1:2] == ["claude-hook"]:
         # Claude Code runs this command for every tool call, so it must not wait for the imports of the others.
-        from ..adapters import _claude_client, _claude_options
+        from ..adapters.claude_code.command import client, options
 
-        options = _claude_options.parse(sys.argv[2:])
-        if options is not None:
-            sys.exit(_claude_client.run(options))
+        given = options.parse(sys.argv[2:])
+        if given is not None:
+            sys.exit(client.run(given))
     try:
         import typer  # noqa: F401
     except ImportError:

@@ -60,7 +60,7 @@ class RunPart(View):
 
     @property
     def label(self) -> tuple[int, str, str]:
-        """What a part must have in common with another one to be shown next to it."""
+        """The key of a part: parts of two runs with the same key are shown side by side."""
         return self.depth, self.kind, self.title
 
     @property

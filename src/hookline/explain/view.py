@@ -37,14 +37,14 @@ class View(msgspec.Struct, omit_defaults=True):
 
 
 class Change(View):
-    """What a hook changed: the field, and the difference by words."""
+    """A change by a hook: the field, and the difference by words."""
 
     field: str
     parts: list[Part]
 
 
 class DecisionView(View):
-    """What a hook returned at a point, or how it failed."""
+    """The result of a hook at a point, or its failure."""
 
     hook: str
     phase: str
@@ -54,7 +54,7 @@ class DecisionView(View):
     """The message, answer, question, note or reply, as text."""
     changes: list[Change] = []
     state: list[Change] = []
-    """What the hook changed in the state of the run."""
+    """The changes that the hook made in the state of the run."""
     error: str = ""
     took: float = 0.0
 
@@ -73,7 +73,7 @@ class ChainHook(View):
 
 
 class HookOutcome(View):
-    """What a hook did at one moment. ``state`` is ``skipped`` if an earlier hook settled the point."""
+    """The part of one hook in a moment. ``state`` is ``skipped`` if an earlier hook settled the point."""
 
     name: str
     phase: str

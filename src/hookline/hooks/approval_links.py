@@ -61,8 +61,8 @@ _STORE = "store must be a SQLite file, such as 'approvals.db'"
 class ApprovalLink(msgspec.Struct, frozen=True):
     """A link to a waiting call.
 
-    ``to`` is the person it is for; empty if it is for whoever gets it. ``text`` is a message for that person, with the
-    link, for an e-mail or a chat. It does not contain the arguments of the call: the page shows them.
+    ``to`` is the person it is for; empty if anyone who has it may use it. ``text`` is a message for that person, with
+    the link, for an e-mail or a chat. It does not contain the arguments of the call: the page shows them.
     """
 
     url: str
@@ -166,7 +166,7 @@ class ApprovalLinks:
         await asyncio.gather(*(self._deliver(self.link(row, person)) for person in self._people))
 
     def link(self, row: ApprovalRow, to: str = "") -> ApprovalLink:
-        """Return a link to a waiting call, for one person or for whoever gets it.
+        """Return a link to a waiting call, for one person or for anyone who has it.
 
         Raises:
             LinkError: the address of the pages is not known yet.

@@ -29,7 +29,7 @@ _numbers = count()
 
 
 class ImportReport(Frozen, frozen=True):
-    """What an import read, wrote and lost.
+    """The account of an import: the number of things it read, wrote and lost.
 
     ``left_out`` counts content that was understood but has no place in a record; ``skipped`` are lines that could not
     be read. ``path`` is the file of moments; empty if there was no run to write.

@@ -30,7 +30,7 @@ _decode = msgspec.json.Decoder().decode
 
 
 class Losses:
-    """What an import read, and what it lost.
+    """The account of reading a log: what was read, and what was lost.
 
     ``left_out`` counts content that was understood but has no place in a record. ``skipped`` counts lines that could
     not be read, by file and reason.

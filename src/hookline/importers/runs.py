@@ -50,7 +50,7 @@ class Moment(msgspec.Struct):
 
 
 class CallLabel(msgspec.Struct):
-    """What a person said about a call."""
+    """A person's decision about a call."""
 
     label: Label
     moment: Moment

@@ -29,7 +29,7 @@ class Skipped(Frozen, frozen=True):
 
 
 class Account:
-    """What was skipped while reading, and why.
+    """The lines that were skipped while reading, with the reasons.
 
     Example::
 

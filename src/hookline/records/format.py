@@ -144,7 +144,7 @@ class RunEnd(Frozen, frozen=True, omit_defaults=True):
 
 
 class Decision(Frozen, frozen=True, array_like=True):
-    """What one hook made of a moment. Only hooks that returned something or failed have one.
+    """The verdict of one hook on a moment. Only hooks that returned something or failed have one.
 
     ``changed`` contains the new values of the fields that a rewriter changed, relative to the payload before it;
     changed messages as ``{"kept": n, "new": […]}``. ``state`` is the same for a returned ``state=``.
@@ -172,7 +172,7 @@ class Verdict(Frozen, frozen=True, array_like=True):
 
 
 class Notes(Frozen, frozen=True, omit_defaults=True):
-    """What a reader must know about a payload."""
+    """Notes for the reader of a payload."""
 
     kept: int = 0
     """The number of messages that are left out at the beginning. At ``before_llm``, the previous request began with
@@ -190,7 +190,7 @@ NO_NOTES = Notes()
 
 
 class Label(Frozen, frozen=True, omit_defaults=True):
-    """What a person said about a call: ``approved``, ``denied``, ``good`` or ``bad``."""
+    """A person's decision about a call: ``approved``, ``denied``, ``good`` or ``bad``."""
 
     label: Literal["approved", "denied", "good", "bad"]
     call_id: str = ""

@@ -31,7 +31,7 @@ PARQUET = ".parquet"
 MAX_DEPTH = 100
 """Runs that are nested deeper are skipped, because a damaged file must not exceed the recursion limit of Python."""
 INVALID = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""What decoding a line may raise: ``RecursionError`` for JSON that is nested too deeply."""
+"""Errors of decoding a line: ``RecursionError`` for JSON that is nested too deeply."""
 
 _CLOCK_MARGIN = 5.0
 """Seconds by which the time of a file may be behind the times in it: the clock of a file system is coarser, and that of
@@ -137,12 +137,12 @@ class RecordedMoment:
 
     @property
     def decisions(self) -> tuple[fmt.Decision, ...]:
-        """What the hooks returned, in the order of the calls."""
+        """The results of the hooks, in the order of the calls."""
         return self.line.decisions or ()
 
     @property
     def notes(self) -> fmt.Notes:
-        """What to know about the payload."""
+        """Notes about the payload."""
         return self.line.notes or fmt.NO_NOTES
 
     @cached_property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from urllib.parse import quote
 
 import msgspec
@@ -165,7 +166,7 @@ class RunsApi:
             raise ApiError(
                 400, "bad_key", "an Idempotency-Key must have 1 to 255 printable ASCII characters, without spaces"
             )
-        attachments = [_attachment(given, f"attachments[{at}]") for at, given in enumerate(body.attachments)]
+        attachments = _attachments(body.attachments)
         run = await self._service.start(
             caller,
             body.task,
@@ -210,7 +211,11 @@ class RunsApi:
 
     async def _steer(self, request: Request) -> Response:
         body, caller = await body_of(request, MessageRequest), caller_of(request)
-        run = await self._service.steer(request.path_params["id"], caller, body.text)
+        attachments = _attachments(body.attachments)
+        try:
+            run = await self._service.steer(request.path_params["id"], caller, body.text, attachments)
+        except AttachmentError as error:
+            raise ApiError(400, "bad_attachment", str(error)) from None
         return json_response(RunView.of(run, caller), 202)
 
     async def _events(self, request: Request) -> Response:
@@ -262,6 +267,10 @@ class RunsApi:
     async def _agents(self, request: Request) -> Response:
         found = (AgentView(each.name, each.description, each.tools) for each in self._service.agents.list())
         return json_response(AgentsPage(tuple(found)))
+
+
+def _attachments(given: Sequence[AttachmentInput]) -> list[Attachment]:
+    return [_attachment(each, f"attachments[{at}]") for at, each in enumerate(given)]
 
 
 def _attachment(given: AttachmentInput, where: str) -> Attachment:

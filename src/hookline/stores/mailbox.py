@@ -514,4 +514,4 @@ class Mailbox:
 
 
 def _encode(message: InboundMessage | OutboundMessage) -> str:
-    return json.dumps(msgspec.structs.asdict(message))  # ASCII, so that lone surrogates survive
+    return json.dumps(message, default=msgspec.structs.asdict)  # ASCII, so that lone surrogates survive

@@ -282,6 +282,7 @@ class SteeringEntry(Entry, frozen=True, tag="steering"):
 
     run: str = ""
     text: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 class TimerEntry(Entry, frozen=True, tag="timer"):
@@ -368,7 +369,7 @@ def recorded_points() -> frozenset[str]:
 
 @lru_cache(maxsize=1)
 def _recorded_points(declared: int) -> frozenset[str]:
-    """Return the points if so many are declared. Their number only grows."""
+    """Return the points that tapes record. A changed number of declared points makes the cached answer invalid."""
     return frozenset(POINTS) - {ON_TOKEN}
 
 

@@ -356,11 +356,12 @@ class Recording:
         if len(lines) > MAX_LINES:
             self.flush()
 
-    def steered(self, run_id: str, text: str) -> None:
+    def steered(self, run_id: str, message: Message) -> None:
         """Record a message that was sent into a run."""
-        self.write(fmt.SteeringEntry, run=run_id, text=text)
+        self._save_contents(message.attachments)
+        self.write(fmt.SteeringEntry, run=run_id, text=message.content, attachments=message.attachments)
         if self.inner is not None:
-            self.inner.steered(run_id, text)
+            self.inner.steered(run_id, message)
 
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""

@@ -31,7 +31,7 @@ TEXT_EVENTS = (events.TextDelta, events.Discarded)
 
 
 ATTACHMENTS_SUFFIX = ".attachments"
-"""What follows the path of a tape in that of the folder with the contents of its attachments."""
+"""The end of the path of the folder, beside a tape, with the contents of its attachments."""
 
 
 class Tape:

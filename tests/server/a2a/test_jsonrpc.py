@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline.server.a2a.jsonrpc import InvalidJsonRpcError, check_request
+from tests.properties import examples
 
 from ..rig import ADMIN
 from .rig import VERSION, serving_a2a
@@ -145,7 +146,7 @@ json_values = st.recursive(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.binary() | json_values.map(lambda value: json.dumps(value).encode()))
 def test_any_body_is_accepted_or_rejected_with_a_valid_response(body):
     answer = None
@@ -160,7 +161,7 @@ def test_any_body_is_accepted_or_rejected_with_a_valid_response(body):
         assert answer["error"]["code"] in (-32700, -32600, -32602)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(
     st.dictionaries(st.sampled_from(["jsonrpc", "id", "method", "params"]), json_values),
     st.sampled_from(["2.0", "1.0", 2]),

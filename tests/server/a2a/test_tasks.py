@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hookline.server.a2a.tasks import STATES, TaskProgress, data_part, task_from_record
 from hookline.stores.runs import OPEN_STATES, RunRecord, StoredEvent
 from hookline.stores.runs import STATES as RUN_STATES
+from tests.properties import examples
 
 from .rig import assemble, reply_of, state
 
@@ -69,7 +70,7 @@ def response(update):
 ROWS = {("run_1", "c"): None}
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @example([delta("a"), {"type": "discarded", "purpose": "step"}, delta("b")], closed("completed", "b"), 3, [1])
 @given(st.lists(steps, max_size=12), ends, st.integers(1, 14), st.lists(st.integers(1, 5), min_size=1, max_size=4))
 def test_updates_add_up_to_the_task_from_any_start_and_in_any_batches(middle, end, at, sizes):

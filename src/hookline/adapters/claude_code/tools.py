@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._base.frozen import thaw
 from ..._run.events import log
-from .._claude_protocol import ToolMap
+from .protocol import ToolMap
 
 _PATHS = ("file_path", "notebook_path")
 

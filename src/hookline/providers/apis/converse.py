@@ -23,7 +23,7 @@ _USAGE = {
 
 
 _UNFIT = re.compile(r"[^A-Za-z0-9 ()\[\]-]|  +")
-"""What the name of a document cannot contain."""
+"""Characters that the name of a document cannot contain."""
 
 
 class ConverseApi:

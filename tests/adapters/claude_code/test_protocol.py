@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hookline.adapters._claude_protocol import TOOLS, HookInput, HookOutput, SpecificOutput, ToolMap
+from hookline.adapters.claude_code.protocol import TOOLS, HookInput, HookOutput, SpecificOutput, ToolMap
 from hookline.errors import RegistrationError
 
 

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from ..tools._tool import Effect, Tool
-from ..tools.registry import ToolRegistry
+from ....tools._tool import Effect, Tool
+from ....tools.registry import ToolRegistry
 
 
 def shell(command: str, **others: Any) -> None:

@@ -10,13 +10,13 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from .._base.text import error_text
-from .._kernel.errors import HooklineError
-from ._claude_options import MAX_INPUT, STALE, NoAnswerError, Options
-from ._claude_refusal import Answer, refusal
+from ...._base.text import error_text
+from ...._kernel.errors import HooklineError
+from .options import MAX_INPUT, STALE, NoAnswerError, Options, encode_answer
+from .refusal import Answer, refusal
 
 if TYPE_CHECKING:
-    from ._claude_rules import Judge
+    from .rules import Judge
 
 log = logging.getLogger("hookline")
 
@@ -34,7 +34,7 @@ def load_judge(options: Options) -> Judge:
     Raises:
         NoAnswerError: that is not possible; the message says why.
     """
-    from ._claude_rules import Judge, Rules, parse_tools
+    from .rules import Judge, Rules, parse_tools
 
     try:
         os.chdir(options.folder)
@@ -150,7 +150,7 @@ class _Resident:
             if not data:
                 return  # another call only wanted to know whether this process listens
             answer = await self._answer(data)
-            writer.write(b"%d %d\n%b%b" % (answer.code, len(answer.stdout), answer.stdout, answer.stderr))
+            writer.write(encode_answer(*answer))
             await writer.drain()
         except OSError as error:  # the caller is gone
             log.warning("a call could not be answered: %s", error)

@@ -20,11 +20,11 @@ from typing import Any
 
 import msgspec
 
-from .._base.files import matches_path
-from .._base.frozen import plain
-from .._base.text import describe, error_text
-from .._kernel.errors import CallRefusedError, HookError, HooklineError
-from .._kernel.payloads import (
+from ...._base.files import matches_path
+from ...._base.frozen import plain
+from ...._base.text import describe, error_text
+from ...._kernel.errors import CallRefusedError, HookError, HooklineError
+from ...._kernel.payloads import (
     ApprovalAnswer,
     ApprovalRequest,
     Compaction,
@@ -36,7 +36,7 @@ from .._kernel.payloads import (
     ToolCallResult,
     ToolPath,
 )
-from .._kernel.points import (
+from ...._kernel.points import (
     AFTER_TOOL,
     APPROVAL_REQUESTED,
     BEFORE_COMPACTION,
@@ -49,20 +49,20 @@ from .._kernel.points import (
     TOOL_END_WITH_PATH,
     Point,
 )
-from .._kernel.registry import HookRegistry
-from .._kernel.results import HookAction, HookResult, Verdict
-from .._kernel.state import AgentResult
-from .._kernel.values import Ids, StopSignal
-from .._run.context import AgentContext, services_of
-from .._run.session import Session
-from ..config.errors import ConfigError
-from ..config.loading import load_hooks
-from ..config.sources import load, parse_reference
-from ..config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
-from ..plugins.trust import is_installed, only_trusted
-from ._claude_protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
-from ._claude_refusal import Answer, refusal, with_text
-from ._claude_tools import SEARCHES, tools_for
+from ...._kernel.registry import HookRegistry
+from ...._kernel.results import HookAction, HookResult, Verdict
+from ...._kernel.state import AgentResult
+from ...._kernel.values import Ids, StopSignal
+from ...._run.context import AgentContext, services_of
+from ...._run.session import Session
+from ....config.errors import ConfigError
+from ....config.loading import load_hooks
+from ....config.sources import load, parse_reference
+from ....config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
+from ....plugins.trust import is_installed, only_trusted
+from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
+from .refusal import Answer, refusal, with_text
+from .tools import SEARCHES, tools_for
 
 log = logging.getLogger("hookline")
 
@@ -264,7 +264,7 @@ class Judge:
         except Exception as error:  # whatever it is, nothing may run because of it
             log.exception("%s could not be judged", given.hook_event_name)
             return refusal(data, f"the event could not be judged: {type(error).__name__}", describe(error))
-        return Answer() if output is None or output == HookOutput() else Answer(msgspec.json.encode(output))
+        return Answer() if output is None or output == HookOutput() else Answer(_encode(output))
 
     def _session(self, ident: str) -> _Session:
         session = self._sessions.setdefault(ident, _Session())
@@ -372,8 +372,8 @@ class Judge:
         return answer
 
     async def _permission(self, run: _Run, given: HookInput) -> HookOutput | None:
-        from .._kernel.payloads import Question
-        from ._claude_protocol import PermissionDecision
+        from ...._kernel.payloads import Question
+        from ..protocol import PermissionDecision
 
         request, added = self._request(run, given)
         question = Question("Claude Code asks for permission.", "claude-code")
@@ -478,6 +478,13 @@ class Judge:
         return None
 
 
+def _encode(output: HookOutput) -> bytes:
+    try:
+        return msgspec.json.encode(output)
+    except UnicodeEncodeError:  # half of a surrogate pair, in a text of a hook
+        return json.dumps(msgspec.to_builtins(output)).encode()
+
+
 def _check(given: HookInput) -> None:
     event = given.hook_event_name
     if event in ("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure") and (
@@ -537,7 +544,7 @@ def _modules() -> Iterable[Any]:
 
 
 def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> None:
-    from ..config.factory import build_hooks, build_plugins
+    from ....config.factory import build_hooks, build_plugins
 
     config = load(file=path)
     if config.file is None:
