@@ -1,7 +1,9 @@
 """Options of all tests: fixed hypothesis examples, and the tests that are slow."""
 
 import gc
+import hashlib
 import os
+import runpy
 import signal
 import ssl
 from functools import cache
@@ -11,6 +13,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres_cluster import MISSING, Cluster
 from tests.properties import ALL
 
 # A shell ignores Ctrl-C for what it starts in the background; the programs that the tests start must not inherit that.
@@ -66,12 +69,50 @@ def tmp_path(request, tmp_path):
         yield tmp_path
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow folders."""
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the tests of stores run on PostgreSQL."""
+    parser.addoption("--database", choices=["sqlite", "postgresql"], default="sqlite", help="where stores keep data")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start PostgreSQL, and use it instead of SQLite files, also in the programs that tests start."""
+    if config.getoption("--database") == "sqlite" or config.option.collectonly:
+        return
+    if MISSING:
+        raise pytest.UsageError(MISSING)
+    if not hasattr(config, "workerinput"):  # one server for all processes of the tests
+        cluster = Cluster()
+        config.add_cleanup(cluster.remove)
+        os.environ["HOOKLINE_TEST_POSTGRES"] = f"postgresql://postgres@/postgres?host={cluster.folder}"
+        paths = (str(TESTS / "postgres"), os.environ.get("PYTHONPATH"))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    runpy.run_path(str(TESTS / "postgres/sitecustomize.py"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of the slow folders, and skip those of SQLite files when the stores are elsewhere."""
     folders = tuple(f"{TESTS / name}/" for name in SLOW)
     for item in items:
         if str(item.path).startswith(folders):
             item.add_marker(pytest.mark.slow)
+        if config.getoption("--database") != "sqlite" and item.get_closest_marker("sqlite"):
+            item.add_marker(pytest.mark.skip(reason="a promise about SQLite files"))
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A PostgreSQL server, for tests that need one whatever ``--database`` says."""
+    if MISSING:
+        pytest.skip(MISSING)
+    started = Cluster()
+    yield started
+    started.remove()
+
+
+@pytest.fixture
+def postgres_url(cluster, request):
+    """The address of a database of the test's own."""
+    return cluster.url(f"t{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:24]}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-from .sqlite import Database, storable
+from .database import open_database
+from .sql import Connection, Schema, storable
 
 MAX_MESSAGES = 500
 """Maximum number of messages per chat."""
@@ -26,7 +26,7 @@ _FILES = """CREATE TABLE files (
     channel TEXT NOT NULL, chat TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,
     PRIMARY KEY (channel, chat, id)
 )"""
-_SCHEMA = (
+_TABLES = (
     """CREATE TABLE messages (
         seq INTEGER PRIMARY KEY, rev INTEGER NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, side TEXT NOT NULL,
         key TEXT NOT NULL, text TEXT NOT NULL, thread TEXT NOT NULL, reply_to TEXT NOT NULL, at REAL NOT NULL,
@@ -39,6 +39,7 @@ _SCHEMA = (
     _FILES,
 )
 _UPGRADES = {1: ("ALTER TABLE messages ADD COLUMN speaker TEXT NOT NULL DEFAULT ''",), 2: (_FILES,)}
+SCHEMA = Schema("chats", contents="chats", application_id=0x486B4C43, version=3, statements=_TABLES, upgrades=_UPGRADES)
 _COLUMNS = "seq, rev, side, key, text, thread, reply_to, at, speaker"
 _PRUNE_EVERY = 3600.0
 _FILE_SECONDS = 86_400.0
@@ -75,9 +76,7 @@ class ChatStore:
     def __init__(
         self, path: str | os.PathLike[str], *, max_messages: int = MAX_MESSAGES, keep_days: float = KEEP_DAYS
     ) -> None:
-        self._db = Database(
-            path, contents="chats", application_id=0x486B4C43, version=3, schema=_SCHEMA, upgrades=_UPGRADES
-        )
+        self._db = open_database(path, SCHEMA)
         self._max_messages = max_messages
         self._keep_seconds = keep_days * 86_400
         self._pruned = 0.0
@@ -151,9 +150,9 @@ class ChatStore:
         """
         with self._db.transaction() as db:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND rev > ? AND side LIKE ?"
+                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND rev > ? AND side IN (?, ?)"
                 " ORDER BY rev LIMIT ?",
-                (channel, chat, min(rev, 2**62), side or "%", limit),
+                (channel, chat, min(rev, 2**62), *((side, side) if side else get_args(Side)), limit),
             ).fetchall()
         return [ChatMessage(*row) for row in rows]
 
@@ -177,13 +176,13 @@ class ChatStore:
                 return None
             db.execute(
                 "INSERT INTO files VALUES (?, ?, ?, ?, ?) ON CONFLICT (channel, chat, id) "
-                "DO UPDATE SET data = CAST(data || excluded.data AS BLOB), at = excluded.at",
+                "DO UPDATE SET data = CAST(files.data || excluded.data AS BLOB), at = excluded.at",
                 (channel, chat, id, now, data),
             )
             db.execute(
-                "DELETE FROM files WHERE channel = ?1 AND chat = ?2 AND id NOT IN "
-                "(SELECT id FROM files WHERE channel = ?1 AND chat = ?2 ORDER BY at DESC LIMIT ?3)",
-                (channel, chat, MAX_FILES),
+                "DELETE FROM files WHERE channel = ? AND chat = ? AND id NOT IN "
+                "(SELECT id FROM files WHERE channel = ? AND chat = ? ORDER BY at DESC LIMIT ?)",
+                (channel, chat, channel, chat, MAX_FILES),
             )
         return size + len(data)
 
@@ -208,7 +207,7 @@ class ChatStore:
             ).fetchone()
         return None if row is None else bytes(row[0])
 
-    def _file_size(self, db: sqlite3.Connection, channel: str, chat: str, id: str) -> int:
+    def _file_size(self, db: Connection, channel: str, chat: str, id: str) -> int:
         row = db.execute(
             "SELECT length(data) FROM files WHERE channel = ? AND chat = ? AND id = ?", (channel, chat, id)
         ).fetchone()
@@ -230,6 +229,6 @@ class ChatStore:
         self._db.close()
 
 
-def _next(db: sqlite3.Connection) -> int:
+def _next(db: Connection) -> int:
     db.execute("UPDATE counter SET last = last + 1")
     return int(db.execute("SELECT last FROM counter").fetchone()[0])

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -723,6 +724,20 @@ def test_a_url_that_nobody_answers_is_a_failure(project, web, caplog):
     handler["url"] = "http://127.0.0.1:9/"
     assert project.run([call("list_files"), "Ok."]).steps[0].outcomes == ("ok",)
     assert "refused the connection" in caplog.text
+
+
+def test_urls_at_the_end_of_sessions_share_their_time(project, caplog):
+    """A server that accepts and never answers delays the end of ten sessions once, not ten times."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        project.settings["hooks"]["SessionEnd"] = [{"hooks": [{"type": "http", "url": url, "timeout": 0.5}]}]
+        agent = project.agent(["Ok."] * 10)
+        for number in range(10):
+            agent.run("Go.", session=Session(f"s{number}"))
+        (claude,) = agent.hooks
+        claude.close()
+    assert caplog.text.count("it took longer than") == 1
+    assert caplog.text.count("there was no time left for it") == 9
 
 
 # Strict agents, and the same hooks twice.

@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -727,6 +728,7 @@ def _end_sessions(
     """Call the hooks of ``SessionEnd`` for each conversation, all at once."""
     chosen = {each.identity: each for each in endings if each.matcher.matches(reason)}.values()
     seconds = max((handler.timeout for handler in chosen), default=0.0)  # for all of them together
+    end = time.monotonic() + seconds
     running: list[tuple[Handler, Callable[[], Answer]]] = []
     for session, transcripts in sessions.items():
         path = str(transcripts[""].path) if "" in transcripts else ""
@@ -734,7 +736,7 @@ def _end_sessions(
             session_id=session, hook_event_name="SessionEnd", transcript_path=path, cwd=folder, reason=reason
         )
         encoded = msgspec.json.encode(data)
-        running += [(handler, _start_ending(handler, encoded, folder, seconds)) for handler in chosen]
+        running += [(handler, _start_ending(handler, encoded, folder, end)) for handler in chosen]
     for handler, get_answer in running:
         try:
             _log_notices(Answers([get_answer()]))
@@ -742,14 +744,22 @@ def _end_sessions(
             log.warning("The SessionEnd hook %s failed: %s", handler.label, error)
 
 
-def _start_ending(handler: Handler, data: bytes, folder: str, seconds: float) -> Callable[[], Answer]:
-    """Start a handler of ``SessionEnd``; return a function that waits for its answer."""
+def _start_ending(handler: Handler, data: bytes, folder: str, end: float) -> Callable[[], Answer]:
+    """Start a handler of ``SessionEnd``; return a function that waits for its answer until ``end``."""
     if handler.url:
-        return lambda: asyncio.run(_post(handler, data))
+        return lambda: _post_until(end, handler, data)
     script = _script_of(handler, data, folder, {**os.environ, **handler.env})
-    script.set_limit(seconds)
+    script.set_limit(end - time.monotonic())
     problem = script.start()
     return lambda: read_answer(handler, script.follow() if problem is None else Ran(problem=problem))
+
+
+def _post_until(end: float, handler: Handler, data: bytes) -> Answer:
+    # One after the other: while Python exits, no thread can be started.
+    left = end - time.monotonic()
+    if left <= 0:
+        return failed(handler, "there was no time left for it")
+    return asyncio.run(_post(msgspec.structs.replace(handler, timeout=left), data))
 
 
 def _tool(ctx: Any, name: str) -> Any:
