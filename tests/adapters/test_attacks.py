@@ -35,9 +35,11 @@ async def test_a_tool_that_a_hook_puts_in_place_of_another_runs_or_none_does(run
 
     run.tools.append(trash)
 
+    changed = {"name": "trash"}  # not in the hook, where a framework that cannot do it would see it
+
     @hook(BEFORE_TOOL)
     def softly(ctx, request):
-        return HookResult.replace({"name": "trash"})
+        return HookResult.replace(changed)
 
     @guard(BEFORE_TOOL, tools="shell")
     def no_shell(ctx, request):
@@ -105,6 +107,7 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_prolong_the_run(run
 
     run.tools[0] = shell
     async with asyncio.timeout(20):
-        outcome = await run([call("shell", command="ls"), reply("Never said.")], limits=Limits(seconds=0.05))
+        limits = Limits(seconds=0.5)  # enough for a slow framework to begin the call
+        outcome = await run([call("shell", command="ls"), reply("Never said.")], limits=limits)
     assert (run.ran, outcome.reply, outcome.status) == (["ignored"], "", "stopped")
     assert len(run.model.requests) == 1

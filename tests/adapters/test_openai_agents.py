@@ -541,15 +541,6 @@ async def test_a_hook_changes_parameters_and_tool_descriptions():
     assert [tool.description for tool in tools] == ["Careful."]
 
 
-async def test_a_hook_that_adds_a_tool_fails_and_says_where_tools_are_given():
-    @hook(BEFORE_LLM)
-    def add(ctx, request):
-        return request.replace(tools=(*request.tools, request.tools[0].replace(name="other")))
-
-    with pytest.raises(Exception, match="cannot add the tool 'other'. Give it to the agent"):
-        await HooklineRunner(add).run(agent([reply("Hi.")]), "Go.", run_config=CONFIG)
-
-
 async def test_hooks_that_are_added_to_the_registry_later_take_part():
     registry = HookRegistry()
     runner = HooklineRunner(registry)

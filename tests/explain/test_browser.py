@@ -14,6 +14,7 @@ from .test_page import HOSTILE, poisoned
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 expect = playwright.expect
+expect.set_options(timeout=100_000)
 pytestmark = [
     pytest.mark.slow,
     needs_chromium,
@@ -42,6 +43,7 @@ def office_page(tmp_path_factory):
 def opened(browser, file, anchor="", **options):
     """Open a file. Fail if the page reports an error or a violation of its policy, or requests anything else."""
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+    context.set_default_timeout(0)  # pytest's own timeout is the limit: a busy machine draws a page late
     page = context.new_page()
     problems, requests = [], []
     page.on("pageerror", lambda problem: problems.append(str(problem)))

@@ -526,25 +526,30 @@ class _TokenHandler(BaseHTTPRequestHandler):
         self.wfile.write(answer)
 
 
-@pytest.fixture
-def google(tmp_path, monkeypatch):
-    """Credentials of a service account, with a key of its own, and the server that accepts them."""
+@pytest.fixture(scope="module")
+def private_key():
+    """The key of a service account; making one is slow."""
     pytest.importorskip("google.auth")
     from cryptography.hazmat.primitives import serialization
     from cryptography.hazmat.primitives.asymmetric import rsa
 
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    ).decode()
+
+
+@pytest.fixture
+def google(tmp_path, monkeypatch, private_key):
+    """Credentials of a service account and the server that accepts them."""
     server = TokenServer()
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    private = key.private_bytes(
-        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-    )
     account = {
         "type": "service_account",
         "project_id": "p",
         "private_key_id": "k",
-        "private_key": private.decode(),
+        "private_key": private_key,
         "client_email": "agent@p.iam.example.com",
         "token_uri": f"http://127.0.0.1:{server.server_port}/token",
     }
@@ -565,6 +570,22 @@ async def test_vertex_signs_in_as_a_service_account_and_keeps_its_token(script, 
     assert [headers["authorization"] for _, headers, _ in script.requests] == ["Bearer token-1"] * 2
     assert script.bodies[0]["model"] == "google/gemini-2.5-flash"
     assert "assertion=" in google.asked[0]
+
+
+async def test_vertex_takes_images_and_audio_and_can_be_told_to_take_fewer_types(script, google):
+    photo, report = Attachment.of(b"\x89PNG\r\n\x1a\n", name="a.png"), Attachment.of(b"%PDF-1.7", name="a.pdf")
+    song = Attachment.of(b"ID3\x04", name="a.mp3")
+    script.say(whole(completion()))
+    model = get_model("vertex:m", base_url=script.url)
+    await model.complete(ModelRequest((Message("user", "x", attachments=(photo, song)),)))
+    assert [part["type"] for part in script.bodies[0]["messages"][0]["content"]] == ["text", "image_url", "input_audio"]
+    fewer = get_model("vertex:m", base_url=script.url, attachments=["image/png"])
+    for refused, wrong in ((model, report), (fewer, song)):
+        with pytest.raises(BadRequestError, match=f"does not take {wrong.name}"):
+            await refused.complete(ModelRequest((Message("user", "x", attachments=(wrong,)),)))
+    with pytest.raises(RegistrationError, match="attachments= has 'application/pdf'"):
+        get_model("vertex:m", base_url=script.url, attachments=["application/pdf"])
+    assert len(script.requests) == 1
 
 
 async def test_vertex_without_valid_credentials_says_what_to_do(script, google):

@@ -55,7 +55,17 @@ except ImportError:  # Adapter says which version to install
 
 __all__ = ["HooklineRunner"]
 
-SUPPORT = Support("OpenAI Agents", "openai-agents", "0.24", "0.25", {}, "openai-agents")
+SUPPORT = Support(
+    "OpenAI Agents",
+    "openai-agents",
+    "0.24",
+    "0.25",
+    {
+        "before_llm.response_format": "Give it to the agent: Agent(output_type=...)",
+        "before_llm.tools": "Give them to the agent: Agent(tools=[...])",
+    },
+    "openai-agents",
+)
 
 _CANCELLED = "Cancelled: the run has ended."
 _NOT_PARAMS = frozenset(("tool_choice", "retry", "extra_headers", "extra_query", "extra_body"))
@@ -552,11 +562,7 @@ class _ModelCall:
     def write(self, asked: ModelRequest) -> tuple[Any, dict[str, Any]]:
         """Return the model for a request, and the request for it."""
         before = self.request()
-        if asked.response_format != before.response_format:
-            raise HooklineError("OpenAI Agents: a hook cannot change response_format. Set output_type of the agent")
         specs = {spec.name: spec for spec in asked.tools}
-        if added := specs.keys() - {spec.name for spec in before.tools}:
-            raise HooklineError(f"OpenAI Agents: a hook cannot add the tool {min(added)!r}. Give it to the agent")
         instructions, items = self._conversation.restore(asked.messages)
         settings = _with_params(self._given["model_settings"], self._params, thaw(asked.params))
         if asked.tool_choice != before.tool_choice:

@@ -45,7 +45,17 @@ except ImportError:  # Adapter says which version to install
 
 __all__ = ["HooklinePlugin"]
 
-SUPPORT = Support("Strands", "strands-agents", "1.62", "2", extra="strands")
+SUPPORT = Support(
+    "Strands",
+    "strands-agents",
+    "1.62",
+    "2",
+    {
+        "before_llm.model": "Give it to the agent: Agent(model=...)",
+        "before_llm.response_format": "Give it to the agent: Agent(structured_output_model=...)",
+    },
+    "strands",
+)
 
 _numbers = itertools.count(1)
 

@@ -81,6 +81,7 @@ class BedrockModel:
         self._price = price
         self._api = ConverseApi()
         self.attachment_types = checked_types(attachments, self._api.attachment_types)
+        self.attachment_url_types = self._api.url_types
         self._client: Any = None
         self._making = threading.Lock()
 
@@ -96,7 +97,7 @@ class BedrockModel:
             ProviderError: the call failed; see the subclasses.
         """
         check_attachments(self, request.messages)
-        request = with_usable_attachments(self.attachment_types, request)
+        request = with_usable_attachments(self, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body = self._api.body(request, asked, names)
         with self._mapped(asked):
@@ -110,7 +111,7 @@ class BedrockModel:
             ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
         check_attachments(self, request.messages)
-        request = with_usable_attachments(self.attachment_types, request)
+        request = with_usable_attachments(self, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body, reply = self._api.body(request, asked, names), self._api.stream()
         with self._mapped(asked):

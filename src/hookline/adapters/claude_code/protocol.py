@@ -100,6 +100,7 @@ class PermissionDecision(msgspec.Struct, frozen=True, omit_defaults=True, rename
     updated_input: dict[str, Any] | None = None
     message: str = ""
     interrupt: bool = False
+    updated_permissions: Any = None
 
 
 class SpecificOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename="camel"):
@@ -114,8 +115,11 @@ class SpecificOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     updated_mcp_tool_output: Any = msgspec.field(default=msgspec.UNSET, name="updatedMCPToolOutput")
     decision: PermissionDecision | None = None
     initial_user_message: str | None = None
-    session_title: str | None = None
-    suppress_original_prompt: bool = False
+    session_title: Any = None
+    suppress_original_prompt: Any = None
+    watch_paths: Any = None
+    reload_skills: Any = None
+    classifier_context: Any = None
 
 
 class HookOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename="camel"):
@@ -124,7 +128,8 @@ class HookOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, 
     continue_: bool = msgspec.field(default=True, name="continue")
     stop_reason: str | None = None
     system_message: str | None = None
-    suppress_output: bool = False
+    suppress_output: Any = None
+    terminal_sequence: Any = None
     decision: Literal["approve", "block"] | None = None
     reason: str | None = None
     hook_specific_output: SpecificOutput | None = None
