@@ -23,6 +23,7 @@ from hookline.models import (
     UnreachableError,
 )
 from hookline.payloads import ToolCall, ToolSpec, Usage
+from hookline.providers import remote
 
 from .servers import Said, whole
 
@@ -275,6 +276,13 @@ async def test_a_malformed_reply_is_one_of_our_errors(turn, script):
     script.say(turn)
     with pytest.raises((OverloadedError, UnreachableError), match="bedrock"):
         await model_at(script).complete(ASKED)
+
+
+async def test_a_stream_that_does_not_end_is_an_error(script, monkeypatch):
+    monkeypatch.setattr(remote, "MAX_REPLY_BYTES", 10_000)
+    script.say(events(START, *[piece(0, text="and so on ")] * 200))
+    with pytest.raises(UnreachableError, match="bedrock at .*its reply is longer than 10,000 bytes"):
+        await streamed(model_at(script))
 
 
 async def test_a_slow_server_is_a_timeout(script):

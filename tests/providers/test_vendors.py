@@ -18,11 +18,13 @@ from hookline.models import (
     ContextOverflowError,
     OverloadedError,
     Price,
+    ProviderError,
     RateLimitError,
     UnknownModelError,
     UnreachableError,
 )
 from hookline.payloads import ToolCall, ToolSpec, Usage
+from hookline.providers import remote
 from hookline.providers.apis.compatible import CompatibleApi, Quirks, short_id
 from hookline.providers.vendors import VENDORS
 
@@ -172,6 +174,8 @@ BAD = {
     "a list": (whole([]), UnreachableError),
     "nothing": (Said([]), UnreachableError),
     "no choices": (whole({"choices": []}), OverloadedError),
+    "an error with status 200": (whole({"error": {"message": "Slow down", "code": 429}}), RateLimitError),
+    "an error as a text with status 200": (whole({"error": "Out of order"}), ProviderError),
     "a choice of a wrong type": (whole({"choices": ["Hi."]}), OverloadedError),
     "a text of a wrong type": (whole(completion({"text": 3})), None),
     "calls of a wrong type": (whole(completion("", calls=["add"])), OverloadedError),
@@ -207,6 +211,17 @@ async def test_a_malformed_reply_is_one_of_our_errors(vendor, bad, script):
 async def test_a_malformed_stream_is_one_of_our_errors(vendor, turn, kind, script):
     script.say(turn)
     with pytest.raises(kind, match=vendor):
+        await streamed(model_of(vendor, script))
+
+
+@SOME
+async def test_a_reply_that_does_not_end_is_an_error(vendor, script, monkeypatch):
+    monkeypatch.setattr(remote, "MAX_REPLY_BYTES", 10_000)
+    script.say(Said([b" " * 1000] * 11, headers={"Content-Type": "application/json"}))
+    script.say(sse(*[chunk(content="and so on ")] * 200))
+    with pytest.raises(UnreachableError, match=rf"{vendor} at .*its reply is longer than 10,000 bytes"):
+        await model_of(vendor, script).complete(ASKED)
+    with pytest.raises(UnreachableError, match=rf"{vendor} at .*its reply is longer than 10,000 bytes"):
         await streamed(model_of(vendor, script))
 
 

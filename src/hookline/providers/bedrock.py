@@ -14,6 +14,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
 from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, BadRequestError, ModelTimeoutError, ProviderError
+from . import remote
 from .apis.common import Reply, ToolNames
 from .apis.converse import ConverseApi
 from .error_mapping import (
@@ -115,9 +116,14 @@ class BedrockModel:
         body, reply = self._api.body(request, asked, names), self._api.stream()
         with self._mapped(asked):
             events = (await in_thread(lambda: self._connect().converse_stream(**body)))["stream"]
-            source = iter(events)
+            source, length = iter(events), 0
             try:
                 while (event := await in_thread(next, source, _END)) is not _END:
+                    length += len(str(event))
+                    if length > remote.MAX_REPLY_BYTES:
+                        raise unreachable_error(
+                            self._endpoint, f"its reply is longer than {remote.MAX_REPLY_BYTES:,} bytes"
+                        )
                     with require_valid_reply(self._endpoint, asked):
                         piece = reply.add(event)
                     if piece:
