@@ -33,6 +33,7 @@ from ._kernel.values import Usage as Usage
 from .stores.channel_points import Inbound as Inbound
 from .stores.channel_points import MessageChange as MessageChange
 from .stores.channel_points import Outbound as Outbound
+from .stores.messages import InboundFile as InboundFile
 from .stores.messages import InboundMessage as InboundMessage
 from .stores.messages import OutboundMessage as OutboundMessage
 from .stores.ticket_points import Ticket as Ticket

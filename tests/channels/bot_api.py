@@ -22,6 +22,7 @@ class BotApi:
 
     def __init__(self):
         self.updates, self.calls, self.failures, self.chats = [], [], {}, {PRIVATE["id"]: {}, GROUP["id"]: {}}
+        self.files = {}
         self.next_update, self.next_message, self.webhook, self.polls = 100, 1, False, 0
         self.changed = asyncio.Condition()
         self._open = {}
@@ -117,6 +118,13 @@ class BotApi:
         self._chat(fields)
         return True
 
+    async def getfile(self, fields):
+        if fields["file_id"] not in self.files:
+            raise Refusal(400, "Bad Request: wrong file_id or the file is temporarily unavailable")
+        data = self.files[fields["file_id"]]
+        about = {"file_id": fields["file_id"], "file_unique_id": "u", "file_size": len(data)}
+        return {**about, "file_path": f"files/{fields['file_id']}"}
+
     def _chat(self, fields):
         if int(fields["chat_id"]) not in self.chats:
             raise Refusal(400, "Bad Request: chat not found")
@@ -133,7 +141,7 @@ class BotApi:
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
                 status, answer = await self._answer(first.split()[1], fields)
-                data = json.dumps(answer).encode()
+                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 head = f"HTTP/1.1 {status} X\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n"
                 writer.write(head.encode() + data)
                 await writer.drain()
@@ -145,6 +153,8 @@ class BotApi:
 
     async def _answer(self, path, fields):
         prefix, _, method = path.rpartition("/")
+        if prefix == f"/file/bot{TOKEN}/files":
+            return 200, self.files[method]
         method = method.lower()
         if prefix != f"/bot{TOKEN}":
             return 401, {"ok": False, "error_code": 401, "description": "Unauthorized"}

@@ -32,6 +32,8 @@ class SlackApi:
         self.whispers, self.calls, self.failures, self.acknowledged = [], [], {}, []
         self.unacknowledged, self.sockets, self.tickets = {}, [], set()
         self._ids, self._sending = itertools.count(1), asyncio.Lock()
+        self.organization = None
+        self.files, self.downloads = {}, []
         self.runner = None
 
     async def __aenter__(self):
@@ -43,8 +45,9 @@ class SlackApi:
 
     async def up(self, port=0):
         app = web.Application(client_max_size=10_000_000)
-        app.router.add_post("/api/{method}", self._call)
+        app.router.add_route("*", "/api/{method}", self._call)
         app.router.add_get("/link", self._link)
+        app.router.add_get("/files/{id}", self._download)
         self.runner = web.AppRunner(app, shutdown_timeout=0.1, access_log=None)
         await self.runner.setup()
         site = web.TCPSite(self.runner, "127.0.0.1", port)
@@ -172,10 +175,10 @@ class SlackApi:
     async def _fields(self, request):
         if request.content_type == "application/json":
             return await request.json()
-        return dict(await request.post())
+        return dict(await request.post()) | dict(request.query)
 
     def auth_test(self, fields):
-        return {"user_id": ME, "bot_id": "BBOT", "user": "agent", "team_id": "T1"}
+        return {"user_id": ME, "bot_id": "BBOT", "user": "agent", "team_id": "T1", "enterprise_id": self.organization}
 
     def apps_connections_open(self, fields):
         ticket = str(next(self._ids))
@@ -204,6 +207,24 @@ class SlackApi:
         message["edits"].append(shown(message))
         message.update({name: fields[name] for name in ("text", "blocks")})
         return {"ts": fields["ts"]}
+
+    def files_info(self, fields):
+        if fields["file"] not in self.files:
+            raise Refusal("file_not_found")
+        about = self.files[fields["file"]]
+        url = f"http://127.0.0.1:{self.port}/files/{fields['file']}"
+        return {"file": {"id": fields["file"], "url_private_download": url, "size": len(about["data"])} | about["more"]}
+
+    async def _download(self, request):
+        self.downloads.append(request.headers.get("Authorization"))
+        if request.headers.get("Authorization") != f"Bearer {TOKEN}":
+            raise web.HTTPFound("https://example.com/login")
+        return web.Response(body=self.files[request.match_info["id"]]["data"])
+
+    def share(self, id, data, **more):
+        """A person shared a file; ``more`` are further fields that Slack says about it."""
+        self.files[id] = {"data": data, "more": more}
+        return {"id": id, "name": f"{id}.png", "filetype": "png", "size": len(data)}
 
     def _chat(self, fields):
         if fields["channel"] not in self.chats:

@@ -4,6 +4,8 @@ import pytest
 
 from hookline import observer
 from hookline.channels.access import Access
+from hookline.channels.in_memory import MemoryChannel
+from hookline.channels.protocol import Capabilities
 from hookline.stores.errors import StoreError
 from hookline.stores.pairing import pair, people, revoke
 
@@ -41,6 +43,36 @@ async def test_group_messages_must_mention_the_bot(guarded, mention, mentioned, 
     await channel.say("hi", direct=False, mentioned=mentioned)
     await gateway.wait_until_idle()
     assert len(channel.sent) == answered
+
+
+async def test_a_reply_in_a_thread_that_the_agent_takes_part_in_needs_no_mention(gateways):
+    threads = MemoryChannel(capabilities=Capabilities(threads=True))
+    gateway, channel = await gateways(channel=threads, access=Access(allow=["ada"]))
+
+    async def say(text, thread, sender="ada", **fields):
+        before = len(channel.sent)
+        await channel.say(text, sender=sender, direct=False, thread_id=thread, **fields)
+        await gateway.wait_until_idle()
+        return channel.texts()[before:]
+
+    assert await say("begin", "t1", message_id="t1") == []  # a new thread needs a mention
+    assert await say("hello", "t1", mentioned=True) == ["echo hello"]
+    assert await say("and more", "t1") == ["echo and more"]
+    assert await say("elsewhere", "t2") == []
+    assert await say("me too", "t1", sender="eve") == []
+
+    await gateway.stop()
+    gateway, channel = await gateways(channel=threads, access=Access(allow=["ada"]))
+    assert await say("after a restart", "t1") == ["echo after a restart"]
+    assert await say("elsewhere", "t2") == []
+
+
+async def test_a_topic_is_not_a_thread(gateways):
+    gateway, channel = await gateways(access=Access())
+    await channel.say("hello", direct=False, thread_id="topic", mentioned=True)
+    await channel.say("not for you", direct=False, thread_id="topic")
+    await gateway.wait_until_idle()
+    assert channel.texts() == ["echo hello"]
 
 
 async def test_an_unknown_sender_gets_a_pairing_code(guarded):

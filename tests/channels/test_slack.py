@@ -16,7 +16,8 @@ from hookline.channels.protocol import Address, ApprovalOutcome, ApprovalPrompt,
 from hookline.channels.slack.blocks import render
 from hookline.channels.slack.channel import SlackChannel
 from hookline.config.settings import DeclaredChannel, Settings
-from hookline.stores.messages import OutboundMessage
+from hookline.errors import AttachmentError
+from hookline.stores.messages import InboundFile, OutboundMessage
 
 from ..waiting import wait_until
 from .approval_setup import ApprovalSetup
@@ -151,11 +152,42 @@ async def test_a_reply_in_a_thread_of_the_bot_mentions_it_and_other_messages_do_
     assert [message.mentioned for message in await received(channel, api, *events)] == [True, False, False]
 
 
-async def test_attachments_are_received_as_a_note(channel, api):
-    files = [{"id": "F1", "filetype": "png"}, {"id": "F2"}]
+async def test_files_are_named_in_the_text_and_those_elsewhere_are_received_as_a_note(channel, api):
+    files = [
+        {"id": "F1", "filetype": "png", "name": "../cat.png", "size": 7},
+        {"id": "F2"},
+        {"id": "F3", "filetype": "gdoc", "mode": "external"},
+    ]
     (message,) = await received(channel, api, api.event("look", subtype="file_share", files=files))
-    assert message.text == "[png: not readable here] [file: not readable here] look"
-    assert message.attachments == ("png", "file")
+    assert message.text == "[cat.png] [file] [gdoc: not readable here] look"
+    assert message.attachments == ("png", "file", "gdoc")
+    assert message.files == (InboundFile("F1", "cat.png", 7), InboundFile("F2", "file"))
+
+
+async def test_a_file_is_read_within_the_limit(channel, api):
+    api.share("F1", b"12345")
+    api.share("F2", b"12345", size=1)
+    with pytest.raises(ChannelError, match="is not started"):
+        await channel.read_file(InboundFile("F1"), 5)
+    await ready(channel, Inbox())
+    assert await channel.read_file(InboundFile("F1"), 5) == b"12345"
+    for id in ("F1", "F2"):
+        with pytest.raises(AttachmentError, match="the limit for an attachment is 4 bytes"):
+            await channel.read_file(InboundFile(id), 4)
+    with pytest.raises(ChannelError, match="file_not_found"):
+        await channel.read_file(InboundFile("F9"), 5)
+    api.fail("files.info", "missing_scope", needed="files:read")
+    with pytest.raises(ChannelError, match="lacks the scope files:read"):
+        await channel.read_file(InboundFile("F1"), 5)
+
+
+@pytest.mark.parametrize("url", ["https://example.com/a.png", "http://files.slack.com/a", "file:///etc/passwd", ""])
+async def test_the_token_is_not_sent_to_another_host_for_a_file(channel, api, url):
+    api.share("F1", b"12345", url_private_download=url, url_private=url)
+    await ready(channel, Inbox())
+    with pytest.raises(ChannelError, match="is not stored by Slack"):
+        await channel.read_file(InboundFile("F1"), None)
+    assert api.downloads == []
 
 
 @pytest.mark.parametrize(
@@ -287,6 +319,30 @@ async def test_a_request_with_a_wrong_signature_is_rejected(api, options, status
     assert inbox.messages == []
     assert caplog.text.count("wrong signature") == 1  # of three: anyone can cause them
     assert "hello" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("enterprise", "texts"),
+    [
+        (None, []),  # another customer of the same app
+        ("E2", []),
+        ("E1", ["hello", "/approve ABCD"]),  # another workspace of the organization that installed the app
+    ],
+)
+async def test_requests_of_another_workspace_with_a_valid_signature_are_ignored(api, enterprise, texts, caplog):
+    api.organization = "E1"
+    inbox, channel = Inbox(), http_channel(api)
+    event = event_body(api.event("hello"))
+    event |= {"team_id": "T2", "authorizations": [{"team_id": "T2", "enterprise_id": enterprise, "user_id": ME}]}
+    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
+        await wait_until(lambda: channel.health().ok)
+        assert (await http.post("/slack/work", **signed(event))).status_code == 200
+        channel.approvals_changed(CHAT, [ApprovalPrompt("ABCD", "k", "d1")])
+        ts = await channel.send(CHAT, OutboundMessage("a call"), key="k")
+        press = {**api.press_body(DIRECT, ts, "Approve"), "team": {"id": "T2"}, "enterprise": {"id": enterprise}}
+        assert (await http.post("/slack/work", **signed(press, form=True))).status_code == 200
+    assert inbox.texts == texts
+    assert caplog.text.count("a request of another workspace (T2) was ignored") == (not texts)
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{", b"payload=%7B"])

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from hookline._base.errors import NotInstalledError
 from hookline.channels.protocol import Address, ChannelError, UndeliverableError
 from hookline.channels.telegram.channel import TelegramChannel
-from hookline.stores.messages import OutboundMessage
+from hookline.errors import AttachmentError
+from hookline.stores.messages import InboundFile, OutboundMessage
 
 from ..waiting import wait_until
 from .bot_api import ANNA, GROUP, ME, TOKEN, BotApi
@@ -135,19 +136,38 @@ async def test_other_group_messages_do_not_mention_the_bot(channel, api, fields)
     assert (message.text, message.mentioned) == (fields["text"], False)
 
 
-async def test_attachments_are_received_as_a_note(channel, api):
-    photo = [{"file_id": "x", "file_unique_id": "x", "width": 1, "height": 1}]
-    voice = {"file_id": "x", "file_unique_id": "x", "duration": 3}
+async def test_files_are_named_in_the_text_and_others_are_received_as_a_note(channel, api):
+    photo = [{"file_id": size, "file_unique_id": "x", "width": 1, "height": 1} for size in ("small", "large")]
+    voice = {"file_id": "v", "file_unique_id": "x", "duration": 3, "file_size": 99}
+    document = {"file_id": "d", "file_unique_id": "x", "file_name": "../a.pdf"}
+    video = {"file_id": "x", "file_unique_id": "x", "duration": 3, "width": 1, "height": 1}
     caption = {"caption": "@agent_bot look!", "caption_entities": [{"type": "mention", "offset": 0, "length": 10}]}
-    first, second = await heard(
+    first, second, third, fourth = await heard(
         channel,
         api,
         {"message": api.message(photo=photo, **caption)},
         {"message": api.message(voice=voice)},
+        {"message": api.message(document=document)},
+        {"message": api.message(video=video)},
     )
-    assert (first.text, first.mentioned) == ("[photo: not readable here] look!", True)
-    assert second.text == "[voice: not readable here]"
-    assert (first.attachments, second.attachments) == (("photo",), ("voice",))
+    assert (first.text, first.mentioned, first.files) == ("[photo] look!", True, (InboundFile("large", "photo.jpg"),))
+    assert (second.text, second.files) == ("[voice]", (InboundFile("v", "voice.ogg", 99),))
+    assert (third.text, third.files) == ("[document]", (InboundFile("d", "a.pdf"),))
+    assert (fourth.text, fourth.files) == ("[video: not readable here]", ())
+    assert (first.attachments, second.attachments, fourth.attachments) == (("photo",), ("voice",), ("video",))
+
+
+async def test_a_file_is_read_within_the_limit(channel, api):
+    api.files["x"] = b"12345"
+    with pytest.raises(ChannelError, match="is not started"):
+        await channel.read_file(InboundFile("x"), 5)
+    await ready(channel, Inbox())
+    assert await channel.read_file(InboundFile("x"), 5) == b"12345"
+    with pytest.raises(AttachmentError, match="the limit for an attachment is 4 bytes"):
+        await channel.read_file(InboundFile("x"), 4)
+    with pytest.raises(ChannelError, match="Wrong file_id") as error:
+        await channel.read_file(InboundFile("gone"), 5)
+    assert TOKEN not in str(error.value)
 
 
 @pytest.mark.parametrize("text", ["/start", "/start campaign-7", "/start@Agent_Bot"])

@@ -5,6 +5,7 @@ import json
 import os
 import sqlite3
 import stat
+from queue import Queue
 
 import pytest
 
@@ -128,6 +129,52 @@ def test_a_hook_at_before_llm_may_remove_them_from_the_request_only():
     result = Agent("a", llm=model, hooks=[drop]).run("x", attachments=[picture()])
     assert result.reply == "ok"
     assert len(result.messages[0].attachments) == 1
+
+
+def steering(photo, **options):
+    """An agent whose tool steers a picture into its run, and the queue from which the tool takes the run."""
+    runs = Queue()
+
+    @tool(effects=[])
+    def look() -> str:
+        runs.get(timeout=30).steer("This one too.", attachments=[photo])
+        return "done"
+
+    return Agent("a", llm=answering(call("look"), "Two cats."), tools=[look], **options), runs
+
+
+def test_a_steered_message_has_attachments_within_the_limit_of_the_agent(tmp_path):
+    path = tmp_path / "photo.png"
+    path.write_bytes(PNG)
+    agent, runs = steering(path)
+    run = agent.start("Look.")
+    runs.put(run)
+    assert run.wait().reply == "Two cats."
+    (photo,) = agent.model.requests[1].messages[-1].attachments
+    assert (photo.name, photo.media_type, photo.data) == ("photo.png", "image/png", PNG)
+
+    small, runs = steering(path, max_attachment=10)
+    run = small.start("Look.")
+    runs.put(run)
+    assert "the limit for an attachment is 10 bytes" in run.wait().messages[2].content
+
+
+def test_a_steered_attachment_is_on_the_tape_in_the_events_and_in_the_audit_log_by_digest(tmp_path):
+    photo = picture("Ada Lovelace.png")
+    agent, runs = steering(photo, hooks=[TapeHook(tmp_path / "run.tape"), AuditLogHook(tmp_path / "audit.jsonl")])
+    events = []
+    run = agent.start("Look.", sinks=[events.append])
+    runs.put(run)
+    run.wait()
+    (steered,) = (event for event in events if type(event).__name__ == "Steered")
+    assert steered.attachments == (photo,)
+    (record,) = (
+        json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines() if '"steered"' in line
+    )
+    assert record["attachments"] == [f"sha256:{photo.digest} image/png {photo.size}"]
+    assert (tmp_path / "run.tape.attachments" / photo.digest).read_bytes() == photo.data
+    replayed = replay(tmp_path / "run.tape")
+    assert replayed.same, replayed
 
 
 def test_a_later_message_of_the_session_still_has_them():

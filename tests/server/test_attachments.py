@@ -99,6 +99,26 @@ async def test_the_content_can_be_read_while_the_run_is_active(tmp_path):
         await served.client().get(f"/runs/{run['id']}?wait=30")
 
 
+async def test_a_message_to_a_running_run_takes_files_within_the_limit_of_the_agent(tmp_path):
+    blocker = Blocker()
+    agent = Agent("a", llm=ScriptedModel([call("blocker"), "Seen."]), tools=[blocker.tool], max_attachment=100)
+    async with api(tmp_path, agent) as served:
+        client = served.client()
+        run = (await client.post("/runs", json={"task": "Look."})).json()
+        await wait_until(lambda: blocker.entered)
+        path = f"/runs/{run['id']}"
+        large = {"data": b64encode(PNG * 2).decode()}
+        refused = await client.post(f"{path}/messages", json={"text": "Look.", "attachments": [large]})
+        assert refused.status_code == 400
+        assert "the limit for an attachment is 100 bytes" in refused.json()["error"]["message"]
+        sent = await client.post(f"{path}/messages", json={"text": "And this?", "attachments": [PHOTO]})
+        assert sent.status_code == 202
+        assert (await client.get(f"{path}/attachments/{DIGEST}")).content == PNG
+        blocker.open.set()
+        assert (await client.get(path, params={"wait": 30})).json()["status"] == "completed"
+    assert agent.model.requests[1].messages[-1].attachments[0].data == PNG
+
+
 async def test_the_picture_of_a_tool_is_in_the_events_by_digest_and_can_be_read(tmp_path):
     @tool(effects=[])
     def show() -> Attachment:

@@ -223,6 +223,14 @@ class Answer(msgspec.Struct, omit_defaults=True):
     cut: bool = False
 
 
+class Steering(msgspec.Struct, omit_defaults=True):
+    """A message that was sent into a run."""
+
+    run: str
+    message: Message
+    contents: Mapping[str, bytes] = {}
+
+
 class Spent(msgspec.Struct, array_like=True):
     """Usage of a model call inside a tool or an observer."""
 
@@ -231,8 +239,12 @@ class Spent(msgspec.Struct, array_like=True):
     cost: float | None
 
 
+HasContents = TypeVar("HasContents", RunHead, Answer, Steering)
+
 _entry = msgspec.json.Decoder(Entry)
 _answer = msgspec.json.Decoder(Answer)
+_head = msgspec.json.Decoder(RunHead)
+_steering = msgspec.json.Decoder(Steering)
 _spent = msgspec.json.Decoder(Spent)
 _failures = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
 
@@ -269,8 +281,6 @@ class DurableRun:
         self._error: BaseException | None = None
         """Why this process no longer executes the run."""
         self._digests = RequestDigests()
-        self._contents: list[Any] = []
-        """The contents of attachments in the journal, which are found by digest as long as they are kept here."""
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
         self._drawn: dict[str, list[tuple[str, Any]]] = {}
@@ -303,7 +313,7 @@ class DurableRun:
         self._relaxed = len(self._entries)
         """The position from which events need not be the same: after a cancellation or a time limit."""
         self._turns: list[tuple[int, asyncio.Future[None]]] = []
-        self._late: dict[int, list[tuple[str, str]]] = {}
+        self._late: dict[int, list[Steering]] = {}
         """By the position of a request, the steering messages that came too late for it."""
         self._deferred: list[Callable[[], object]] = []
         """Steering messages that came during recovery."""
@@ -418,8 +428,8 @@ class DurableRun:
         """Mark the next entry of a lane as repeated."""
         position = self._lanes[lane].popleft()
         self._done[position] = True
-        for run, text in self._late.pop(position, ()):
-            self._steer(run, text)
+        for steering in self._late.pop(position, ()):
+            self._steer(steering)
         self._advance()
 
     def _advance(self) -> None:
@@ -457,15 +467,15 @@ class DurableRun:
 
     def _repeat(self, entry: Entry, position: int) -> None:
         """Repeat an external input."""
-        data = msgspec.json.decode(entry.data)
         if entry.kind == "steer":
-            run, text = data
-            request = self._too_late_for(run, position)
+            steering = _with_contents(_steering, entry.data)
+            request = self._too_late_for(steering.run, position)
             if request is not None:  # it came after the messages of this request had been collected
-                self._late.setdefault(request, []).append((run, text))
+                self._late.setdefault(request, []).append(steering)
             else:
-                self._steer(run, text)
+                self._steer(steering)
             return
+        data = msgspec.json.decode(entry.data)
         self._relax(position)
         if entry.kind == "cancel" and self._root is not None:
             self._is_repeating = True
@@ -474,10 +484,10 @@ class DurableRun:
         elif entry.kind == "timer" and (fire := self._waiting_timers.pop((entry.lane, data), None)) is not None:
             fire()
 
-    def _steer(self, run: str, text: str) -> None:
-        engine = self._engines.get(run)
+    def _steer(self, steering: Steering) -> None:
+        engine = self._engines.get(steering.run)
         if engine is not None:
-            engine.steer(Message("user", text), recorded=True)
+            engine.steer(steering.message, recorded=True)
 
     def _too_late_for(self, run: str, position: int) -> int | None:
         """Return the position of the request of a step that is sent before the message is used, or ``None``."""
@@ -665,9 +675,9 @@ class DurableRun:
         """Send a message into the run when recovery is over, so that it comes after those in the journal."""
         self._deferred.append(steer)
 
-    def steered(self, run_id: str, text: str) -> None:
+    def steered(self, run_id: str, message: Message) -> None:
         """Record a message for a run of the tree."""
-        self._put("", "steer", "", (run_id, text))
+        self._put("", "steer", "", Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
         if self._is_repeating or self._error is not None:
@@ -751,7 +761,6 @@ class DurableRun:
         await self._turn(position)
         self._take(call.lane)
         answer = self.peek(call)
-        self._keep_contents(answer.contents)
         if answer.cut:
             await _forever()
         if answer.raised is not None:
@@ -761,7 +770,7 @@ class DurableRun:
     def peek(self, call: Call) -> Answer:
         """Return the answer of a call before its turn has come."""
         assert call.answered is not None
-        return _answer.decode(self._entries[call.answered].data)
+        return _with_contents(_answer, self._entries[call.answered].data)
 
     def give_up(self, call: Call) -> None:
         """Skip the answer of a call whose caller has stopped listening."""
@@ -773,10 +782,6 @@ class DurableRun:
         """Skip the entries of a call before its answer: its progress, and text that was not shown again."""
         while (head := self._head(lane)) is not None and head < position:
             self._take(lane)
-
-    def _keep_contents(self, contents: Mapping[str, bytes]) -> None:
-        for digest, data in contents.items():
-            self._contents.append(known_content(digest, partial(bytes, data)))
 
     def model(self, model: Model) -> Model:
         """Return the model, whose replies pass the journal."""
@@ -803,8 +808,7 @@ class DurableRun:
             made = tool.call(values, ctx)
             value = await (made if tool.timeout is None else with_timeout(tool.timeout, made))
             own, attachments = take_attachments(value)
-            contents = {a.digest: data for a in attachments if (data := available_data(a)) is not None}
-            return value, Answer(value=jsonable(own), attachments=attachments, contents=contents)
+            return value, Answer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
 
         return await call.make(work)
 
@@ -1216,6 +1220,22 @@ def _describe(entry: Entry) -> str:
     return f"{entry.kind} {text}".strip()
 
 
+def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
+    """Return the contents of attachments by digest, for the journal."""
+    return {each.digest: data for each in attachments if (data := available_data(each)) is not None}
+
+
+def _with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msgspec.Raw) -> HasContents:
+    """Decode a value whose attachments have their contents beside them."""
+    decoded = decoder.decode(data)
+    if not decoded.contents:
+        return decoded
+    kept = [known_content(digest, partial(bytes, content)) for digest, content in decoded.contents.items()]
+    again = decoder.decode(data)  # its attachments find the contents by their digests
+    del kept
+    return again
+
+
 async def _awaited(read: Callable[[], Any]) -> Any:
     value = read()
     return await value if hasattr(value, "__await__") else value
@@ -1246,5 +1266,5 @@ def open_run(store: JournalStore, head: RunHead) -> DurableRun:
 
 
 def head_of(run: StoredRun) -> RunHead:
-    """Return the input of a stored run. The contents of its attachments are kept as long as the value is."""
-    return msgspec.json.decode(run.start, type=RunHead)
+    """Return the input of a stored run."""
+    return _with_contents(_head, run.start)

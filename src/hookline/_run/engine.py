@@ -416,7 +416,7 @@ class Engine(Scope):
                 return True
             self.steered.append(message)
             if self.environment.boundary is not None and not recorded:
-                self.environment.boundary.steered(self.ids.run_id, message.content)
+                self.environment.boundary.steered(self.ids.run_id, message)
             return True
 
     def append_steered(self) -> None:
@@ -424,7 +424,7 @@ class Engine(Scope):
         while self.steered:
             message = self.steered.pop(0)
             self.run_state.append(message)
-            self.emit(Steered, text=message.content)
+            self.emit(Steered, text=message.content, attachments=message.attachments)
 
     def finish(self) -> None:
         """Accept no more messages, and disable the time limit for the end of the run."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, ToolCallRequest
 from .._kernel.results import Verdict
+from .._kernel.values import Message
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool
 
@@ -51,7 +52,7 @@ class Boundary(Protocol):
         """Return the verdict of the approvers. ``ask()`` calls them; ``report(error)`` reports a failure."""
         ...
 
-    def steered(self, run_id: str, text: str) -> None:
+    def steered(self, run_id: str, message: Message) -> None:
         """Handle a message that was added to the run with ``run.steer``."""
         ...
 

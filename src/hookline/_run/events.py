@@ -205,6 +205,7 @@ class Steered(Event, frozen=True):
     """A message was added to the running conversation with ``run.steer``."""
 
     text: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 class SubagentEvent(Event, frozen=True):

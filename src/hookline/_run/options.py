@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
 
 from .._base.attachment import Attachment, attachments_of
-from .._base.attachment_files import available_data
 from .._base.frozen import freeze, plain
 from .._kernel.errors import HooklineError
 from .._kernel.hook import unmatched_globs
@@ -215,11 +214,10 @@ class Preparation:
 
     def _make_durable(self, store: JournalStore) -> None:
         """Take the lease of the run, and make its journal the boundary of the run."""
-        from .durable import RunHead, open_run
+        from .durable import RunHead, contents_of, open_run
 
         services, head = self._services, self._head
         if head is None:
-            contents = {a.digest: data for a in self.attachments if (data := available_data(a)) is not None}
             head = RunHead(
                 services.ids,
                 self.task,
@@ -227,7 +225,7 @@ class Preparation:
                 plain(self._metadata()),
                 not services.session.started,
                 self.attachments,
-                contents,
+                contents_of(self.attachments),
             )
         services.environment.boundary = services.environment.durable = open_run(store, head)
 

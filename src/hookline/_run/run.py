@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextvars
+import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Generic
 
+from .._base.attachment import Attachment, attachments_of
 from .._base.tasks import running_loop
 from .._kernel.events import Event
 from .._kernel.payloads import RunStart
@@ -128,13 +130,22 @@ class Run(Generic[OutputT]):
         """Cancel the run. Its hooks get up to 5 s to clean up. Later calls have no effect."""
         self._engine.services.interrupt.cancel(reason)
 
-    def steer(self, message: str) -> bool:
-        """Add a user message before the next model call. Return false if the run has ended."""
+    def steer(self, message: str, attachments: Iterable[Attachment | str | os.PathLike[str] | bytes] = ()) -> bool:
+        """Add a user message before the next model call. Return false if the run has ended.
+
+        Args:
+            message: the text of the message.
+            attachments: images, PDF, audio and other files for the model: attachments, paths, URLs or bytes.
+
+        Raises:
+            AttachmentError: a file cannot be attached, or is larger than the agent's ``max_attachment``.
+        """
         if not isinstance(message, str):
             raise TypeError(f"steer() takes the text of a user message, not {type(message).__name__}")
         if self.done:
             return False
-        return self._engine.steer(Message("user", message))
+        files = attachments_of(attachments, self._engine.agent.max_attachment)
+        return self._engine.steer(Message("user", message, attachments=files))
 
     async def result(self) -> AgentResult[OutputT]:
         """Wait for the result. Cancelling this wait does not cancel the run.

@@ -24,11 +24,12 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
-from .._kernel.errors import HooklineError, InvalidResultError, RegistrationError
+from .._base.text import did_you_mean
+from .._kernel.errors import HooklineError, InvalidResultError, ModelError, RegistrationError
 from .._kernel.hook import Entry, Hook
-from .._kernel.hook_code import verbs_of
+from .._kernel.hook_code import changes_of, verbs_of
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, ON_RUN_END, ON_TOKEN
+from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_RUN_END, ON_TOKEN
 from .._kernel.registry import HookRegistry, HookStack
 from .._kernel.results import HookResult
 from .._kernel.scope import CURRENT
@@ -99,8 +100,9 @@ class Support(msgspec.Struct, frozen=True):
         package: the package that is imported, as installed.
         minimum: the first supported version.
         below: the first version that is not supported.
-        missing: what it cannot do, with the alternative: ``"on_token"`` for a point that it has no moment for, and
-            ``"on_stop.keep_going"`` for a verb that it cannot do at a point.
+        missing: what it cannot do, with the alternative: ``"on_token"`` for a point that it has no moment for,
+            ``"on_stop.keep_going"`` for a verb that it cannot do at a point, and ``"before_llm.model"`` for a field of
+            the payload that hooks cannot change there (for ``tools``: to which they cannot add).
         extra: the extra of Hookline that installs it.
 
     Example::
@@ -149,6 +151,39 @@ class Support(msgspec.Struct, frozen=True):
                     raise RegistrationError(
                         f"hook {entry.name!r} at {entry.point}: {self.framework} cannot do {verb!r} there. {instead}"
                     )
+            fixed = self._fixed(entry)
+            for field in sorted(changes_of(entry.hook, entry.point) & fixed.keys()) if fixed else ():
+                raise RegistrationError(f"hook {entry.name!r} at {entry.point}: {self.refusal(fixed[field])}")
+
+    def refusal(self, key: str) -> str:
+        """Return why a hook cannot change a field, such as ``before_llm.model``, with the alternative."""
+        field = key.partition(".")[2]
+        what = "add tools" if field == "tools" else f"change the {field}"
+        return f"in {self.framework} hooks cannot {what}. {self.missing[key]}"
+
+    def check_request(self, given: ModelRequest, changed: ModelRequest) -> None:
+        """Check that the framework can send what hooks made of its request, for hooks whose code did not show it.
+
+        Raises:
+            ModelError: it cannot; the message names the framework and the alternative.
+        """
+        fields = [field for field in ("model", "response_format") if getattr(changed, field) != getattr(given, field)]
+        if changed.tools is not given.tools and {tool.name for tool in changed.tools} - {
+            tool.name for tool in given.tools
+        }:
+            fields.append("tools")
+        for field in fields:
+            if (key := f"{BEFORE_LLM}.{field}") in self.missing:
+                own = "" if changed.purpose == "step" else ". For calls of ctx.llm, give the adapter llm="
+                raise ModelError(self.refusal(key) + own)
+
+    def _fixed(self, entry: Entry) -> dict[str, str]:
+        """Return the fields that a hook cannot change, each with its key in ``missing``."""
+        if entry.phase == "observe":
+            return {}
+        able = [(entry.point, field) for field in entry.point.payload.editable]
+        able.append((BEFORE_LLM, "response_format"))  # by changing the state of the run
+        return {field: key for point, field in able if (key := f"{point}.{field}") in self.missing}
 
     def _needs(self, entry: Entry, hooks: HookStack) -> bool:
         """Whether a hook depends on a point that is missing. An observer of several points gets the others."""
@@ -164,7 +199,11 @@ class Support(msgspec.Struct, frozen=True):
         if entry.phase == "observe" or (entry.point == ON_RUN_END and _judges_replies(entry.hook, hooks)):
             return {}
         start = f"{entry.point}."
-        return {key.removeprefix(start): instead for key, instead in self.missing.items() if key.startswith(start)}
+        return {
+            verb: instead
+            for key, instead in self.missing.items()
+            if key.startswith(start) and (verb := key.removeprefix(start)) not in entry.point.payload.editable
+        }
 
     def limited(self, hooks: HookStack) -> HookStack:
         """Return the hooks such that a verb which the framework cannot do counts as a failure of its hook."""
@@ -265,9 +304,8 @@ class Adapter:
         support.check_version()
         self.support = support
         given: dict[str, Any] = {**options}
-        if unknown := sorted(given.keys() - AdapterOptions.__annotations__.keys()):
-            known = ", ".join(sorted(AdapterOptions.__annotations__))
-            raise RegistrationError(f"unknown option {', '.join(unknown)}; known: {known}")
+        for unknown in given.keys() - AdapterOptions.__annotations__.keys():
+            raise _unknown_option(unknown)
         self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
         llm, effects, price = given.pop("llm", None), given.pop("effects", {}), given.pop("price", None)
         if price is not None and not isinstance(price, Price):
@@ -278,7 +316,8 @@ class Adapter:
         if given["max_steps"] is None and (given.get("limits") or Limits()).steps is None:
             given["max_steps"] = math.inf
         name = given.pop("name", support.framework)
-        self.agent = ForeignAgent(name, llm=ForeignModel(support.framework, price), hooks=_registry(hooks), **given)
+        model = ForeignModel(support.framework, price, support.check_request)
+        self.agent = ForeignAgent(name, llm=model, hooks=_registry(hooks), **given)
         if with_tools := [plugin.name for plugin in self.agent.plugins if plugin.tools]:
             raise RegistrationError(
                 f"plugin {with_tools[0]!r} has tools, which {support.framework} does not know: give them to "
@@ -290,8 +329,16 @@ class Adapter:
             from .._run.strict import Strict
 
             self.agent.hooks.register(Strict())
-        support.check(self.agent.hooks.stack)
         self.hooks = self.agent.hooks = _SupportedHooks(self.agent.hooks, support)
+        self._checked: HookStack | None = None
+        self._check()
+
+    def _check(self) -> None:
+        """Check the hooks, if they have changed since the last time."""
+        hooks = self.hooks.original
+        if hooks is not self._checked:
+            self.support.check(hooks)
+            self._checked = hooks
 
     @property
     def holds_text(self) -> bool:
@@ -354,7 +401,7 @@ class Adapter:
     def _prepare(
         self, task: str, history: Iterable[Message], attachments: Iterable[Attachment], session: str, streaming: bool
     ) -> tuple[Run[Any], ForeignLoop]:
-        self.support.check(self.hooks.original)
+        self._check()
         options: dict[str, Any] = {"session": Session(session, tuple(history))}
         if self._deps is not None:
             options["deps"] = self._deps
@@ -369,6 +416,25 @@ class Adapter:
         if self._llm is not None:
             loop.engine.services.llm = make_gated_model(loop.engine, self._llm)
         return run, loop
+
+
+def _unknown_option(name: str) -> RegistrationError:
+    if name in ("hook", "hooks"):
+        return RegistrationError(f"there is no option {name}=: write the hooks as arguments, such as (guard1, guard2)")
+    known = sorted(AdapterOptions.__annotations__)
+    return RegistrationError(f"there is no option {name}=.{did_you_mean(name, known)} Known: {', '.join(known)}")
+
+
+def checked_names(option: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the names that an option lists.
+
+    Raises:
+        RegistrationError: it is not a list of names.
+    """
+    found: frozenset[Any] = frozenset([None] if isinstance(names, str) else names)
+    if not all(isinstance(name, str) for name in found):
+        raise RegistrationError(f"{option}= takes a list of names, such as ['web_search'], not {names!r:.80}")
+    return found
 
 
 def _registry(hooks: Sequence[Any]) -> HookRegistry:
@@ -443,17 +509,16 @@ class ForeignRun:
                 elif not isinstance(item, Work):
                     break
                 elif item.kind == "stream":
-                    await _close(pieces)
-                    pieces = send(item.argument)
-                    item.done(None)
-                elif item.kind == "send":  # a hook that called ctx.llm
                     with self._work(item):
-                        item.done(await _whole(send(item.argument)))
+                        await _close(pieces)
+                        pieces = send(item.argument)
+                        item.done(None)
+                elif item.kind == "send":  # a hook that called ctx.llm
+                    await self._do(item, lambda asked: _whole(send(asked)))
                 else:
                     assert pieces is not None
-                    with self._work(item):
-                        item.done(await anext(pieces))
-        except (asyncio.CancelledError, GeneratorExit):
+                    await self._do(item, lambda _, pieces=pieces: anext(pieces))
+        except BaseException:
             self.run.cancel("the framework cancelled the model call")
             raise
         finally:
@@ -548,14 +613,13 @@ class ForeignRun:
         self._offer(exchange)
         try:
             while isinstance(item := await exchange.take(), Work):
-                with self._work(item):
-                    item.done(await self._while_wanted(item, work))
-        except asyncio.CancelledError:
+                await self._do(item, work)
+        except BaseException:
             self.run.cancel("the framework was cancelled")
             raise
         return _checked(item)
 
-    async def _while_wanted(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> Any:
+    async def _do(self, item: Work, work: Callable[[Any], Awaitable[Any]]) -> None:
         """Do the work, and cancel it when the loop stops waiting, as at the end of a time limit.
 
         The work runs in the framework's own task, like ``asyncio.timeout``: a task for each call would cost more.
@@ -578,17 +642,18 @@ class ForeignRun:
             item.future.add_done_callback(when_done)
         else:
             item.aio.call_soon_threadsafe(item.future.add_done_callback, when_done)
-        try:
-            return await work(item.argument)
-        except asyncio.CancelledError:
-            if not unwanted or task.cancelling() > before + 1:  # the framework was cancelled, too
-                raise
-            return None  # nobody waits for it
-        finally:
-            working = False
-            item.future.remove_done_callback(when_done)
-            if unwanted:
-                task.uncancel()
+        with self._work(item):
+            try:
+                item.done(await work(item.argument))
+            except asyncio.CancelledError as error:
+                if task.cancelling() > before + unwanted:
+                    raise  # the framework was cancelled
+                item.fail(error)  # the work raised it by itself, or nobody waits for it
+            finally:
+                working = False
+                item.future.remove_done_callback(when_done)
+                if unwanted:
+                    task.uncancel()
 
     def _drive_sync(self, exchange: Exchange, work: Callable[[Any], Any]) -> Any:
         if running_loop() is self._aio:
@@ -596,9 +661,16 @@ class ForeignRun:
                 "a sync call of the framework would block the event loop in which the hooks run: use its async methods"
             )
         self._offer(exchange)
-        while isinstance(item := exchange.next().result(), Work):
-            with self._work(item):
-                item.done(work(item.argument))
+        try:
+            while isinstance(item := exchange.next().result(), Work):
+                with self._work(item):
+                    try:
+                        item.done(work(item.argument))
+                    except asyncio.CancelledError as error:  # a thread cannot be cancelled: the work raised it
+                        item.fail(error)
+        except BaseException:  # such as Ctrl-C
+            self.run.cancel("the framework was interrupted")
+            raise
         return _checked(item)
 
     @contextmanager
@@ -610,10 +682,6 @@ class ForeignRun:
         except Exception as error:  # noqa: BLE001 - the hooks at on_error decide
             _mark(error)
             item.fail(error)
-        except BaseException as error:
-            self.run.cancel("the framework was cancelled")
-            item.fail(asyncio.CancelledError(*error.args))
-            raise
         finally:
             CURRENT.reset(token)
 

@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from .._base.frozen import freeze, json_text, parse_object, thaw
-from .._kernel.errors import HooklineError, RegistrationError
+from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_TOOL
@@ -34,7 +34,7 @@ from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import CheckedArguments, jsonable, take_attachments
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
 from ._pydantic_ai_messages import (
     Conversation,
     files_of,
@@ -62,7 +62,18 @@ except ImportError:  # Adapter says which version to install
 
 __all__ = ["HooklineCapability"]
 
-SUPPORT = Support("pydantic-ai", "pydantic-ai-slim", "2.66", "2.67", {}, "pydantic-ai")
+SUPPORT = Support(
+    "pydantic-ai",
+    "pydantic-ai-slim",
+    "2.66",
+    "2.67",
+    {
+        "before_llm.model": "Use pydantic-ai's SelectModel",
+        "before_llm.response_format": "Give it to the agent: Agent(output_type=...)",
+        "before_llm.tools": "Give them to the agent: Agent(tools=[...])",
+    },
+    "pydantic-ai",
+)
 
 _CANCELLED = "Cancelled: the run has ended."
 _JUDGED = ("function", "unapproved")
@@ -98,7 +109,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
-        self._unguarded = frozenset(unguarded)
+        self._unguarded = checked_names("unguarded", unguarded)
         self._run: _Run | None = None
         super().__init__()
 
@@ -184,6 +195,8 @@ class _Run:
         self.over: AgentResult[Any] | None = None
         self.note: str | None = None
         """The note of a hook that kept the run going after the last reply."""
+        self.tools: dict[str, Any] = {}
+        """The tools of the current step, with their own validators."""
 
 
 # Model calls.
@@ -320,13 +333,7 @@ class _ModelCall:
     def write(self, asked: ModelRequest) -> tuple[list[Any], Any, Any]:
         """Return the request for pydantic-ai."""
         before = self.request()
-        if asked.response_format != before.response_format:
-            raise HooklineError("pydantic-ai: a hook cannot change response_format. Set output_type of the agent")
-        if asked.model != before.model:
-            raise HooklineError("pydantic-ai: a hook cannot change the model. Use pydantic-ai's SelectModel")
         specs = {spec.name: spec for spec in asked.tools}
-        if added := specs.keys() - {spec.name for spec in before.tools}:
-            raise HooklineError(f"pydantic-ai: a hook cannot add the tool {min(added)!r}. Give it to the agent")
         instructions, history = self._conversation.restore(asked.messages)
         changes: dict[str, Any] = {}
         if asked.tools != before.tools:
@@ -402,18 +409,21 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
     async def get_tools(self, ctx: Any) -> dict[str, Any]:
         """Return the tools, whose arguments are not validated before the hooks see them."""
         tools = await super().get_tools(ctx)
-        return {name: _unchecked(tool) if tool.tool_def.kind in _JUDGED else tool for name, tool in tools.items()}
+        self.run.tools = {name: tool for name, tool in tools.items() if tool.tool_def.kind in _JUDGED}
+        return {**tools, **{name: _unchecked(tool) for name, tool in self.run.tools.items()}}
 
     async def call_tool(self, name: str, tool_args: dict[str, Any], ctx: Any, tool: Any) -> Any:
         """Call a tool under the hooks."""
-        plain = tool.args_validator.tool
+        tools = {**self.run.tools, name: tool.args_validator.tool}
         invalid: list[Any] = []
         returned: list[Any] = []
 
         def validate(name: str, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+            if name not in tools:
+                return f"There is no tool {name!r}."
             try:
                 text = json_text(arguments)
-                values = plain.args_validator.validate_json(text, context=ctx.validation_context)
+                values = tools[name].args_validator.validate_json(text, context=ctx.validation_context)
                 shown = pydantic_core.to_jsonable_python(values, fallback=str)
                 return CheckedArguments(freeze(shown), values)
             except pydantic_core.ValidationError as error:
@@ -421,14 +431,15 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
                 return str(invalid[1])
 
         async def execute(name: str, values: dict[str, Any]) -> Any:
+            plain, own = tools[name], dataclasses.replace(ctx, tool_name=name)
             if plain.args_validator_func is not None:
-                checked = plain.args_validator_func(ctx, **values)
+                checked = plain.args_validator_func(own, **values)
                 if hasattr(checked, "__await__"):
                     await checked
-            returned[:] = [await self.wrapped.call_tool(name, values, ctx, plain)]
+            returned[:] = [await self.wrapped.call_tool(name, values, own, plain)]
             return _shown(returned[0])
 
-        call = ToolCall(ctx.tool_call_id, name, tool_args.get(_RAW, tool_args))
+        call = ToolCall(ctx.tool_call_id, name, tool_args.text if isinstance(tool_args, _NoObject) else tool_args)
         try:
             result = await self.run.foreign.call_tool(call, execute, validate)
         except RunOverError as over:
@@ -446,7 +457,12 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
         return thaw(result.result)
 
 
-_RAW = "__hookline_raw__"
+class _NoObject(dict[str, Any]):
+    """The arguments of a call whose text is no JSON object."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
 
 
 class _Unchecked:
@@ -456,9 +472,9 @@ class _Unchecked:
         self.tool = tool
 
     def validate_json(self, given: str, **_: Any) -> dict[str, Any]:
-        """Return the arguments; text that is no JSON object is marked."""
+        """Return the arguments."""
         arguments, raw = parse_object(given)
-        return thaw(arguments) if raw is None else {_RAW: raw}
+        return thaw(arguments) if raw is None else _NoObject(raw)
 
     def validate_python(self, given: dict[str, Any], **_: Any) -> dict[str, Any]:
         """Return the arguments."""

@@ -58,6 +58,7 @@ class Conversations:
         allowed = getattr(answerer, "allowed_plugins", None)
         self._plugins_for: Callable[[Session], Any] = getattr(answerer, "plugins_for", lambda session: allowed)
         self._speaker_for: Callable[[Session], Any] = getattr(answerer, "speaker_for", lambda session: "")
+        self._agent_for: Callable[[Session], Any] = getattr(answerer, "agent_for", lambda session: answerer)
         self._cached: dict[str, Session] = {}
         self._loading: dict[str, asyncio.Lock] = {}
 
@@ -81,6 +82,18 @@ class Conversations:
                 self._cached[key] = found or Session(id, key=key, platform=platform or address_of(key).channel)
             self._loading.pop(key, None)
         return self._cached[key]
+
+    async def exists(self, key: str) -> bool:
+        """Whether the agent has taken part in a conversation.
+
+        Raises:
+            StoreError: the session cannot be read.
+        """
+        session = self._cached.get(key)
+        if session is None:
+            id = session_id(key, await self._mailbox.generation(key))
+            session = await asyncio.to_thread(self._store.load, id)
+        return session is not None and bool(session.messages)
 
     async def save(self, session: Session) -> None:
         """Save a session.
@@ -125,6 +138,14 @@ class Conversations:
         except Exception as error:  # noqa: BLE001 - a missing personality must not prevent the error notice
             log.error("%s: the hooks of this conversation are unknown: %s", label_of(session.key), describe(error))
             return self._hooks, None
+
+    def agent(self, session: Session) -> Any:
+        """Return the agent that answers in a session: it knows its model and its limits.
+
+        Raises:
+            ConfigError: the changes made for this session are no longer valid.
+        """
+        return self._agent_for(session)
 
     def speaker(self, session: Session) -> str:
         """Return display name of the agent that answers in a session; empty if the answerer has none."""

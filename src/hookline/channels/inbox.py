@@ -112,6 +112,8 @@ class Inbox:
         key = key_of(Address(channel, message.chat_id, message.thread_id, message.bot))
         access = self._access.get(channel)
         if access is not None:
+            if await self._is_reply_in_thread(channel, key, message):
+                message = message.replace(mentioned=True)
             decision = await access.check(channel, message, self._mailbox)
             if not decision.allowed:
                 self._counters.refused += 1
@@ -129,6 +131,12 @@ class Inbox:
         self._counters.received += 1
         self.enqueue(accepted)
         return True
+
+    async def _is_reply_in_thread(self, channel: str, key: str, message: InboundMessage) -> bool:
+        """Whether a message without a mention replies in a thread that the agent has a conversation in."""
+        if message.mentioned or message.direct or message.thread_id in ("", message.message_id):
+            return False
+        return self._channels[channel].capabilities.threads and await self._conversations.exists(key)
 
     async def _process(self, key: str, item: InboxItem) -> None:
         try:
@@ -173,7 +181,7 @@ class Inbox:
         if decision := await self._approvals.plain_decision(item, text):
             await self._reply(item, decision)
             return
-        if self._options.when_busy == "steer" and self._runner.steer(item, text):
+        if self._options.when_busy == "steer" and await self._runner.steer(item, text):
             return
         if not item.recovered and self._runner.is_full(item.key):
             keep = self._options.when_full == "queue"

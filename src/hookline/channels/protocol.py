@@ -32,7 +32,8 @@ class Capabilities(Frozen, frozen=True):
     Longer texts than ``max_length`` are split; ``length`` measures a text as the platform does (by default in
     characters). ``edit`` and ``typing`` say that the channel has these methods. ``idempotent`` says that people see
     only one message if the same key is sent twice. ``buttons`` says that people decide about calls with buttons, so
-    that requests do not have to explain the commands.
+    that requests do not have to explain the commands. ``threads`` says that ``thread_id`` is a thread below one
+    message: replies in a thread that the agent has a conversation in need no mention.
     """
 
     max_length: int | None = None
@@ -41,6 +42,7 @@ class Capabilities(Frozen, frozen=True):
     typing: bool = False
     idempotent: bool = False
     buttons: bool = False
+    threads: bool = False
 
 
 class Health(Frozen, frozen=True):
@@ -98,6 +100,8 @@ class Channel(Protocol):
       change.
     - ``approval_closed(address, outcome)``: called with an :class:`ApprovalOutcome` when a call that was shown no
       longer waits, to show the outcome where the call is shown.
+    - ``async read_file(file, max_size)``: return the content of an :class:`InboundFile` of a received message. It
+      raises :class:`AttachmentError` if the file has more than ``max_size`` bytes.
     - ``routes()``: Starlette routes. The gateway serves the routes of all channels on one port.
     - ``ended``: true once no more messages can arrive. A gateway stops when all of its channels have ended.
 
@@ -156,6 +160,8 @@ class Answerer(Protocol):
 
     - ``hooks_for(session)`` and ``plugins_for(session)``: the hooks of a conversation, and the plugins that take part
       in it (``None`` for all). Without them, ``hooks`` and ``allowed_plugins`` apply.
+    - ``agent_for(session)``: the agent that answers there. Its ``max_attachment`` and its ``model`` decide which files
+      of messages are read.
     - ``speaker_for(session)``: the display name of the agent that answers there, or ``""``.
     - ``commands``: maps the names of slash commands to :class:`Command`.
     - ``follow_up(session, result)``: the task of another run that follows immediately (after a handoff), or ``None``.

@@ -10,6 +10,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
+from .._base.attachment import Attachment
 from .._base.text import describe, error_text
 from .._kernel.state import AgentResult
 from .._kernel.values import Message
@@ -23,6 +24,7 @@ from . import notices
 from .activity import ActivityIndicator
 from .approvals import Approvals
 from .conversations import Conversations, address_of, label_of
+from .files import FileReader
 from .options import GatewayOptions
 from .outbox import Outbox, retry_store
 from .protocol import Answerer, Channel
@@ -48,7 +50,7 @@ class _ActiveItem:
     def __init__(self, item: InboxItem) -> None:
         self.item = item
         self.run: Any = None
-        self.steered: list[tuple[InboxItem, str]] = []
+        self.steered: list[tuple[InboxItem, str]] = []  # with the texts before the notes about their files
         self.stopped = False  # by /stop
         self.interrupted = False  # by a shutdown: the message is answered later
 
@@ -106,15 +108,30 @@ class Runner:
         """Queue a run with this text, or a command."""
         self.queues.put(item.key, (item, work))
 
-    def steer(self, item: InboxItem, text: str) -> bool:
+    async def steer(self, item: InboxItem, text: str) -> bool:
         """Add a message to the active run of its conversation. Return false if no run will read it."""
-        active = self._active.get(item.key)
-        if active is None or active.run is None or active.stopped or self.queues.waiting_in(item.key):
+        if not self._can_steer(item.key):
             return False
-        if not active.run.steer(text):
+        session = await self._conversations.session(item.key, item.message.platform)
+        content, files = await self._with_files(item, session, text)
+        active = self._active.get(item.key)  # the run may have ended while the files were read
+        if active is None or not self._can_steer(item.key) or not active.run.steer(content, files):
             return False
         active.steered.append((item, text))
         return True
+
+    def _can_steer(self, key: str) -> bool:
+        active = self._active.get(key)
+        return active is not None and active.run is not None and not active.stopped and not self.queues.waiting_in(key)
+
+    async def _with_files(self, item: InboxItem, session: Session, text: str) -> tuple[str, list[Attachment]]:
+        """Read the files of a message that the model takes. Return them, and the text with a note about the others."""
+        channel = self._channels.get(item.channel)
+        if not item.message.files or channel is None:
+            return text, []
+        reader = FileReader(channel, self._conversations.agent(session))
+        files, notes = await reader.read(item.message.files)
+        return "\n".join([text, *notes]), files
 
     async def stop_run(self, item: InboxItem, *, all: bool) -> None:
         """Carry out ``/stop``: cancel the run of the conversation, and with ``all`` drop its waiting messages."""
@@ -208,7 +225,7 @@ class Runner:
     async def _answer(self, active: _ActiveItem, session: Session, text: str) -> Replies | None:
         """Run the agent and return its replies; ``None`` if the message must stay in the mailbox."""
         item = active.item
-        if item.base is not None and (finished := _finished_answer(session, item.base, text)):
+        if item.base is not None and (finished := _finished_answer(session, item, text)):
             log.info("%s: the run had finished when the process ended: its answer is sent", label_of(item.key))
             return [OutboundMessage(finished, speaker=self._conversations.speaker(session))]
         if item.tries >= MAX_TRIES:
@@ -218,10 +235,11 @@ class Runner:
             return []
         await retry_store(self._mailbox.begin_attempt, item, len(session.messages))
         replies: Replies = []
-        task = text
+        task, files = await self._with_files(item, session, text)
         for _ in range(1 + MAX_FOLLOW_UPS):
             speaker = self._conversations.speaker(session)  # the run may change the speaker
-            result = await self._run(active, session, task, speaker)
+            result = await self._run(active, session, task, files, speaker)
+            files = []  # they belong to the first run
             if active.interrupted and (result is None or result.status == "cancelled"):
                 self._conversations.forget(item.key)  # discards the messages of the interrupted run
                 with suppress(StoreError):
@@ -238,7 +256,9 @@ class Runner:
             self.queues.put_first(item.key, late)
         return replies or ([] if active.stopped else [notices.NO_ANSWER])
 
-    async def _run(self, active: _ActiveItem, session: Session, text: str, speaker: str) -> AgentResult[Any] | None:
+    async def _run(
+        self, active: _ActiveItem, session: Session, text: str, files: list[Attachment], speaker: str
+    ) -> AgentResult[Any] | None:
         item = active.item
         message, channel = item.message, self._channels.get(item.channel)
         if channel is None:
@@ -266,6 +286,7 @@ class Runner:
                     metadata={**self._metadata, **_message_metadata(item.channel, message)},
                     correlation_id=message.message_id,
                     sinks=indicator.sinks,
+                    **({"attachments": files} if files else {}),
                     **ctx,
                     **hooks,
                 )
@@ -312,7 +333,7 @@ class Runner:
     def _take_unanswered(self, active: _ActiveItem, session: Session) -> list[tuple[InboxItem, str | CommandCall]]:
         """Remove steered messages that came too late for the run from its transcript, and return them."""
         messages, steered = list(session.messages), active.steered
-        while steered and messages and messages[-1] == Message("user", steered[-1][1]):
+        while steered and messages and _is_message(messages[-1], *steered[-1]):
             messages.pop()
             steered = steered[:-1]
         unanswered = active.steered[len(steered) :]
@@ -335,10 +356,17 @@ def _reply_text(result: AgentResult[Any] | None, stopped: bool) -> str:
     return result.reply
 
 
-def _finished_answer(session: Session, base: int, text: str) -> str:
+def _is_message(message: Message, item: InboxItem, text: str) -> bool:
+    """Whether a message of a transcript is this received one. Notes about its files may follow the text."""
+    if not item.message.files:
+        return message == Message("user", text)
+    return message.role == "user" and (message.content == text or message.content.startswith(f"{text}\n"))
+
+
+def _finished_answer(session: Session, item: InboxItem, text: str) -> str:
     """Return the answer of a run that had finished and was saved when its process ended."""
-    since = session.messages[base:]
-    if not since or since[0] != Message("user", text):
+    since = session.messages[item.base :]
+    if not since or not _is_message(since[0], item, text):
         return ""
     last = since[-1]
     return last.content if last.role == "assistant" and not last.tool_calls else ""

@@ -62,7 +62,9 @@ class _RecordBuilder:
             e.ApprovalDecided: self._decided,
             e.Signalled: self._stop,
             e.Failed: self._error,
-            e.Steered: lambda event: r.SteeredRecord(len(event.text), self._text(event.text)),
+            e.Steered: lambda event: r.SteeredRecord(
+                len(event.text), self._text(event.text), _files(event.attachments)
+            ),
             e.RunFinished: self._run_end,
             HookExecuted: lambda event: None if e.is_silent(event) else self._verdict(event),
             ShadowDecided: self._shadow,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from urllib.parse import quote
+from collections.abc import Sequence
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -55,10 +56,12 @@ class RunsApi:
 
     Args:
         service: runs the agents.
+        public_url: the URL of the server for clients; empty if it is that of the request.
     """
 
-    def __init__(self, service: RunService) -> None:
+    def __init__(self, service: RunService, public_url: str = "") -> None:
         self._service = service
+        self._public_path = urlsplit(public_url).path.rstrip("/") if public_url else None
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -165,7 +168,7 @@ class RunsApi:
             raise ApiError(
                 400, "bad_key", "an Idempotency-Key must have 1 to 255 printable ASCII characters, without spaces"
             )
-        attachments = [_attachment(given, f"attachments[{at}]") for at, given in enumerate(body.attachments)]
+        attachments = _attachments(body.attachments)
         run = await self._service.start(
             caller,
             body.task,
@@ -179,7 +182,8 @@ class RunsApi:
         )
         if body.wait and not run.is_over:
             run = await self._service.wait(run.id, caller, body.wait)
-        location = f"{request.scope.get('root_path', '')}/runs/{run.id}"
+        prefix = request.scope.get("root_path", "") if self._public_path is None else self._public_path
+        location = f"{prefix}/runs/{run.id}"
         return json_response(RunView.of(run, caller), 201 if run.is_over else 202, {"location": location})
 
     async def _list(self, request: Request) -> Response:
@@ -210,7 +214,11 @@ class RunsApi:
 
     async def _steer(self, request: Request) -> Response:
         body, caller = await body_of(request, MessageRequest), caller_of(request)
-        run = await self._service.steer(request.path_params["id"], caller, body.text)
+        attachments = _attachments(body.attachments)
+        try:
+            run = await self._service.steer(request.path_params["id"], caller, body.text, attachments)
+        except AttachmentError as error:
+            raise ApiError(400, "bad_attachment", str(error)) from None
         return json_response(RunView.of(run, caller), 202)
 
     async def _events(self, request: Request) -> Response:
@@ -262,6 +270,10 @@ class RunsApi:
     async def _agents(self, request: Request) -> Response:
         found = (AgentView(each.name, each.description, each.tools) for each in self._service.agents.list())
         return json_response(AgentsPage(tuple(found)))
+
+
+def _attachments(given: Sequence[AttachmentInput]) -> list[Attachment]:
+    return [_attachment(each, f"attachments[{at}]") for at, each in enumerate(given)]
 
 
 def _attachment(given: AttachmentInput, where: str) -> Attachment:

@@ -369,10 +369,11 @@ class RunService:
         live.stop(reason or f"cancelled by {caller.name}")
         return await self.wait(id, caller, timeout=CANCEL_SECONDS)
 
-    async def steer(self, id: str, caller: Caller, text: str) -> RunRecord:
-        """Send a message to a running run.
+    async def steer(self, id: str, caller: Caller, text: str, attachments: Sequence[Attachment] = ()) -> RunRecord:
+        """Send a message to a running run, with files for the model.
 
         Raises:
+            AttachmentError: a file is larger than the agent's limit.
             UnknownRunError: there is no such run, or it belongs to another caller.
             ConflictError: the run is not running.
             BusyError: too many messages wait for the run.
@@ -381,9 +382,10 @@ class RunService:
         run, live = await self.get(id, caller), self._live.get(id)
         if live is not None and live.unread >= MAX_UNREAD:
             raise BusyError(f"the run {id} has not read {live.unread} messages yet: wait until it has")
-        if live is None or live.run is None or live.stop_reason or not live.run.steer(text):
+        if live is None or live.run is None or live.stop_reason or not live.run.steer(text, attachments):
             raise ConflictError(f"the run {id} is {run.status}: only a running run accepts messages")
         live.unread += 1
+        live.attachments += tuple(attachments)
         return live.record
 
     # Storage

@@ -34,6 +34,9 @@ class AttachmentInput(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=
     name: Name = ""
 
 
+Files = Annotated[tuple[AttachmentInput, ...], msgspec.Meta(max_length=20)]
+
+
 class RunRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The run to start.
 
@@ -47,7 +50,7 @@ class RunRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True)
     task_id: IdText = ""
     correlation_id: IdText = ""
     wait: Wait = 0.0
-    attachments: Annotated[tuple[AttachmentInput, ...], msgspec.Meta(max_length=20)] = ()
+    attachments: Files = ()
 
 
 class CancelRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -57,9 +60,10 @@ class CancelRequest(msgspec.Struct, forbid_unknown_fields=True):
 
 
 class MessageRequest(msgspec.Struct, forbid_unknown_fields=True):
-    """A message to a running run."""
+    """A message to a running run, with files for the model."""
 
     text: Text
+    attachments: Files = ()
 
 
 class IdempotencyHeader(msgspec.Struct, rename={"key": "Idempotency-Key"}):

@@ -19,7 +19,7 @@ from .._base.text import is_number
 from .._run.durable import Claim, LeaseLostError, RunHeldError, StoredRun
 from .errors import StoreError
 from .processes import is_process_running, process_start
-from .sqlite import Database
+from .sql import Database
 
 SCHEMA = (
     """CREATE TABLE durable_runs (
@@ -41,15 +41,14 @@ class Journal:
 
     Args:
         db: the database of the run store.
-        path: its path, for messages.
         lease_seconds: how long a process may execute a run without renewing its lease. If the process ends without a
             trace, another one can continue the run after this time.
     """
 
-    def __init__(self, db: Database, path: str, lease_seconds: float = 15.0) -> None:
+    def __init__(self, db: Database, lease_seconds: float = 15.0) -> None:
         if not is_number(lease_seconds) or not 0 < lease_seconds < 1e6:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
-        self._db, self.path = db, path
+        self._db = db
         self.lease_seconds = lease_seconds
 
     def get(self, run_id: str) -> StoredRun | None:
@@ -76,7 +75,7 @@ class Journal:
         """
         now, pid = time.time(), os.getpid()
         host, born = gethostname(), process_start(pid)
-        with self._db.transaction(write=True) as db:
+        with self._db.transaction(write=True, lock=run_id) as db:
             db.execute(
                 """INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,0,0,?,?,?,NULL)
                 ON CONFLICT (run_id) DO NOTHING""",
@@ -104,7 +103,7 @@ class Journal:
             LeaseLostError: another process has taken the run.
         """
         now = time.time()
-        with self._db.transaction(write=True) as db:
+        with self._db.transaction(write=True, lock=run_id) as db:
             changed = db.execute(
                 "UPDATE durable_runs SET lease = ?, changed = ? WHERE run_id = ? AND epoch = ?",
                 (now + self.lease_seconds, now, run_id, epoch),
@@ -143,7 +142,7 @@ class Journal:
             fields, values = f"{fields}, last_event = ?", [*values, events[-1][0]]
         if status:
             fields, values = f"{fields}, status = ?, result = ?, lease = 0", [*values, status, result]
-        with self._db.transaction(write=True) as db:
+        with self._db.transaction(write=True, lock=run_id) as db:
             changed = db.execute(
                 f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ?", (*values, run_id, epoch)
             )
@@ -156,7 +155,7 @@ class Journal:
 
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is put away, with its journal and its events."""
-        with self._db.transaction(write=True) as db:
+        with self._db.transaction(write=True, lock=run_id) as db:
             row = db.execute(
                 "DELETE FROM durable_runs WHERE run_id = ? AND lease < ? RETURNING run_id", (run_id, time.time())
             ).fetchone()

@@ -5,13 +5,25 @@ from __future__ import annotations
 from .._base.frozen import Frozen
 
 
+class InboundFile(Frozen, frozen=True):
+    """A file in a message. Its channel reads the content by ``id``, when an agent is about to answer the message.
+
+    ``size`` is what the platform says, in bytes; 0 if it says nothing.
+    """
+
+    id: str
+    name: str = ""
+    size: int = 0
+
+
 class InboundMessage(Frozen, frozen=True):
     """A message that a channel received.
 
     ``direct`` is true if only the bot and the sender can read it; ``mentioned`` is true if it mentions the bot.
     ``automated`` is true if the platform says that a program wrote it. ``attachments`` lists the kinds of its
-    attachments, such as ``photo``. ``digest`` is set if the sender pressed a button below a call that waits for
-    approval: it is the digest of that call, and only the sender sees the reply.
+    attachments, such as ``photo``, and ``files`` are those that the channel can read. ``digest`` is set if the sender
+    pressed a button below a call that waits for approval: it is the digest of that call, and only the sender sees the
+    reply.
     """
 
     text: str
@@ -26,6 +38,7 @@ class InboundMessage(Frozen, frozen=True):
     automated: bool = False
     attachments: tuple[str, ...] = ()
     digest: str = ""
+    files: tuple[InboundFile, ...] = ()
 
 
 class OutboundMessage(Frozen, frozen=True):

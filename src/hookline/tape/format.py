@@ -246,6 +246,7 @@ class SteeringEntry(Entry, frozen=True, tag="steering"):
 
     run: str = ""
     text: str = ""
+    attachments: tuple[Attachment, ...] = ()
 
 
 class TimerEntry(Entry, frozen=True, tag="timer"):

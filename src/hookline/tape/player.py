@@ -242,7 +242,7 @@ class Player:
         finally:
             self.playback.produced(position)
 
-    def steered(self, run_id: str, text: str) -> None:
+    def steered(self, run_id: str, message: Message) -> None:
         """Do nothing: the tape itself sends the steering messages."""
 
     async def answer_to(self, request: ModelRequest) -> tuple[fmt.ModelReplyEntry, int]:
@@ -346,7 +346,7 @@ class Playback:
         """Repeat an external input."""
         self.clock.advance(entry.at)
         if isinstance(entry, fmt.SteeringEntry) and self.run is not None and entry.run == self.tape.run.ids.run_id:
-            self.run.steer(entry.text)
+            self.run.steer(entry.text, entry.attachments)
         elif isinstance(entry, fmt.TimerEntry):
             self.timers.fire(entry)
         elif isinstance(entry, fmt.CancellationEntry) and self.run is not None:

@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._base.attachment import Attachment
-from .._base.attachment_files import remove_contents, save_contents
+from .._base.attachment_files import ATTACHMENTS_SUFFIX, remove_contents, save_contents
 from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
@@ -44,7 +44,7 @@ from ..tools.registry import ToolRegistry
 from . import format as fmt
 from .format import TapeError
 from .order import PLACE
-from .tape import ATTACHMENTS_SUFFIX, TEXT_EVENTS
+from .tape import TEXT_EVENTS
 
 Line = fmt.Entry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
@@ -362,11 +362,12 @@ class Recording:
         if len(lines) > MAX_LINES:
             self.flush()
 
-    def steered(self, run_id: str, text: str) -> None:
+    def steered(self, run_id: str, message: Message) -> None:
         """Record a message that was sent into a run."""
-        self.write(fmt.SteeringEntry, run=run_id, text=text)
+        self._save_contents(message.attachments)
+        self.write(fmt.SteeringEntry, run=run_id, text=message.content, attachments=message.attachments)
         if self.inner is not None:
-            self.inner.steered(run_id, text)
+            self.inner.steered(run_id, message)
 
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""

@@ -190,17 +190,26 @@ async def test_files_reach_the_agent_as_attachments(tmp_path):
         assert (photo.name, photo.data, link.url) == ("photo.png", PNG, "http://example.com/x.pdf")
 
 
-async def test_a_running_task_takes_no_files(tmp_path):
+async def test_a_running_task_takes_files_within_the_limit_of_the_agent(tmp_path):
     blocker = Blocker()
-    async with serving_a2a(tmp_path, blocker.agent()) as rig, rig.client() as client:
+    model = ScriptedModel([call("blocker"), "Seen."])
+    agent = Agent("helper", llm=model, tools=[blocker.tool], max_attachment=len(PNG))
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
         task = await sent(client, message_request("hi", now=True))
         await wait_until(lambda: blocker.entered)
-        request = message_request("look", task=task.id)
-        request.message.parts.append(Part(raw=PNG, media_type="image/png"))
-        with pytest.raises(ContentTypeNotSupportedError, match="send files with a new task"):
-            await sent(client, request)
+
+        def with_file(data):
+            request = message_request("look", task=task.id)
+            request.message.parts.append(Part(raw=data, media_type="image/png"))
+            return request
+
+        with pytest.raises(ContentTypeNotSupportedError, match="the limit for an attachment is"):
+            await sent(client, with_file(PNG + b"x"))
+        following = asyncio.create_task(sent(client, with_file(PNG)))
+        await wait_until(lambda: rig.service._live[task.id].unread)
         blocker.open.set()
-        await rig.service._live[task.id].task
+        await following
+    assert model.requests[1].messages[-1].attachments[0].data == PNG
 
 
 async def test_data_reaches_the_agent_as_json_and_wrong_files_and_empty_messages_are_rejected(tmp_path):

@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ..._base.attachment import AttachmentError
 from ..._base.errors import NotInstalledError
 from ..._base.frozen import scrub
 from ..._base.text import describe
-from ...stores.messages import InboundMessage, OutboundMessage
+from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
 from ..protocol import (
     Address,
     ApprovalOutcome,
@@ -46,7 +47,7 @@ CHAT_ID = re.compile(r"[A-Z0-9]{1,40}")
 """Ids of Slack conversations."""
 
 WARNING_SECONDS = 60.0
-"""Seconds between two log lines about wrong signatures, which anyone can cause."""
+"""Seconds between two log lines about rejected requests, which anyone can cause."""
 
 EDIT_DELAYS = (0.5, 2.0, 5.0)
 """Seconds before each further attempt to change the buttons of a message."""
@@ -139,7 +140,7 @@ class SlackChannel:
                 raise ChannelError(f"{setting} is not a URL, such as http://localhost:8081")
         if find_spec("slack_bolt") is None or find_spec("aiohttp") is None:
             raise NotInstalledError("slack-bolt", "slack")
-        self.capabilities = Capabilities(max_length=MAX_LENGTH, edit=True, buttons=True)
+        self.capabilities = Capabilities(max_length=MAX_LENGTH, edit=True, buttons=True, threads=True)
         self.path = checked_path(path or f"/slack/{self.name}").rstrip("/")
         if signing_secret is not None:
             self.routes = self._routes  # only then: the gateway starts a web server for channels with routes
@@ -171,7 +172,7 @@ class SlackChannel:
         """
         from slack_sdk.errors import SlackApiError
 
-        from .client import SlackClient
+        from .client import SlackClient, error_code
 
         if self._client is not None:
             raise ChannelError(f"the channel {self.name!r} is started already: stop it first")
@@ -183,7 +184,7 @@ class SlackChannel:
         try:
             await client.identify()
         except SlackApiError as error:
-            if error.response["error"] in _BAD_TOKEN:
+            if error_code(error) in _BAD_TOKEN:
                 await self._close()
                 raise ChannelError(self._explain(error)) from None
             self._record_failure(error)
@@ -211,6 +212,18 @@ class SlackChannel:
     def health(self) -> Health:
         """Whether messages can be received."""
         return self._health
+
+    async def read_file(self, file: InboundFile, max_size: int | None) -> bytes:
+        """Return the content of a file that a person shared. The app needs the scope ``files:read``.
+
+        Raises:
+            AttachmentError: it has more than ``max_size`` bytes.
+            ChannelError: it cannot be read.
+        """
+        if self._client is None:
+            raise ChannelError(f"the channel {self.name!r} is not started")
+        with self._requests, self._translated_errors():
+            return await self._client.read_file(file.id, max_size)
 
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
         """Send a message and return its id. The reply to a pressed button is shown to the person who pressed it only.
@@ -353,6 +366,12 @@ class SlackChannel:
 
         assert self._client is not None
         assert self._client.bot is not None
+        # Slack signs the requests of all workspaces that have the app in the same way. Ids of people and of
+        # conversations are unique only within a workspace.
+        workspace = context.get("team_id") or ""
+        if not self._client.bot.is_in(workspace, context.get("enterprise_id") or ""):
+            self._warn(f"a request of another workspace ({workspace}) was ignored")
+            return
         message = (to_inbound if kind == "event" else to_decision)(content, self._client.bot)
         if message is not None:
             context[_DELIVERY] = self._deliver_in_order(message)
@@ -398,10 +417,14 @@ class SlackChannel:
         except Exception:  # noqa: BLE001 - the library checks nothing before the signature
             return PlainTextResponse("the body is not a request of Slack", 400)
         response = await self._handle(received)
-        if response.status == 401 and time.monotonic() > self._next_warning:
-            self._next_warning = time.monotonic() + WARNING_SECONDS
-            log.warning("channel %s: a request with a wrong signature was rejected", self.name)
+        if response.status == 401:
+            self._warn("a request with a wrong signature was rejected")
         return Response(response.body, response.status, response.first_headers_without_set_cookie())
+
+    def _warn(self, text: str) -> None:
+        if time.monotonic() > self._next_warning:
+            self._next_warning = time.monotonic() + WARNING_SECONDS
+            log.warning("channel %s: %s", self.name, text)
 
     # Requests and errors
 
@@ -418,12 +441,14 @@ class SlackChannel:
         from aiohttp import ClientError
         from slack_sdk.errors import SlackApiError, SlackClientError
 
-        from .client import retry_after
+        from .client import error_code, retry_after
 
         try:
             yield
+        except (AttachmentError, ChannelError):
+            raise
         except SlackApiError as error:
-            code = str(error.response.get("error"))
+            code = error_code(error)
             if error.response.status_code == 429 or error.response.status_code >= 500 or code in _TEMPORARY:
                 raise ChannelError(self._explain(error), retry_after=retry_after(error)) from None
             raise UndeliverableError(self._explain(error)) from None
@@ -450,8 +475,10 @@ class SlackChannel:
         from aiohttp import WSServerHandshakeError
         from slack_sdk.errors import SlackApiError
 
+        from .client import error_code
+
         if isinstance(error, SlackApiError):
-            code = str(error.response.get("error") or f"status {error.response.status_code}")
+            code = error_code(error)
             text = f"Slack answers {code}"
             if error.response.status_code == 429:
                 text = "too many requests: Slack asks to wait"

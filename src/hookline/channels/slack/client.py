@@ -19,7 +19,10 @@ from slack_bolt.authorization import AuthorizeResult
 from slack_bolt.response import BoltResponse
 from slack_sdk.errors import SlackApiError
 from slack_sdk.web.async_client import AsyncWebClient
+from yarl import URL
 
+from ..._base.attachment import check_size
+from ..protocol import ChannelError
 from ..receiving import await_unless_stopped
 from .messages import Bot
 
@@ -64,6 +67,8 @@ class SlackClient:
             logger=_logger,
             retry_handlers=[],  # the gateway repeats what failed
         )
+        base = URL(base_url)
+        self._origin = base.scheme, base.host, base.port
         self.bot: Bot | None = None
         self._dispatching = asyncio.Lock()
 
@@ -101,7 +106,13 @@ class SlackClient:
             SlackApiError: Slack rejects the token.
         """
         found = await self.web.auth_test()
-        self.bot = Bot(str(found["user_id"]), found.get("bot_id") or "", found.get("user") or "")
+        self.bot = Bot(
+            str(found["user_id"]),
+            found.get("bot_id") or "",
+            found.get("user") or "",
+            found.get("team_id") or "",
+            found.get("enterprise_id") or "",
+        )
         return self.bot
 
     async def dispatch(self, request: AsyncBoltRequest) -> BoltResponse:
@@ -150,6 +161,36 @@ class SlackClient:
                 if tasks:
                     await asyncio.wait(tasks)
 
+    async def read_file(self, id: str, max_size: int | None) -> bytes:
+        """Return the content of a file.
+
+        The token is sent to the host of the Web API and to Slack's host for files only: a file may be a link to
+        another host.
+
+        Raises:
+            AttachmentError: the file has more than ``max_size`` bytes.
+            ChannelError: Slack does not send the content.
+            SlackApiError: the file does not exist, or the app may not read it.
+        """
+        file = (await self.web.files_info(file=id)).get("file") or {}
+        url = URL(str(file.get("url_private_download") or file.get("url_private") or ""))
+        if (url.scheme, url.host, url.port) not in (self._origin, ("https", "files.slack.com", 443)):
+            raise ChannelError(f"the file {id} is not stored by Slack")
+        check_size(int(file.get("size") or 0), "the file", max_size)
+        async with self._session.get(
+            url,
+            headers={"Authorization": f"Bearer {self.web.token}"},
+            proxy=self.web.proxy,
+            allow_redirects=False,  # without the scope files:read, Slack redirects to its login page
+        ) as response:
+            if response.status != 200:
+                raise ChannelError(f"Slack answers {response.status}: does the app have the scope files:read?")
+            data = bytearray()
+            async for part in response.content.iter_any():
+                data += part
+                check_size(len(data), "the file", max_size)
+            return bytes(data)
+
     async def close(self) -> None:
         """Close the connections."""
         await self._session.close()
@@ -163,6 +204,13 @@ async def _answer(socket: aiohttp.ClientWebSocketResponse, envelope: Mapping[str
             await socket.send_str(json.dumps({"envelope_id": envelope["envelope_id"]}))
         except (ConnectionError, aiohttp.ClientError):
             pass  # Slack sends the message again, and the gateway recognizes it
+
+
+def error_code(error: SlackApiError) -> str:
+    """Return the code of an error, such as ``not_in_channel``; the status of a response that is not JSON."""
+    data = error.response.data
+    code = data.get("error") if isinstance(data, dict) else None
+    return str(code or f"status {error.response.status_code}")
 
 
 def retry_after(error: SlackApiError) -> float | None:

@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
+from ..._base.attachment import file_name
 from ..._base.frozen import Frozen, scrub
-from ...stores.messages import InboundMessage
+from ...stores.messages import InboundFile, InboundMessage
 
 _WRITTEN = frozenset((None, "file_share", "thread_broadcast", "me_message"))
 """Subtypes of messages that a person wrote. The others are edits, deletions, and notes such as "Anna joined"."""
@@ -20,11 +21,18 @@ _COMMANDS = {"hookline_approve": "/approve {}", "hookline_session": "/approve {}
 
 
 class Bot(Frozen, frozen=True):
-    """The bot that a token belongs to: the id of its user, its id as a bot, and its name."""
+    """The bot that a token belongs to: the id of its user, its id as a bot, its name, and where it is installed."""
 
     user: str
     bot: str
     name: str
+    workspace: str = ""
+    organization: str = ""
+
+    def is_in(self, workspace: str, organization: str) -> bool:
+        """Return whether the bot is installed in this workspace, or in the whole organization. Unknown ids match."""
+        same = not workspace or workspace == self.workspace or not self.workspace
+        return same or (organization != "" and organization == self.organization)
 
 
 class ButtonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -47,8 +55,8 @@ def to_inbound(event: Mapping[str, Any], bot: Bot) -> InboundMessage | None:
         return None
     direct = event.get("channel_type") == "im" or chat.startswith("D")
     text, mentioned = _plain(str(event.get("text") or ""), bot)
-    kinds = tuple(str(file.get("filetype") or "file") for file in event.get("files") or () if isinstance(file, Mapping))
-    notes = [f"[{kind}: not readable here]" for kind in kinds]
+    shared = [file for file in event.get("files") or () if isinstance(file, Mapping)]
+    notes = [f"[{_name(file)}{'' if _is_readable(file) else ': not readable here'}]" for file in shared]
     return InboundMessage(
         scrub(" ".join([*notes, text]).rstrip()),
         platform="slack",
@@ -59,8 +67,28 @@ def to_inbound(event: Mapping[str, Any], bot: Bot) -> InboundMessage | None:
         bot=bot.user,
         direct=direct,
         mentioned=mentioned or event.get("parent_user_id") == bot.user,
-        attachments=kinds,
+        attachments=tuple(_kind(file) for file in shared),
+        files=tuple(
+            InboundFile(str(file["id"]), _name(file), _size(file.get("size"))) for file in shared if _is_readable(file)
+        ),
     )
+
+
+def _kind(file: Mapping[str, Any]) -> str:
+    return str(file.get("filetype") or "file")
+
+
+def _name(file: Mapping[str, Any]) -> str:
+    return scrub(file_name(str(file.get("name") or ""))) or _kind(file)
+
+
+def _is_readable(file: Mapping[str, Any]) -> bool:
+    """Whether Slack has the content: not for deleted files, and not for links to files elsewhere."""
+    return bool(file.get("id")) and file.get("mode") not in ("external", "tombstone", "hidden_by_limit")
+
+
+def _size(value: Any) -> int:
+    return value if type(value) is int and value > 0 else 0
 
 
 def to_decision(body: Mapping[str, Any], bot: Bot) -> InboundMessage | None:

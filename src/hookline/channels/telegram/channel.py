@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
+from ..._base.attachment import check_size
 from ..._base.errors import NotInstalledError
 from ..._base.frozen import scrub
 from ..._base.text import describe, error_text, is_number
-from ...stores.messages import InboundMessage, OutboundMessage
+from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
 from ..protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
 from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, await_unless_stopped, sleep_unless_stopped
 
@@ -34,8 +35,9 @@ _NUMBER = re.compile(r"-?[0-9]{1,20}")
 class TelegramChannel:
     """Exchange messages with people on Telegram, as the bot to which the token belongs.
 
-    Updates are acknowledged once the gateway has stored their messages. Edits of messages are ignored. Photos, voice
-    messages and other attachments are received as a note with their caption.
+    Updates are acknowledged once the gateway has stored their messages. Edits of messages are ignored. Photos,
+    documents, voice messages and audio files are attached to the message; other kinds are received as a note with their
+    caption.
 
     Example::
 
@@ -168,6 +170,20 @@ class TelegramChannel:
             )
         except ChannelError as error:
             log.debug("channel %s: %s", self.name, error)
+
+    async def read_file(self, file: InboundFile, max_size: int | None) -> bytes:
+        """Return the content of a photo, document, voice message or audio file.
+
+        Raises:
+            AttachmentError: it has more than ``max_size`` bytes.
+            ChannelError: it cannot be read.
+        """
+        if self._client is None:
+            raise ChannelError(f"the channel {self.name!r} is not started")
+        with self._requests, self._translated_errors():
+            found = await self._client.bot.get_file(file.id)
+            check_size(found.file_size or 0, file.name or "the file", max_size)
+            return bytes(await found.download_as_bytearray())
 
     def health(self) -> Health:
         """Whether messages can be fetched."""

@@ -93,7 +93,11 @@ class BotClient:
         self._requests = TokenRequest(token, proxy, verify, 64)
         self.updates = TokenRequest(token, proxy, verify, 1)
         self.bot = Bot(
-            _PLACEHOLDER, base_url=f"{base_url}/bot", request=self._requests, get_updates_request=self.updates
+            _PLACEHOLDER,
+            base_url=f"{base_url}/bot",
+            base_file_url=f"{base_url}/file/bot",
+            request=self._requests,
+            get_updates_request=self.updates,
         )
 
     async def close(self) -> None:

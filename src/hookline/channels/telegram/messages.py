@@ -6,8 +6,9 @@ from telegram import Message, MessageEntity, User
 from telegram.constants import ChatType, MessageAttachmentType
 from telegram.helpers import effective_message_type
 
+from ..._base.attachment import file_name
 from ..._base.frozen import scrub
-from ...stores.messages import InboundMessage
+from ...stores.messages import InboundFile, InboundMessage
 
 _START, _HELP = "/start", "/help"  # the app sends /start when a person opens a chat with a bot
 _ATTACHMENTS = frozenset(kind.value for kind in MessageAttachmentType)
@@ -25,9 +26,11 @@ def to_inbound(message: Message, bot: User) -> InboundMessage | None:
         return None
     kind = "text" if message.text else effective_message_type(message)
     attachments: tuple[str, ...] = ()
+    files: tuple[InboundFile, ...] = ()
     if kind is not None and kind in _ATTACHMENTS:
-        attachments = (str(kind),)
-        text = f"[{kind.replace('_', ' ')}: not readable here] {text}".rstrip()
+        attachments, files = (str(kind),), _files(message)
+        note = kind.replace("_", " ") + ("" if files else ": not readable here")
+        text = f"[{note}] {text}".rstrip()
     elif not message.text:
         return None
     if text.split()[:1] == [_START]:
@@ -44,7 +47,20 @@ def to_inbound(message: Message, bot: User) -> InboundMessage | None:
         direct=message.chat.type == ChatType.PRIVATE,
         mentioned=mentioned or _is_reply_to_bot(message.reply_to_message, bot),
         attachments=attachments,
+        files=files,
     )
+
+
+def _files(message: Message) -> tuple[InboundFile, ...]:
+    """Return the file of a message, if models may take it: a photo in its largest size, a document, voice or audio."""
+    if message.photo:
+        photo = message.photo[-1]
+        return (InboundFile(photo.file_id, "photo.jpg", photo.file_size or 0),)
+    if message.voice:
+        return (InboundFile(message.voice.file_id, "voice.ogg", message.voice.file_size or 0),)
+    if file := message.audio or (None if message.animation else message.document):
+        return (InboundFile(file.file_id, file_name(file.file_name or ""), file.file_size or 0),)
+    return ()
 
 
 def _is_reply_to_bot(earlier: Message | None, bot: User) -> bool:

@@ -47,6 +47,7 @@ from a2a.utils.task import (
 )
 from google.protobuf.message import Message as ProtoMessage
 
+from ..._base.attachment import AttachmentError
 from ..._base.text import error_text
 from ...stores.approvals import DecisionRefusedError
 from ...stores.audit.log import AuditLog
@@ -198,9 +199,10 @@ class Handler(RequestHandler):
             return "No call waits for approval now, so the decision has no effect."
         if not progress.waiting:
             _need(request, "run")
-            if content.attachments:
-                raise ContentTypeNotSupportedError("a running task takes text only: send files with a new task")
-            await self._service.steer(progress.run.id, request.caller, content.text)
+            try:
+                await self._service.steer(progress.run.id, request.caller, content.text, content.attachments)
+            except AttachmentError as error:
+                raise ContentTypeNotSupportedError(str(error)) from None
             return ""
         _need(request, "approve")
         rows = [each.row for each in progress.waiting.values() if each.row is not None]

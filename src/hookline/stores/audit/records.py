@@ -200,6 +200,7 @@ class SteeredRecord(AuditRecord, frozen=True):
 
     chars: int
     text: Text = UNSET
+    attachments: Files = UNSET
 
 
 class RunEndRecord(AuditRecord, frozen=True):
