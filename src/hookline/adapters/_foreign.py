@@ -657,42 +657,6 @@ async def _close(pieces: Any) -> None:
         await close()
 
 
-class Translation:
-    """Messages of a framework and their form in Hookline, so that unchanged ones return exactly as they were.
-
-    With one translation for a whole run (``run.memo``), a message of the framework is also the same message for hooks
-    in every request, so that they need not look at it again.
-
-    Example::
-
-        translation = Translation(to_hookline, to_framework)
-        messages = translation.read(request.messages)
-        request.messages = translation.write(messages)  # the same objects, unless a hook changed something
-    """
-
-    def __init__(self, read: Callable[[Any], Message], write: Callable[[Message], Any]) -> None:
-        self._read, self._write = read, write
-        self._messages: dict[int, tuple[Any, Message]] = {}  # by the id of the original, which is kept alive here
-        self._originals: dict[int, Any] = {}  # by the id of the message
-
-    def read(self, originals: Iterable[Any]) -> tuple[Message, ...]:
-        """Return the messages of the framework as Hookline's."""
-        return tuple(map(self._read_one, originals))
-
-    def _read_one(self, original: Any) -> Message:
-        known = self._messages.get(id(original))
-        if known is not None:
-            return known[1]
-        message = self._read(original)
-        self._messages[id(original)] = original, message
-        self._originals[id(message)] = original
-        return message
-
-    def write(self, messages: Iterable[Message]) -> list[Any]:
-        """Return messages as the framework's: the originals, as far as hooks did not change them."""
-        return [self._originals[id(each)] if id(each) in self._originals else self._write(each) for each in messages]
-
-
 def reply_is(reply: ModelReply, response: ModelResponse) -> bool:
     """Whether hooks left a response as it was, so that the framework's own object can be used."""
     return (reply.content, reply.tool_calls) == (response.content, response.tool_calls)
