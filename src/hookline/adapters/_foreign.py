@@ -524,6 +524,12 @@ class ForeignRun:
         """End the run like :meth:`end`, in this thread."""
         return self._drive_sync(Exchange("end", (reply, error)), _no_work)  # type: ignore[no-any-return]
 
+    async def interrupted(self, error: BaseException) -> None:
+        """End the run because the framework was cancelled or interrupted. Raise the error again afterwards."""
+        self.run.cancel("the framework was cancelled")
+        if isinstance(error, asyncio.CancelledError):  # after others, such as GeneratorExit, nothing may be awaited
+            await self.end()
+
     def _over(self, result: AgentResult[Any]) -> Exception:
         """Return the error that tells the adapter to end: the framework's own error if that is the cause."""
         cause = self._engine.cause
