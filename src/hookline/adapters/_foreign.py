@@ -16,6 +16,7 @@ import re
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -451,7 +452,7 @@ class ForeignRun:
                     await self._do(item, lambda asked: _whole(send(asked)))
                 else:
                     assert pieces is not None
-                    await self._do(item, lambda _, pieces=pieces: anext(pieces))
+                    await self._do(item, partial(_piece, pieces))
         except BaseException:
             self.run.cancel("the framework cancelled the model call")
             raise
@@ -655,6 +656,10 @@ async def _whole(pieces: AsyncIterator[str | ModelResponse]) -> ModelResponse:
         if isinstance(piece, ModelResponse):
             return piece
     raise HooklineError("the stream of the model ended without its final response")
+
+
+async def _piece(pieces: AsyncIterator[str | ModelResponse], _: Any) -> str | ModelResponse:
+    return await anext(pieces)
 
 
 async def _close(pieces: Any) -> None:
