@@ -1,18 +1,37 @@
 """Options of all tests: fixed hypothesis examples, and the tests that are slow."""
 
 import gc
+import hashlib
 import os
+import runpy
 import signal
+import ssl
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.postgres_cluster import MISSING, Cluster
 from tests.properties import ALL
 
 # A shell ignores Ctrl-C for what it starts in the background; the programs that the tests start must not inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+make_context = ssl.create_default_context
+shared_context = cache(make_context)
+BUNDLES = ("certifi/cacert.pem", os.environ.get("SSL_CERT_FILE") or "certifi/cacert.pem")
+
+
+def create_default_context(*args, **options):
+    """Load the usual certificates once: each client of httpx loads them, which takes 20 ms."""
+    usual = not args and list(options) == ["cafile"] and str(options["cafile"]).endswith(BUNDLES)
+    return (shared_context if usual else make_context)(*args, **options)
+
+
+ssl.create_default_context = create_default_context
 
 # Deadlines and the health check would measure the machine, not the code.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,14 +47,72 @@ os.environ["HOOKLINE_TRUST"] = "1"
 TESTS = Path(__file__).parent
 # Everything in these folders is slow; elsewhere slow tests are marked one by one.
 SLOW = ("bench", "pages", "providers/local", "release", "typing")
+# The tests in these folders write to databases, which wait for the disk at each commit: their files are in memory where
+# it has room. Elsewhere that does not do, because a sandbox has a /dev of its own.
+IN_MEMORY = ("channels", "server", "stores")
+MEMORY = Path("/dev/shm")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow folders."""
+@cache
+def memory_has_room() -> bool:
+    found = os.statvfs(MEMORY) if os.access(MEMORY, os.W_OK) else None
+    return found is not None and not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > 2**30
+
+
+@pytest.fixture
+def tmp_path(request, tmp_path):
+    """A folder of the test's own."""
+    if Path(request.path).relative_to(TESTS).parts[0] in IN_MEMORY and memory_has_room():
+        with TemporaryDirectory(dir=MEMORY, prefix="hookline-", ignore_cleanup_errors=True) as folder:
+            yield Path(folder)
+    else:
+        yield tmp_path
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Let the tests of stores run on PostgreSQL."""
+    parser.addoption("--database", choices=["sqlite", "postgresql"], default="sqlite", help="where stores keep data")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start PostgreSQL, and use it instead of SQLite files, also in the programs that tests start."""
+    if config.getoption("--database") == "sqlite" or config.option.collectonly:
+        return
+    if MISSING:
+        raise pytest.UsageError(MISSING)
+    if not hasattr(config, "workerinput"):  # one server for all processes of the tests
+        cluster = Cluster()
+        config.add_cleanup(cluster.remove)
+        os.environ["HOOKLINE_TEST_POSTGRES"] = f"postgresql://postgres@/postgres?host={cluster.folder}"
+        paths = (str(TESTS / "postgres"), os.environ.get("PYTHONPATH"))
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    runpy.run_path(str(TESTS / "postgres/sitecustomize.py"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests of the slow folders, and skip those of SQLite files when the stores are elsewhere."""
     folders = tuple(f"{TESTS / name}/" for name in SLOW)
     for item in items:
         if str(item.path).startswith(folders):
             item.add_marker(pytest.mark.slow)
+        if config.getoption("--database") != "sqlite" and item.get_closest_marker("sqlite"):
+            item.add_marker(pytest.mark.skip(reason="a promise about SQLite files"))
+
+
+@pytest.fixture(scope="session")
+def cluster():
+    """A PostgreSQL server, for tests that need one whatever ``--database`` says."""
+    if MISSING:
+        pytest.skip(MISSING)
+    started = Cluster()
+    yield started
+    started.remove()
+
+
+@pytest.fixture
+def postgres_url(cluster, request):
+    """The address of a database of the test's own."""
+    return cluster.url(f"t{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:24]}")
 
 
 @pytest.hookimpl(wrapper=True)

@@ -23,6 +23,9 @@ from environments import Environment  # noqa: E402
 # Without constraints.txt: Strands and Google ADK need older versions of libraries that Hookline's own environment has.
 TOOLS = ("-e", ".[sensitive]", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
 
+SHARED = ("behaviours", "attacks", "guide", "names", "requests")
+"""The tests of all adapters: ``test_NAME.py``."""
+
 
 def frameworks() -> Iterator[tuple[str, Environment]]:
     """Read ``frameworks.txt``: each name with its environment."""
@@ -49,11 +52,7 @@ def main() -> int:
             print(f"{name} cannot be installed: {problem}", flush=True)
             failed += 1
             continue
-        files = [
-            file
-            for file in (HERE / f"test_{each}.py" for each in ("behaviours", "attacks", "guide", "names", name))
-            if file.exists()
-        ]
+        files = [file for file in (HERE / f"test_{each}.py" for each in (*SHARED, name)) if file.exists()]
         variables = {**os.environ} | ({"HOOKLINE_WRITE_ADAPTER_RESULTS": "1"} if given.write_results else {})
         variables.pop("PYTHONPATH", None)  # the environment contains this checkout
         command = [environment.python, "-m", "pytest", "-p", "no:cacheprovider", *map(str, files)]

@@ -39,9 +39,11 @@ async def test_a_tool_that_a_hook_puts_in_place_of_another_runs_or_none_does(run
 
     run.tools.append(trash)
 
+    changed = {"name": "trash"}  # not in the hook, where a framework that cannot do it would see it
+
     @hook(BEFORE_TOOL)
     def softly(ctx, request):
-        return HookResult.replace({"name": "trash"})
+        return HookResult.replace(changed)
 
     @guard(BEFORE_TOOL, tools="shell")
     def no_shell(ctx, request):
@@ -107,7 +109,7 @@ async def test_a_tool_that_ignores_its_cancellation_does_not_prolong_the_run(run
 
     run.tools[0] = shell
     async with asyncio.timeout(20):
-        outcome = await run([call("shell", command="ls"), reply("Never said.")], limits=Limits(seconds=0.2))
+        outcome = await run([call("shell", command="ls"), reply("Never said.")], limits=Limits(seconds=0.5))
     assert (outcome.reply, outcome.status) == ("", "stopped")
     assert len(run.model.requests) <= 1  # on a slow machine the limit comes before the tool
 

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, hooks, observer
-from hookline.adapters._foreign import Adapter, RunOverError, Support
+from hookline.adapters._foreign import Adapter, RunOverError, Support, checked_names
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError
 from hookline.hooks import HookRegistry, Strict
 from hookline.models import Price, ScriptedModel, reply
@@ -22,7 +22,9 @@ from hookline.points import (
     AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_TOOL,
+    ON_ERROR,
     ON_RUN_END,
+    ON_RUN_START,
     ON_STOP,
     ON_TOKEN,
 )
@@ -193,6 +195,33 @@ def test_the_built_in_hooks_can_be_attached_to_every_framework(framework, tmp_pa
     support.check(HookRegistry(made).stack)
 
 
+@pytest.mark.parametrize("framework", FRAMEWORKS)
+def test_no_framework_lets_hooks_set_the_response_format_and_each_names_where_it_is_set(framework):
+    support = import_module(f"hookline.adapters.{framework}").SUPPORT
+    setting = hooks.ApplyContextConfigHook(response_format={"type": "object"})
+    with pytest.raises(
+        RegistrationError, match=f"at on_run_start: in {support.framework} hooks cannot change the resp"
+    ):
+        support.check(HookRegistry([setting]).stack)
+
+
+async def test_a_response_format_in_the_state_of_the_run_reaches_the_request():
+    @hook(ON_RUN_START)
+    def set_format(ctx, start):
+        return HookResult.cont(state=ctx.state.replace(response_format={"type": "object"}))
+
+    asked = []
+
+    async def send(request):
+        asked.append(request.response_format)
+        return ModelResponse("{}")
+
+    run = attach(set_format).start("Go.")
+    await run.call_model(ASK, send)
+    await run.end()
+    assert asked == [{"type": "object"}]
+
+
 async def test_a_verb_that_no_check_could_find_is_a_failure_of_its_hook():
     @guard(AFTER_LLM)
     def sly(ctx, answer):
@@ -250,9 +279,23 @@ def test_another_version_of_the_framework_is_refused_with_the_supported_range(su
     assert text in str(raised.value)
 
 
-def test_an_unknown_option_is_refused():
-    with pytest.raises(RegistrationError, match="unknown option max_step; known: .*max_steps"):
-        attach(max_step=3)
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("max_step", r"no option max_step=\. Did you mean 'max_steps'\? Known: .*strict"),
+        ("xyz", r"no option xyz=\. Known: .*max_steps"),
+        ("hooks", r"no option hooks=: write the hooks as arguments"),
+    ],
+)
+def test_an_unknown_option_is_refused_with_advice(option, advice):
+    with pytest.raises(RegistrationError, match=advice):
+        attach(**{option: 3})
+
+
+@pytest.mark.parametrize("names", ["web_search", [None]])
+def test_a_list_of_names_is_not_a_text(names):
+    with pytest.raises(RegistrationError, match=r"unguarded= takes a list of names, such as \['web_search'\]"):
+        checked_names("unguarded", names)
 
 
 def test_a_plugin_with_tools_is_refused():
@@ -448,11 +491,21 @@ async def test_after_the_end_every_call_says_that_the_run_is_over():
     assert (await run.end()).reply == "Enough."
 
 
-async def test_an_error_of_the_framework_fails_the_run():
-    run = attach().start("Go.")
+async def test_an_error_of_the_framework_fails_the_run_and_is_recorded():
+    failures = []
+
+    @observer(ON_ERROR)
+    def note(ctx, failure):
+        failures.append((failure.where, failure.fatal))
+
+    run = attach(note).start("Go.")
     await run.call_model(ASK, says_done)
     result = await run.end(error=ValueError("the graph is broken"))
     assert result.status == "failed"
+    (error,) = result.errors
+    assert (error.where, error.type, error.message) == ("framework", "ValueError", "the graph is broken")
+    assert (error.source, error.fatal) == ("Frame", True)
+    assert failures == [("framework", True)]
 
 
 async def test_the_error_of_a_model_reaches_the_framework_as_it_was():

@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -27,3 +28,11 @@ def test_the_code_of_a_section_runs_and_prints_what_the_guide_says(framework, tm
 
 def test_every_framework_that_is_installed_has_a_section():
     assert set(FRAMEWORKS) <= set(SECTIONS)
+
+
+@pytest.mark.parametrize(
+    "module", ["langchain", "openai_agents", "pydantic_ai", "strands", "google_adk", "agent_framework"]
+)
+def test_a_section_installs_hookline_with_the_extra_of_its_framework(module):
+    support = import_module(f"hookline.adapters.{module}").SUPPORT
+    assert f"$ pip install '/path/to/hookline[{support.extra}]'\n" in SECTIONS[support.framework]

@@ -91,6 +91,53 @@ def test_two_of_them_in_one_agent_are_refused():
         agent([], HooklineMiddleware(), HooklineMiddleware())
 
 
+class ChangesCalls(AgentMiddleware):
+    """Runs another command than the one that was judged."""
+
+    def wrap_tool_call(self, request, handler):
+        return handler(request.override(tool_call={**request.tool_call, "args": {"command": "rm x"}}))
+
+    async def awrap_tool_call(self, request, handler):
+        return await handler(request.override(tool_call={**request.tool_call, "args": {"command": "rm x"}}))
+
+
+class ChangesRequests(AgentMiddleware):
+    """Sends another request than the one that was judged."""
+
+    def wrap_model_call(self, request, handler):
+        return handler(request.override(messages=[]))
+
+    async def awrap_model_call(self, request, handler):
+        return await handler(request.override(messages=[]))
+
+
+@pytest.mark.parametrize("later", [ChangesCalls, ChangesRequests])
+@pytest.mark.parametrize("mode", ["sync", "async"])
+async def test_middleware_that_could_change_a_call_after_the_guards_is_refused(shell, later, mode):
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    made = agent(
+        [call("shell", command="ls"), reply("Done.")], HooklineMiddleware(no_rm, note), later(), tools=[shell.tool]
+    )
+    with pytest.raises(RegistrationError, match="HooklineMiddleware must be the last middleware of the agent"):
+        await (made.ainvoke(GO) if mode == "async" else asyncio.to_thread(made.invoke, GO))
+    assert shell.ran == []
+    await wait_until(lambda: ended == ["cancelled"])
+
+
+@pytest.mark.parametrize("mode", ["sync", "async"])
+async def test_the_last_middleware_judges_what_the_others_made_of_a_call(shell, mode):
+    made = agent(
+        [call("shell", command="ls"), reply("Done.")], ChangesCalls(), HooklineMiddleware(no_rm), tools=[shell.tool]
+    )
+    await (made.ainvoke(GO) if mode == "async" else asyncio.to_thread(made.invoke, GO))
+    assert shell.ran == []
+
+
 def test_a_hook_at_on_token_is_refused_with_the_alternative():
     @guard(ON_TOKEN)
     def judge(ctx, token):
@@ -311,19 +358,30 @@ def test_a_hook_changes_model_settings_tools_and_tool_choice(shell):
     assert model.called == [("large", ["shell"], {"tool_choice": "shell", "temperature": 0.0})]
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "text"),
-    [
-        ("model", "large", "cannot change the model of Scripted"),
-        ("response_format", {"type": "object"}, "create_agent"),
-    ],
-)
-def test_what_a_hook_cannot_change_in_a_request_is_refused(field, value, text):
+def test_a_tool_that_a_hook_describes_anew_reaches_the_model(shell):
+    @hook(BEFORE_LLM)
+    def describe(ctx, request):
+        return request.replace(tools=[tool.replace(description="Careful.") for tool in request.tools])
+
+    bound = []
+
+    class Model(Scripted):
+        def bind_tools(self, tools, **options):
+            bound.extend(tools)
+            return self
+
+    model = Model(script=ScriptedModel([call("shell", command="ls"), reply("Done.")]))
+    create_agent(model, [shell.tool], middleware=[HooklineMiddleware(describe)]).invoke(GO)
+    assert [each["function"]["description"] for each in bound] == ["Careful."] * 2
+    assert shell.ran == ["ls"]
+
+
+def test_a_model_whose_name_cannot_be_changed_is_named():
     @hook(BEFORE_LLM)
     def change(ctx, request):
-        return HookResult.replace({field: value})
+        return HookResult.replace({"model": "large"})
 
-    with pytest.raises(RunFailedError, match=text):
+    with pytest.raises(RunFailedError, match="cannot change the model of Scripted"):
         agent([reply("Done.")], HooklineMiddleware(change)).invoke(GO)
 
 
@@ -447,6 +505,36 @@ async def test_a_call_is_judged_after_an_interrupt_for_a_person(shell, command):
     assert shell.ran == ([] if "rm" in command else ["ls"])
     assert state["messages"][-1].text == "Done."
     assert ended[1:] == [("completed", "Done.")]
+
+
+async def test_a_graph_that_resumes_ends_the_run_that_was_interrupted():
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    @tool
+    def shell(command: str) -> str:
+        """Run a command."""
+        return "ran"
+
+    made = agent(
+        [call("shell", command="ls"), reply("Done.")],
+        HumanInTheLoopMiddleware(interrupt_on={"shell": True}),
+        HooklineMiddleware(note),
+        tools=[shell],
+        checkpointer=InMemorySaver(),
+    )
+    config = {"configurable": {"thread_id": "1"}}
+    gc.disable()  # otherwise a garbage collection could end it first
+    try:
+        await made.ainvoke(GO, config)
+        await made.ainvoke(Command(resume={"decisions": [{"type": "approve"}]}), config)
+        await wait_until(lambda: len(ended) == 2)
+    finally:
+        gc.enable()
+    assert sorted(ended) == ["cancelled", "completed"]
 
 
 async def test_text_is_streamed_live_while_no_hook_can_reject_it():

@@ -17,7 +17,7 @@ from pydantic import BaseModel  # noqa: E402
 from hookline import HookRegistry, HookResult, RunFailedError, guard, hook, observer  # noqa: E402
 from hookline.adapters._openai_items import Conversation  # noqa: E402
 from hookline.adapters.openai_agents import HooklineRunner  # noqa: E402
-from hookline.errors import RegistrationError  # noqa: E402
+from hookline.errors import HooklineError, RegistrationError  # noqa: E402
 from hookline.models import ScriptedModel, call, reply  # noqa: E402
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_STOP  # noqa: E402
 
@@ -74,6 +74,12 @@ async def test_the_last_agent_of_a_result_takes_the_next_task_under_the_same_hoo
     task = [*first.to_input_list(), {"role": "user", "content": "Go."}]
     second = await runner.run(first.last_agent, task, run_config=CONFIG)
     assert (second.final_output, ran) == ("I may not.", [])
+
+
+async def test_the_last_agent_of_a_result_is_refused_by_the_runner_of_the_sdk():
+    made = await HooklineRunner(no_sudo).run(agent([reply("ok"), reply("unguarded")]), "Go.", run_config=CONFIG)
+    with pytest.raises(HooklineError, match="'agent' is a copy that belongs to a finished run .* give it to that"):
+        await sdk.Runner.run(made.last_agent, "Go on.", run_config=CONFIG)
 
 
 async def test_a_second_runner_around_the_same_agent_is_refused():
@@ -533,15 +539,6 @@ async def test_a_hook_changes_parameters_and_tool_descriptions():
     ((settings, tools),) = got
     assert (settings.temperature, settings.extra_args, settings.tool_choice) == (0.5, {"seed": 7}, "required")
     assert [tool.description for tool in tools] == ["Careful."]
-
-
-async def test_a_hook_that_adds_a_tool_fails_and_says_where_tools_are_given():
-    @hook(BEFORE_LLM)
-    def add(ctx, request):
-        return request.replace(tools=(*request.tools, request.tools[0].replace(name="other")))
-
-    with pytest.raises(Exception, match="cannot add the tool 'other'. Give it to the agent"):
-        await HooklineRunner(add).run(agent([reply("Hi.")]), "Go.", run_config=CONFIG)
 
 
 async def test_hooks_that_are_added_to_the_registry_later_take_part():

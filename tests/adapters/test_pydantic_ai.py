@@ -514,23 +514,6 @@ async def test_a_hook_changes_settings_and_tool_descriptions():
     assert got == [({"max_tokens": 9, "temperature": 0.5}, ["!"])]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        (lambda request: {"tools": (*request.tools, request.tools[0].replace(name="other"))}, "add the tool 'other'"),
-        (lambda request: {"model": "other"}, "change the model"),
-        (lambda request: {"response_format": {"type": "object"}}, "change response_format"),
-    ],
-)
-async def test_a_change_that_pydantic_ai_cannot_make_fails_and_names_the_alternative(change, message):
-    @hook(BEFORE_LLM)
-    def rewrite(ctx, request):
-        return request.replace(**change(request))
-
-    with pytest.raises(Exception, match=f"pydantic-ai: a hook cannot {message}"):
-        await agent([reply("Hi.")], rewrite).run("Go.")
-
-
 async def test_hooks_that_are_added_to_the_registry_later_take_part():
     registry = HookRegistry()
     mine = agent(SUDO, registry)

@@ -13,39 +13,24 @@ from strands.middleware import ExecuteToolStage, InvokeModelStage
 from strands.multiagent import GraphBuilder
 from strands.types.exceptions import ModelThrottledException
 
-from hookline import HookResult, Message, guard, hook, observer
+from hookline import Message, guard, hook, observer
 from hookline.adapters.strands import HooklinePlugin
 from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END
 
+from .drafts import WRITE_DRAFT, only_drafts, writer
 from .drivers.strands import Scripted
-
-
-@guard(BEFORE_TOOL, tools="write")
-def only_drafts(ctx, request):
-    if not request.arguments["path"].endswith("draft.txt"):
-        return HookResult.block("Only drafts may be written.")
-    return None
 
 
 @pytest.fixture
 def write(tmp_path):
-    @tool
-    def write(path: str) -> str:
-        """Write a file."""
-        (tmp_path / path).write_text("written")
-        return "ok"
-
-    return write
+    return tool(writer(tmp_path))
 
 
 def agent_of(turns, tools, *hooks, **options):
     model = Scripted(ScriptedModel(turns))
     return Agent(model=model, tools=tools, plugins=[HooklinePlugin(*hooks)], callback_handler=None, **options)
-
-
-WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
 
 
 async def test_a_guard_judges_what_middleware_made_of_the_arguments(write, tmp_path):
@@ -207,6 +192,18 @@ async def test_a_guard_at_the_end_of_a_run_fails_closed():
     agent = agent_of([reply("Hi.")], [], broken)
     with pytest.raises(RunFailedError, match="the guard is broken"):
         await agent.invoke_async("Hello.")
+
+
+@pytest.mark.parametrize("point", [BEFORE_LLM, BEFORE_TOOL])
+async def test_a_guard_that_fails_closed_raises_its_error_and_the_tool_does_not_run(point, write, tmp_path):
+    @guard(point)
+    def broken(ctx, payload):
+        raise ValueError("the guard is broken")
+
+    with pytest.raises(RunFailedError, match="hook 'broken' failed at .*the guard is broken") as raised:
+        await agent_of(WRITE_DRAFT, [write], broken).invoke_async("Write.")
+    assert raised.value.result.status == "failed"
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_hooks_see_images_and_a_hook_that_changes_the_text_keeps_them():

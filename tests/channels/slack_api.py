@@ -32,6 +32,7 @@ class SlackApi:
         self.whispers, self.calls, self.failures, self.acknowledged = [], [], {}, []
         self.unacknowledged, self.sockets, self.tickets = {}, [], set()
         self._ids, self._sending = itertools.count(1), asyncio.Lock()
+        self.organization = None
         self.files, self.downloads = {}, []
         self.runner = None
 
@@ -177,7 +178,7 @@ class SlackApi:
         return dict(await request.post()) | dict(request.query)
 
     def auth_test(self, fields):
-        return {"user_id": ME, "bot_id": "BBOT", "user": "agent", "team_id": "T1"}
+        return {"user_id": ME, "bot_id": "BBOT", "user": "agent", "team_id": "T1", "enterprise_id": self.organization}
 
     def apps_connections_open(self, fields):
         ticket = str(next(self._ids))

@@ -21,7 +21,7 @@ from hookline.stores.messages import InboundFile, OutboundMessage
 
 from ..waiting import wait_until
 from .approval_setup import ApprovalSetup
-from .conformance import Conformance, Rig, ready
+from .conformance import ApiRig, Conformance, ready
 from .helpers import served
 from .platforms import Inbox
 from .slack_api import (
@@ -40,13 +40,8 @@ from .slack_api import (
     signed,
 )
 
+API = SlackApi
 CHAT = Address("work", DIRECT, bot=ME)
-
-
-@pytest.fixture
-async def api():
-    async with SlackApi() as api:
-        yield api
 
 
 @pytest.fixture
@@ -62,23 +57,10 @@ def http_channel(api, **settings):
     )
 
 
-class SlackRig(Rig):
-    chat = DIRECT
-
-    def __init__(self, channel, api):
-        self.channel, self.api = channel, api
-
-    async def say(self, text):
-        await self.api.say(text)
-
-    async def heard(self):
-        return self.api.texts()
-
-
 class TestConformance(Conformance):
     @pytest.fixture
     def rig(self, channel, api):
-        return SlackRig(channel, api)
+        return ApiRig(channel, api, DIRECT)
 
 
 async def received(channel, api, *events):
@@ -319,6 +301,30 @@ async def test_a_request_with_a_wrong_signature_is_rejected(api, options, status
     assert inbox.messages == []
     assert caplog.text.count("wrong signature") == 1  # of three: anyone can cause them
     assert "hello" not in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("enterprise", "texts"),
+    [
+        (None, []),  # another customer of the same app
+        ("E2", []),
+        ("E1", ["hello", "/approve ABCD"]),  # another workspace of the organization that installed the app
+    ],
+)
+async def test_requests_of_another_workspace_with_a_valid_signature_are_ignored(api, enterprise, texts, caplog):
+    api.organization = "E1"
+    inbox, channel = Inbox(), http_channel(api)
+    event = event_body(api.event("hello"))
+    event |= {"team_id": "T2", "authorizations": [{"team_id": "T2", "enterprise_id": enterprise, "user_id": ME}]}
+    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
+        await wait_until(lambda: channel.health().ok)
+        assert (await http.post("/slack/work", **signed(event))).status_code == 200
+        channel.approvals_changed(CHAT, [ApprovalPrompt("ABCD", "k", "d1")])
+        ts = await channel.send(CHAT, OutboundMessage("a call"), key="k")
+        press = {**api.press_body(DIRECT, ts, "Approve"), "team": {"id": "T2"}, "enterprise": {"id": enterprise}}
+        assert (await http.post("/slack/work", **signed(press, form=True))).status_code == 200
+    assert inbox.texts == texts
+    assert caplog.text.count("a request of another workspace (T2) was ignored") == (not texts)
 
 
 @pytest.mark.parametrize("body", [b"\xff\xfe", b"[" * 100_000, b"null", b"[]", b"{", b"payload=%7B"])

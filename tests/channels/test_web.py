@@ -16,7 +16,9 @@ from hookline.channels.protocol import Address, Channel, ChannelError, Undeliver
 from hookline.channels.web import channel as web
 from hookline.channels.web.channel import WebChannel, hashed_chat_id
 from hookline.channels.web.login import Login
-from hookline.payloads import OutboundMessage
+from hookline.errors import AttachmentError
+from hookline.payloads import InboundFile, OutboundMessage
+from hookline.stores import chats
 
 from ..waiting import wait_until
 from .helpers import RecordingGateway, reply, served
@@ -416,3 +418,73 @@ async def test_neither_tokens_nor_conversations_are_logged(locked, caplog):
     )
     for secret in (TOKEN, ME, "a private text"):
         assert secret not in ours
+
+
+# files
+
+
+async def upload(url, data, file=id_of(7), chat=ME, offset=0, **headers):
+    headers = {"X-Chat": chat, "X-File": file, "X-Offset": str(offset)} | headers
+    async with httpx.AsyncClient(trust_env=False) as client:
+        return await client.post(f"{url}/files", content=data, headers=headers)
+
+
+async def test_a_file_is_uploaded_in_parts_and_belongs_to_its_message(url, channel, deliver):
+    assert (await upload(url, b"12345")).json() == {"size": 5}
+    assert (await upload(url, b"12345")).json() == {"size": 5}  # the same part again changes nothing
+    assert (await upload(url, b"678", offset=5)).json() == {"size": 8}
+    async with opened(url) as page:
+        file = {"id": id_of(7), "name": "../a.txt"}
+        await page.say(type="message", id=id_of(1), text="", files=[file])
+        assert await page.messages(1) == ["[a.txt]"]
+    (message,) = deliver.messages
+    assert (message.text, message.attachments) == ("[a.txt]", ("file",))
+    (found,) = message.files
+    assert (found.name, found.size) == ("a.txt", 8)
+    assert await channel.read_file(found, 8) == b"12345678"
+    with pytest.raises(AttachmentError, match="the limit for an attachment is 7 bytes"):
+        await channel.read_file(found, 7)
+
+
+async def test_a_chat_does_not_get_the_file_of_another(url, channel, deliver):
+    await upload(url, b"secret", chat="n" * 32)
+    async with opened(url) as page:
+        for id in (id_of(7), f"{hashed_chat_id('n' * 32)}/{id_of(7)}", "../x"):
+            await page.say(type="message", id=id_of(1), text="look", files=[{"id": id, "name": "a.txt"}])
+            assert "a.txt is not stored any more" in (await page.hear("refused"))["why"]
+    assert deliver.messages == []
+    with pytest.raises(ChannelError, match="is not stored any more"):
+        await channel.read_file(InboundFile(f"{HERE.chat_id}/{id_of(7)}", "a.txt"), None)
+
+
+@pytest.mark.parametrize(
+    "headers", [{"X-Chat": "short"}, {"X-File": "../x"}, {"X-Offset": "-1"}, {"X-Offset": "x"}, {"X-Offset": ""}]
+)
+async def test_an_upload_with_wrong_headers_is_rejected(url, headers):
+    assert (await upload(url, b"x", **headers)).status_code == 400
+
+
+async def test_an_upload_over_the_limit_or_without_login_or_from_another_site_is_rejected(tmp_path):
+    async with served(WebChannel(store=tmp_path / "a.db", max_file=8)) as url:
+        assert (await upload(url, b"12345678")).status_code == 200
+        refused = await upload(url, b"9", offset=8)
+        assert (refused.status_code, refused.json()["error"]) == (413, "A file may have at most 8 bytes.")
+        assert (await upload(url, b"x", Origin="https://example.com")).status_code == 403
+    async with served(WebChannel(store=tmp_path / "b.db", token=TOKEN)) as url:
+        assert (await upload(url, b"x")).status_code == 401
+
+
+async def test_only_the_newest_files_of_a_chat_are_kept(url, channel, monkeypatch):
+    for number in range(chats.MAX_FILES + 2):
+        await upload(url, b"x", file=id_of(number))
+    kept = [number for number in range(30) if channel._store.file_size("web", HERE.chat_id, id_of(number))]
+    assert kept == list(range(2, chats.MAX_FILES + 2))
+    monkeypatch.setattr(chats, "MAX_FILE_BYTES", 25)
+    assert (await upload(url, b"123456", file=id_of(99))).status_code == 503
+
+
+async def test_files_are_deleted_after_a_day(url, channel, monkeypatch):
+    await upload(url, b"x")
+    monkeypatch.setattr(chats, "_FILE_SECONDS", -1.0)
+    await upload(url, b"y", file=id_of(8))
+    assert channel._store.file("web", HERE.chat_id, id_of(7)) is None

@@ -472,3 +472,37 @@ async def test_a_pending_call_has_buttons_that_decide(page, tmp_path):
         assert [path for path, _ in setup.wrote] == [first]
         (chat,) = {row.by for row in setup.store.rows()}
         assert chat.startswith("web:web-")
+
+
+@in_browser
+async def test_people_attach_files_and_the_agent_sees_them(page, tmp_path):
+    png = b"\x89PNG\r\n\x1a\n" + b"pixels" * 200_000  # of more than one part
+    model = ScriptedModel(["A cat."], loop=True)
+    channel = WebChannel(title="Helper", store=tmp_path / "c.db", max_file=2_000_000)
+    gateway = Gateway(
+        Agent("helper", llm=model),
+        [channel],
+        mailbox=Mailbox(tmp_path / "gateway.db"),
+        sessions=SqliteSessionStore(tmp_path / "sessions.db"),
+        servers=[HttpServer([channel], port=0)],
+    )
+    await gateway.start()
+    try:
+        await page.goto(gateway.urls[0])
+        large = {"name": "film.mp4", "mimeType": "video/mp4", "buffer": b"x" * 2_000_001}
+        await page.set_input_files("#picker", [large])
+        await page.wait_for_function("() => document.getElementById('note').textContent.includes('at most 2.00 MB')")
+        photo = {"name": "<b>cat.png", "mimeType": "image/png", "buffer": png}
+        notes = {"name": "notes.txt", "mimeType": "text/plain", "buffer": b"some text"}
+        await page.set_input_files("#picker", [photo, notes])
+        await page.wait_for_function("() => !document.getElementById('send').disabled")
+        assert await page.locator("#files .name").all_inner_texts() == ["<b>cat.png", "notes.txt"]
+        await page.click("#files li:nth-child(2) button")
+        await write(page, "What is this?")
+        await shows(page, "in", "[<b>cat.png] What is this?")
+        await shows(page, "out", "A cat.")
+        assert await page.locator("#files li").count() == 0
+    finally:
+        await gateway.stop(grace=0)
+    (attached,) = model.requests[0].messages[-1].attachments
+    assert (attached.name, attached.media_type, attached.data) == ("<b>cat.png", "image/png", png)

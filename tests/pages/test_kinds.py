@@ -120,7 +120,7 @@ def is_settings_of_claude_code(block, folder):
 
 def is_an_app_manifest(block, folder):
     settings = json.loads(block.text)["settings"]
-    assert settings["event_subscriptions"]["bot_events"] == ["app_mention", "message.im"]
+    assert settings["event_subscriptions"]["bot_events"] == ["app_mention", "message.channels", "message.im"]
     assert settings["interactivity"]["is_enabled"]
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import ssl
 import subprocess
 import sys
 import threading
@@ -13,7 +14,7 @@ from hookline import Agent, Message, ModelRequest
 from hookline.models import ProviderError
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
-from hookline.providers.remote import LoopClients
+from hookline.providers.remote import LoopClients, _make_client
 
 from .servers import Said, Script, sse, whole
 
@@ -189,3 +190,19 @@ def test_a_redirect_to_another_server_does_not_take_the_key_along(script, monkey
     assert "sk-the-key-of-the-user" in str(script.requests[0][1])
     assert other.requests == []
     assert "redirect" in str(failed.value)
+
+
+def test_clients_share_certificates_until_the_environment_names_others(monkeypatch, tmp_path):
+    def made():
+        endpoint = OpenAIModel("m", base_url="https://models.test/v1", api_key="k")._endpoint
+        return _make_client(lambda http: http._transport._pool._ssl_context, endpoint)
+
+    monkeypatch.delenv("SSL_CERT_DIR", raising=False)
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+    usual = made()
+    assert usual.verify_mode == ssl.CERT_REQUIRED
+    assert made() is usual
+    one = tmp_path / "one.pem"
+    one.write_text(ssl.DER_cert_to_PEM_cert(usual.get_ca_certs(binary_form=True)[0]))
+    monkeypatch.setenv("SSL_CERT_FILE", str(one))
+    assert len(made().get_ca_certs()) == 1

@@ -34,4 +34,4 @@ def test_the_guide_describes_the_real_schemas(tmp_path):
                 assert row or table.startswith("sqlite_")
                 for column in db.execute(f"PRAGMA table_info({table})") if row else ():
                     assert f"`{column[1]}`" in row
-        assert f"0x{store._db.application_id:X}" in page
+        assert f"0x{store._db.schema.application_id:X}" in page

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 
 from hookline.payloads import InboundMessage, OutboundMessage
 from hookline.stores import MemoryStore
+from hookline.stores.database import GroupCommit
 from hookline.stores.errors import StoreError
 from hookline.stores.mailbox import LeaseLostError, Mailbox, gateway_database
 from hookline.stores.pairing import create_code, is_paired, pair, people
-from hookline.stores.sqlite import GroupCommit
 from tests.properties import examples
 
 KEY = '["c", "", "1", ""]'

@@ -336,7 +336,7 @@ def test_the_guide_describes_the_real_schema(store):
             section = page.partition(f"### `{table}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
             documented = re.findall(r"^\| `(\w+)` \|", section, re.MULTILINE)
             assert documented == [column[1] for column in db.execute(f"PRAGMA table_info({table})")], table
-    assert f"0x{store.db.application_id:X}" in page
+    assert f"0x{store.db.schema.application_id:X}" in page
 
 
 def test_the_queries_of_the_guide_run(store):

@@ -26,7 +26,8 @@ from hookline.stores import (
 )
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import gateway_database
-from hookline.stores.sqlite import Database
+from hookline.stores.sql import Schema
+from hookline.stores.sqlite import SqliteDatabase
 
 SCHEMA = ("CREATE TABLE words (word TEXT)",)
 ENV = {**os.environ, "PYTHONPATH": str(Path(sqlite.__file__).parents[2])}
@@ -34,7 +35,9 @@ fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not 
 
 
 def database(path, **options):
-    return Database(path, **{"contents": "words", "application_id": 7, "version": 1, "schema": SCHEMA, **options})
+    tables = {"contents": "words", "application_id": 7, "version": 1, "statements": SCHEMA}
+    given = {name: options.pop(name) for name in [*options] if name in Schema.__struct_fields__}
+    return SqliteDatabase(path, Schema("words", **{**tables, **given}), **options)
 
 
 def add(db, word):
@@ -348,7 +351,7 @@ def test_a_read_only_file_can_be_read_and_writing_is_an_error_with_advice():
 
     def while_another_writes():
         state = iter([(False, 1, 1), (False, 2, 1)])
-        Database._fingerprint = lambda self: next(state)
+        SqliteDatabase._fingerprint = lambda self: next(state)
         return as_nobody()
 
     try:
@@ -391,8 +394,8 @@ def test_a_full_disk_is_an_error_and_keeps_stored_data(path):
 def test_every_store_has_its_own_application_id(path):
     kinds = (MemoryStore, SqliteSessionStore, RunStore, ApprovalStore, TicketBoard, KeyStore, ChatStore)
     stores = [kind(path) for kind in kinds]
-    databases = [next(each for each in vars(store).values() if isinstance(each, Database)) for store in stores]
-    marks = [each.application_id for each in (*databases, gateway_database(path))]
+    databases = [next(each for each in vars(store).values() if isinstance(each, SqliteDatabase)) for store in stores]
+    marks = [each.schema.application_id for each in (*databases, gateway_database(path))]
     assert len(set(marks)) == len(kinds) + 1
 
 

@@ -523,7 +523,7 @@ def test_numbers_of_ids_fit_into_sqlite_integers():
 
 def test_the_guide_describes_the_real_schema(board):
     page = (Path(__file__).parents[2] / "docs/guides/tickets.md").read_text()
-    assert f"0x{board._db.application_id:X}" in page
+    assert f"0x{board._db.schema.application_id:X}" in page
     assert all(f"| `{column}` | " in page for column in COLUMNS)
     with board._db.transaction() as db:
         for table in ("tickets", "history"):

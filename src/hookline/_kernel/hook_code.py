@@ -1,11 +1,15 @@
-"""Read the code of a hook without calling it: the attributes of modules and classes that it uses, and its verbs."""
+"""What the code of a hook shows, without calling it: the attributes of modules and classes that it uses, the verbs that
+it returns, and the fields of the request to the model that it changes.
+"""
 
 from __future__ import annotations
 
+import ast
 import dis
 import sys
-from collections.abc import Iterator, Mapping
-from inspect import isclass, isfunction, ismodule, unwrap
+from collections.abc import Iterable, Iterator, Mapping
+from inspect import getsource, isclass, isfunction, ismodule, unwrap
+from textwrap import dedent
 from types import CodeType
 from typing import Any
 
@@ -70,16 +74,46 @@ def verbs_of(hook: Any, point: Point[Any]) -> frozenset[str]:
 
         verbs_of(no_promises, AFTER_LLM)  # frozenset({"retry"})
     """
-    declared = getattr(hook, "verbs", None)
-    if isinstance(declared, Mapping):
-        declared = declared.get(point, ())
-    if isinstance(declared, (tuple, list, set, frozenset)):
-        return frozenset(map(str, declared))
+    declared = _declared(hook, "verbs", point)
+    if declared is not None:
+        return declared
     possible = frozenset((point.model,)) if point.model in ("merge", "claim") else point.verbs
     return frozenset(_verbs(hook)) & possible
 
 
-def _verbs(hook: Any) -> Iterator[str]:
+def changes_of(hook: Any, point: Point[Any]) -> frozenset[str]:
+    """Return the fields that a hook changes at a point, as far as it declares them or its code shows them.
+
+    A hook declares them with an attribute ``changes``: a list of fields, or a list for each of its points. Otherwise
+    the same functions as for :func:`verbs_of` are searched for ``replace(FIELD=...)``, ``replace({"FIELD": ...})`` and,
+    in the hook itself, ``return {"FIELD": ...}``. The field ``tools`` counts only if tools are added, as in
+    ``(*request.tools, mine)``.
+
+    Example::
+
+        @hook(BEFORE_LLM)
+        def cheap(ctx, request):
+            return request.replace(model="small")
+
+        changes_of(cheap, BEFORE_LLM)  # frozenset({"model"})
+    """
+    declared = _declared(hook, "changes", point)
+    if declared is not None:
+        return declared
+    main = code_of(hook)
+    changed = [each for function in _functions(hook) for each in _changed(function, returns=function is main)]
+    return frozenset([name for name, value in changed if name != "tools" or _adds(value)])
+
+
+def _declared(hook: Any, name: str, point: Point[Any]) -> frozenset[str] | None:
+    declared = getattr(hook, name, None)
+    if isinstance(declared, Mapping):
+        declared = declared.get(point, ())
+    return frozenset(map(str, declared)) if isinstance(declared, (tuple, list, set, frozenset)) else None
+
+
+def _functions(hook: Any) -> Iterator[Any]:
+    """Yield the function of a hook, the methods of its class, and the functions of its module that these call."""
     main = code_of(hook)
     if main is None:
         return
@@ -92,8 +126,59 @@ def _verbs(hook: Any) -> Iterator[str]:
         if id(function) in seen:
             continue
         seen.add(id(function))
+        yield function
+        for value, name in mentions(function.__code__, function.__globals__):
+            if not name and isfunction(value) and value.__module__ == main.__module__:
+                functions.append(value)
+
+
+def _verbs(hook: Any) -> Iterator[str]:
+    for function in _functions(hook):
         for value, name in mentions(function.__code__, function.__globals__):
             if value is HookResult and name in _BY_METHOD:
                 yield _BY_METHOD[name]
-            elif not name and isfunction(value) and value.__module__ == main.__module__:
-                functions.append(value)
+
+
+def _changed(function: Any, *, returns: bool) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the fields that a function changes, each with the expression of its value.
+
+    With ``returns``, a mapping that it returns contains such fields.
+    """
+    try:
+        tree = ast.parse(dedent(getsource(function)))
+    except (OSError, SyntaxError, TypeError):
+        return  # no source, or a lambda in the middle of an expression
+    # Only a parameter, or a part of one, may be the payload or the state. What else is replaced are other objects.
+    known = {"HookResult", *[node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]}
+    for node in ast.walk(tree):
+        given: Iterable[ast.expr | None] = ()
+        if isinstance(node, ast.Return) and returns:
+            given = [node.value]
+        elif isinstance(node, ast.Call) and known & set(_replaced(node)):
+            given = node.args
+            yield from [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg is not None]
+        for mapping in given:
+            if isinstance(mapping, ast.Dict):
+                for key, value in zip(mapping.keys, mapping.values, strict=True):
+                    if isinstance(key, ast.Constant):
+                        yield str(key.value), value
+
+
+def _replaced(call: ast.Call) -> Iterator[str]:
+    """Yield the names of the objects of which a call may make a changed copy: x in x.replace() and replace(x)."""
+    if getattr(call.func, "attr", getattr(call.func, "id", "")) != "replace":
+        return
+    for each in (getattr(call.func, "value", None), *call.args[:1]):
+        node = each
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if isinstance(node, ast.Name):
+            yield node.id
+
+
+def _adds(tools: ast.expr) -> bool:
+    """Whether an expression adds tools to existing ones: ``(*request.tools, mine)`` or ``request.tools + mine``."""
+    if isinstance(tools, (ast.Tuple, ast.List)):
+        starred = [isinstance(each, ast.Starred) for each in tools.elts]
+        return any(starred) and (not all(starred) or len(starred) > 1)
+    return isinstance(tools, ast.BinOp) and isinstance(tools.op, ast.Add)

@@ -13,7 +13,7 @@ from .._base.text import did_you_mean
 
 Role = Literal["system", "user", "assistant", "tool"]
 Outcome = Literal["ok", "error", "blocked", "answered", "cancelled"]
-Where = Literal["model", "tool", "hook", "output"]
+Where = Literal["model", "tool", "hook", "output", "framework"]
 Status = Literal["completed", "stopped", "ended", "cancelled", "failed"]
 StopKind = Literal[
     "error",
@@ -234,7 +234,8 @@ class StopSignal(Frozen, frozen=True):
 class ErrorInfo(Frozen, frozen=True):
     """A failure as data.
 
-    ``source`` names the failed hook, tool or model; ``retry_after`` is the wait in seconds that a provider asks for.
+    ``source`` names the failed hook, tool, model or framework; ``retry_after`` is the wait in seconds that a provider
+    asks for.
     """
 
     where: Where

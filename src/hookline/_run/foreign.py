@@ -28,12 +28,12 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.frozen import freeze, scrub, thaw
 from .._base.tasks import running_loop
-from .._base.text import describe
+from .._base.text import describe, error_text
 from .._kernel.errors import HooklineError, ModelError, RegistrationError
 from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.state import AgentResult
-from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
+from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, ToolSpec
 from ..models.attachments import ANY_TYPE
 from ..providers.prices import Price, cost_of
 from ..tools._tool import CheckedArguments, Effect, Tool
@@ -226,19 +226,35 @@ class ForeignModel:
     Args:
         name: the name of the framework.
         price: the price of its model; by default from the price list, by the name of the model.
+        check: raises an error if the framework cannot send what hooks made of its request: ``check(given, changed)``.
     """
 
     provider = ""
     attachment_types = ANY_TYPE  # the framework says what its model takes
 
-    def __init__(self, name: str, price: Price | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        price: Price | None = None,
+        check: Callable[[ModelRequest, ModelRequest], None] = lambda given, changed: None,
+    ) -> None:
         self.name = name
         self._price = price
+        self._check = check
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Let the framework send the request."""
-        response: ModelResponse = self._priced(await self._exchange().ask("send", request), request)
+        exchange = self._exchange()
+        request = self._sendable(request, exchange)
+        response: ModelResponse = self._priced(await exchange.ask("send", request), request)
         return response
+
+    def _sendable(self, request: ModelRequest, exchange: Exchange) -> ModelRequest:
+        given: ModelRequest = exchange.argument
+        if request.model == self.name:  # a hook called ctx.llm, which does not know the name of the framework's model
+            request = replace(request, model=given.model)
+        self._check(given, request)
+        return request
 
     def _priced(self, response: Any, request: ModelRequest) -> Any:
         """Return the response with its cost: frameworks report tokens, but not what they cost."""
@@ -255,6 +271,7 @@ class ForeignModel:
         if not exchange.streaming:
             yield await self.complete(request)
             return
+        request = self._sendable(request, exchange)
         await exchange.ask("stream", request)
         while True:
             piece = self._priced(await exchange.ask("next"), request)
@@ -504,7 +521,7 @@ class ForeignLoop(Loop):
                     self._settle_model(again=going and (steered or kept_going), note=note)
             exchange = await self._inbox.take_exchange()
             if exchange.kind == "end":
-                self._end_as(exchange.argument)
+                await self._end_as(exchange.argument)
                 return False
             if not state.signals and self.engine.budget.exceeded() is None:
                 self._current = exchange
@@ -515,8 +532,11 @@ class ForeignLoop(Loop):
     def _ends_by_itself(self) -> bool:
         return bool(self.state.signals) and all(signal.kind in _OWN_ENDS for signal in self.state.signals)
 
-    def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
+    async def _end_as(self, ended: tuple[str | None, BaseException | None]) -> None:
         reply, error = ended
+        if isinstance(error, Exception):
+            name = self.engine.agent.model.name
+            await self.engine.report(ErrorInfo("framework", type(error).__name__, error_text(error), name, fatal=True))
         if error is not None:
             raise error
         last = self.state.messages[-1] if self.state.messages else None
@@ -576,7 +596,8 @@ class ForeignLoop(Loop):
             messages = (*self._system(system), *_originals(state.messages, rest))
         elif state.system_prompt != system or self.task != self._given_task:
             messages = (*self._system(system), *self._with_task(rest))
-        return replace(given, messages=messages, hop=hop, ids=self.engine.ids)
+        response_format = given.response_format if state.response_format is None else state.response_format
+        return replace(given, messages=messages, hop=hop, response_format=response_format, ids=self.engine.ids)
 
     def _system(self, given: str) -> tuple[Message, ...]:
         """Return the system prompt: that of the hooks, unless the framework changed its own in the meantime."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -25,6 +25,26 @@ _PROGRESS_EVERY = 1.0
 _WATCH_EVERY = 0.25
 _PIECE = 65_536
 _PIPE_SIZE = 1_048_576
+
+
+def set_variables(ctx: Any, variables: Mapping[str, str]) -> None:
+    """Set environment variables for the commands of a run, and of the runs nested in it.
+
+    Args:
+        ctx: the context of the run.
+        variables: the names and values. ``HOME`` and ``TMPDIR`` stay those of the tool, and folders that the tool
+            searches for programs stay on its ``PATH``.
+    """
+    ctx.tree_state[id(set_variables)] = dict(variables)
+
+
+def run_variables(ctx: Any, path: str) -> dict[str, str]:
+    """Return the variables of :func:`set_variables` for a tool that searches programs in these folders."""
+    given = {} if ctx is None else ctx.tree_state.get(id(set_variables), {})
+    variables = {name: value for name, value in given.items() if name not in ("HOME", "TMPDIR", MARK)}
+    # A relative folder would depend on where the agent is, so that it could put a program there.
+    folders = [folder for folder in given.get("PATH", "").split(os.pathsep) if os.path.isabs(folder)]
+    return {**variables, "PATH": os.pathsep.join(dict.fromkeys((*folders, *path.split(os.pathsep))))}
 
 
 def search_path() -> str:

@@ -28,7 +28,7 @@ from .command_line import (
     check_characters,
     parse_command,
 )
-from .processes import FileRedirect, Job, JobStoppedError, ProcessSpec, search_path
+from .processes import FileRedirect, Job, JobStoppedError, ProcessSpec, run_variables, search_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -145,7 +145,7 @@ class _ConfinedShell:
             raise CommandError("the command is empty")
         check_characters(command)
         env = {name: value for name in _INHERITED if (value := os.environ.get(name)) and name not in ("HOME", "TMPDIR")}
-        env |= {"PATH": self._confined.search_path, **_SET, **self._env}
+        env |= {**run_variables(ctx, self._confined.search_path), **_SET, **self._env}
         job = Job(self._limit, self._seconds, _reporter(ctx), self._confined.watch)
 
         def work() -> str:
@@ -176,7 +176,7 @@ class _Shell:
             command: the command line
         """
         env = {name: value for name in _INHERITED if (value := os.environ.get(name))}
-        env |= {"PATH": search_path(), **_SET, **self._env}
+        env |= {**run_variables(ctx, search_path()), **_SET, **self._env}
         if f"{os.path.realpath(env.get('HOME', '/'))}/".startswith(f"{self._root}/"):
             env["GIT_CONFIG_GLOBAL"] = (
                 os.devnull

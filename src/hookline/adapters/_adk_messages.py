@@ -83,8 +83,6 @@ class AdkRequest:
             config["tool_config"] = _write_choice(request.tool_choice)
         if request.params != given.params:
             config.update(self._params(thaw(request.params)))
-        if request.response_format is not None:
-            raise HooklineError("Google ADK cannot change the response format for one call: use output_schema=")
         if config:
             changes["config"] = self._given.config.model_copy(update=config)
         return self._given.model_copy(update=changes) if changes else self._given

@@ -11,7 +11,6 @@ from typing import Any
 
 from .._base.attachment import Attachment
 from .._base.frozen import freeze, thaw
-from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from ..tools._tool import jsonable
@@ -78,8 +77,6 @@ class ChatRequest:
             for name in given.params:
                 options.pop(name, None)
             options.update(thaw(request.params))
-        if request.response_format is not None:
-            raise HooklineError("Agent Framework cannot change the response format for one call: use options=")
         context.options = options
 
     def _tool(self, spec: ToolSpec) -> Any:

@@ -25,11 +25,12 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
-from .._kernel.errors import HooklineError, InvalidResultError, RegistrationError
+from .._base.text import did_you_mean
+from .._kernel.errors import HooklineError, InvalidResultError, ModelError, RegistrationError
 from .._kernel.hook import Entry, Hook
-from .._kernel.hook_code import verbs_of
+from .._kernel.hook_code import changes_of, verbs_of
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, ON_RUN_END, ON_TOKEN
+from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_RUN_END, ON_TOKEN
 from .._kernel.registry import HookRegistry, HookStack
 from .._kernel.results import HookResult
 from .._kernel.scope import CURRENT
@@ -100,8 +101,9 @@ class Support(msgspec.Struct, frozen=True):
         package: the package that is imported, as installed.
         minimum: the first supported version.
         below: the first version that is not supported.
-        missing: what it cannot do, with the alternative: ``"on_token"`` for a point that it has no moment for, and
-            ``"on_stop.keep_going"`` for a verb that it cannot do at a point.
+        missing: what it cannot do, with the alternative: ``"on_token"`` for a point that it has no moment for,
+            ``"on_stop.keep_going"`` for a verb that it cannot do at a point, and ``"before_llm.model"`` for a field of
+            the payload that hooks cannot change there (for ``tools``: to which they cannot add).
         extra: the extra of Hookline that installs it.
 
     Example::
@@ -150,6 +152,39 @@ class Support(msgspec.Struct, frozen=True):
                     raise RegistrationError(
                         f"hook {entry.name!r} at {entry.point}: {self.framework} cannot do {verb!r} there. {instead}"
                     )
+            fixed = self._fixed(entry)
+            for field in sorted(changes_of(entry.hook, entry.point) & fixed.keys()) if fixed else ():
+                raise RegistrationError(f"hook {entry.name!r} at {entry.point}: {self.refusal(fixed[field])}")
+
+    def refusal(self, key: str) -> str:
+        """Return why a hook cannot change a field, such as ``before_llm.model``, with the alternative."""
+        field = key.partition(".")[2]
+        what = "add tools" if field == "tools" else f"change the {field}"
+        return f"in {self.framework} hooks cannot {what}. {self.missing[key]}"
+
+    def check_request(self, given: ModelRequest, changed: ModelRequest) -> None:
+        """Check that the framework can send what hooks made of its request, for hooks whose code did not show it.
+
+        Raises:
+            ModelError: it cannot; the message names the framework and the alternative.
+        """
+        fields = [field for field in ("model", "response_format") if getattr(changed, field) != getattr(given, field)]
+        if changed.tools is not given.tools and {tool.name for tool in changed.tools} - {
+            tool.name for tool in given.tools
+        }:
+            fields.append("tools")
+        for field in fields:
+            if (key := f"{BEFORE_LLM}.{field}") in self.missing:
+                own = "" if changed.purpose == "step" else ". For calls of ctx.llm, give the adapter llm="
+                raise ModelError(self.refusal(key) + own)
+
+    def _fixed(self, entry: Entry) -> dict[str, str]:
+        """Return the fields that a hook cannot change, each with its key in ``missing``."""
+        if entry.phase == "observe":
+            return {}
+        able = [(entry.point, field) for field in entry.point.payload.editable]
+        able.append((BEFORE_LLM, "response_format"))  # by changing the state of the run
+        return {field: key for point, field in able if (key := f"{point}.{field}") in self.missing}
 
     def _needs(self, entry: Entry, hooks: HookStack) -> bool:
         """Whether a hook depends on a point that is missing. An observer of several points gets the others."""
@@ -165,7 +200,11 @@ class Support(msgspec.Struct, frozen=True):
         if entry.phase == "observe" or (entry.point == ON_RUN_END and _judges_replies(entry.hook, hooks)):
             return {}
         start = f"{entry.point}."
-        return {key.removeprefix(start): instead for key, instead in self.missing.items() if key.startswith(start)}
+        return {
+            verb: instead
+            for key, instead in self.missing.items()
+            if key.startswith(start) and (verb := key.removeprefix(start)) not in entry.point.payload.editable
+        }
 
     def limited(self, hooks: HookStack) -> HookStack:
         """Return the hooks such that a verb which the framework cannot do counts as a failure of its hook."""
@@ -266,9 +305,8 @@ class Adapter:
         support.check_version()
         self.support = support
         given: dict[str, Any] = {**options}
-        if unknown := sorted(given.keys() - AdapterOptions.__annotations__.keys()):
-            known = ", ".join(sorted(AdapterOptions.__annotations__))
-            raise RegistrationError(f"unknown option {', '.join(unknown)}; known: {known}")
+        for unknown in given.keys() - AdapterOptions.__annotations__.keys():
+            raise _unknown_option(unknown)
         self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
         llm, effects, price = given.pop("llm", None), given.pop("effects", {}), given.pop("price", None)
         if price is not None and not isinstance(price, Price):
@@ -279,7 +317,8 @@ class Adapter:
         if given["max_steps"] is None and (given.get("limits") or Limits()).steps is None:
             given["max_steps"] = math.inf
         name = given.pop("name", support.framework)
-        self.agent = ForeignAgent(name, llm=ForeignModel(support.framework, price), hooks=_registry(hooks), **given)
+        model = ForeignModel(support.framework, price, support.check_request)
+        self.agent = ForeignAgent(name, llm=model, hooks=_registry(hooks), **given)
         if with_tools := [plugin.name for plugin in self.agent.plugins if plugin.tools]:
             raise RegistrationError(
                 f"plugin {with_tools[0]!r} has tools, which {support.framework} does not know: give them to "
@@ -291,8 +330,16 @@ class Adapter:
             from .._run.strict import Strict
 
             self.agent.hooks.register(Strict())
-        support.check(self.agent.hooks.stack)
         self.hooks = self.agent.hooks = _SupportedHooks(self.agent.hooks, support)
+        self._checked: HookStack | None = None
+        self._check()
+
+    def _check(self) -> None:
+        """Check the hooks, if they have changed since the last time."""
+        hooks = self.hooks.original
+        if hooks is not self._checked:
+            self.support.check(hooks)
+            self._checked = hooks
 
     @property
     def holds_text(self) -> bool:
@@ -355,7 +402,7 @@ class Adapter:
     def _prepare(
         self, task: str, history: Iterable[Message], attachments: Iterable[Attachment], session: str, streaming: bool
     ) -> tuple[Run[Any], ForeignLoop]:
-        self.support.check(self.hooks.original)
+        self._check()
         options: dict[str, Any] = {"session": Session(session, tuple(history))}
         if self._deps is not None:
             options["deps"] = self._deps
@@ -370,6 +417,25 @@ class Adapter:
         if self._llm is not None:
             loop.engine.services.llm = make_gated_model(loop.engine, self._llm)
         return run, loop
+
+
+def _unknown_option(name: str) -> RegistrationError:
+    if name in ("hook", "hooks"):
+        return RegistrationError(f"there is no option {name}=: write the hooks as arguments, such as (guard1, guard2)")
+    known = sorted(AdapterOptions.__annotations__)
+    return RegistrationError(f"there is no option {name}=.{did_you_mean(name, known)} Known: {', '.join(known)}")
+
+
+def checked_names(option: str, names: Iterable[str]) -> frozenset[str]:
+    """Return the names that an option lists.
+
+    Raises:
+        RegistrationError: it is not a list of names.
+    """
+    found: frozenset[Any] = frozenset([None] if isinstance(names, str) else names)
+    if not all(isinstance(name, str) for name in found):
+        raise RegistrationError(f"{option}= takes a list of names, such as ['web_search'], not {names!r:.80}")
+    return found
 
 
 def _registry(hooks: Sequence[Any]) -> HookRegistry:

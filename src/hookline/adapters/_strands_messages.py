@@ -70,11 +70,6 @@ class StrandsRequest:
             changes["tool_specs"] = [self._spec(tool) for tool in request.tools]
         if request.tool_choice != given.tool_choice:
             changes["tool_choice"] = _write_choice(request.tool_choice)
-        if request.model != given.model or request.response_format is not None:
-            raise HooklineError(
-                "Strands cannot change the model or the response format for one call: "
-                "use Agent(model=..., structured_output_model=...)"
-            )
         if request.params:
             changes["model"] = _with_params(self._context.model, thaw(request.params))
         return self._context.replace(**changes)

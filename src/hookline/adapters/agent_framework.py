@@ -43,7 +43,17 @@ except ImportError:  # Adapter says which version to install
 
 __all__ = ["HooklineMiddleware"]
 
-SUPPORT = Support("Agent Framework", "agent-framework-core", "1.23", "2", extra="agent-framework")
+SUPPORT = Support(
+    "Agent Framework",
+    "agent-framework-core",
+    "1.23",
+    "2",
+    {
+        "before_llm.response_format": "Give it to the agent or the run: options={'response_format': ...}",
+        "before_tool.name": "Block the call, with a message that tells the model which tool to call",
+    },
+    "agent-framework",
+)
 
 Next = Callable[[], Awaitable[None]]
 
@@ -267,7 +277,7 @@ class _FunctionHooks(FunctionMiddleware):  # type: ignore[misc]
         async def execute(wanted: str, judged: dict[str, Any]) -> Any:
             nonlocal received
             if wanted != name:
-                raise HooklineError(f"Agent Framework cannot call {wanted} in place of {name}: block the call instead.")
+                raise HooklineError(SUPPORT.refusal("before_tool.name"))
             if judged != given:
                 context.arguments = judged
             await call_next()

@@ -48,6 +48,7 @@ SUPPORT = Support(
     "2.13",
     "3",
     {
+        "before_llm.response_format": "Give it to the agent: LlmAgent(output_schema=...)",
         "on_run_end.replace": "ADK has sent the last event by then. Replace the reply at after_llm",
     },
     "google-adk",

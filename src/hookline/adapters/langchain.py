@@ -16,11 +16,12 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import copy_context
 from functools import cache
 from typing import Annotated, Any, NotRequired, Unpack
+from weakref import WeakValueDictionary
 
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, sha256_of
 from .._base.errors import PlainError
 from .._base.frozen import freeze, json_text, thaw
-from .._kernel.errors import ModelError
+from .._kernel.errors import ModelError, RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.registry import HookRegistry
@@ -53,6 +54,7 @@ SUPPORT = Support(
     "1.4",
     "1.5",
     {
+        "before_llm.response_format": "Give it to the agent: create_agent(response_format=...)",
         "on_token": "LangChain shows the pieces of a reply before middleware gets them. Judge the whole text at "
         "after_llm: while a hook does, Hookline has LangChain show the reply only when it is settled",
     },
@@ -97,6 +99,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self.tools: Sequence[Any] = ()
         self.state_schema = _state_schema()
         self._resumed: dict[str, ForeignRun] = {}  # by conversation; other runs are in the state of their graph
+        self._begun: WeakValueDictionary[str, ForeignRun] = WeakValueDictionary()  # the last run of each conversation
 
     # The run.
 
@@ -128,7 +131,9 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         context, thread = copy_context(), _thread()
         # The graph holds the run, so the run must not hold the graph: the run ends when a failed graph is dropped.
         context.run(var_child_runnable_config.set, None)
-        return context.run(lambda: start(task.content, history, attachments=files, session=thread))
+        run = context.run(lambda: start(task.content, history, attachments=files, session=thread))
+        self._begun[thread] = run
+        return run
 
     def _run_of(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
         """Return the run of the graph. After an interrupt the graph resumes without its run: start another one."""
@@ -136,6 +141,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         if run is None:
             run = self._resumed.get(_thread())
             if run is None or not run.alive:
+                if (interrupted := self._begun.get(_thread())) is not None:
+                    interrupted.run.cancel("LangGraph interrupted the run")
                 run = self._resumed[_thread()] = self._start(state, start)
         return run
 
@@ -149,6 +156,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
     def wrap_model_call(self, request: LangChainRequest, handler: Callable[..., Any]) -> LangChainResponse:
         """Call the model under the hooks."""
         run = self._run_of(request.state, self._adapter.start_sync)
+        _check_innermost(handler, run)
         call = _ModelCall(self._adapter, run, request)
         try:
             while True:
@@ -164,6 +172,7 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
     ) -> LangChainResponse:
         """Call the model under the hooks."""
         run = self._run_of(request.state, self._adapter.start)
+        _check_innermost(handler, run)
         call = _ModelCall(self._adapter, run, request)
 
         async def send(asked: ModelRequest) -> ModelResponse:
@@ -180,9 +189,10 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     def wrap_tool_call(self, request: ToolCallRequest, handler: Callable[..., Any]) -> ToolMessage | Command:
         """Call a tool under the hooks."""
-        call = _ToolCall(request)
+        call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start_sync)
+        _check_innermost(handler, run)
         try:
-            result = self._run_of(request.state, self._adapter.start_sync).call_tool_sync(
+            result = run.call_tool_sync(
                 call.call, lambda name, arguments: call.read(handler(call.write(name, arguments)))
             )
         except RunOverError:
@@ -195,18 +205,36 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
         self, request: ToolCallRequest, handler: Callable[..., Awaitable[Any]]
     ) -> ToolMessage | Command:
         """Call a tool under the hooks."""
-        call = _ToolCall(request)
+        call, run = _ToolCall(request), self._run_of(request.state, self._adapter.start)
+        _check_innermost(handler, run)
 
         async def execute(name: str, arguments: dict[str, Any]) -> Any:
             return call.read(await handler(call.write(name, arguments)))
 
         try:
-            result = await self._run_of(request.state, self._adapter.start).call_tool(call.call, execute)
+            result = await run.call_tool(call.call, execute)
         except RunOverError:
             return call.cancelled()
         except _ToolFailedError as failed:
             return failed.returned
         return call.message(result)
+
+
+def _check_innermost(handler: Any, run: ForeignRun) -> None:
+    """Check that no other middleware is between Hookline's and the model or the tool.
+
+    LangChain does not tell a middleware its place in the list. But the handler of one that is not the last is a
+    function that LangChain made in ``_chain_model_call_handlers``, ``_chain_tool_call_wrappers`` or their async twins.
+
+    Raises:
+        RegistrationError: another middleware could still change what the hooks have judged.
+    """
+    if getattr(handler, "__qualname__", "").startswith("_chain_"):
+        run.run.cancel("HooklineMiddleware is not the last middleware")
+        raise RegistrationError(
+            "LangChain: HooklineMiddleware must be the last middleware of the agent, because one that follows it could "
+            "change a call after the guards have judged it: create_agent(middleware=[..., HooklineMiddleware(...)])"
+        )
 
 
 class _Messages(Translation):
@@ -270,14 +298,13 @@ class _ModelCall:
         changed: dict[str, Any] = {}
         messages = self._translation.write(asked.messages)
         changed["system_message"] = messages.pop(0) if messages and isinstance(messages[0], SystemMessage) else None
-        names = {spec.name for spec in asked.tools}
-        changed["tools"] = [tool for tool in given.tools if _spec(tool).name in names]
+        if asked.tools is not shown.tools:
+            known = list(zip(shown.tools, given.tools, strict=True))
+            changed["tools"] = [_take(known, spec) or _tool(spec) for spec in asked.tools]
         others = {name: value for name, value in given.model_settings.items() if name not in shown.params}
         changed["model_settings"] = {**others, **thaw(asked.params)}
         if asked.tool_choice != shown.tool_choice:
             changed["tool_choice"] = asked.tool_choice
-        if asked.response_format is not None:
-            raise ModelError("hooks cannot set response_format in LangChain: give it to create_agent")
         update: dict[str, Any] = {}
         if asked.model != shown.model:
             if not hasattr(given.model, self._model_field):
@@ -450,6 +477,18 @@ def _spec(tool: Any) -> ToolSpec:
         )
     function = convert_to_openai_tool(tool)["function"]
     return ToolSpec(function["name"], function.get("description", ""), function.get("parameters", {}))
+
+
+def _take(known: list[tuple[ToolSpec, Any]], spec: ToolSpec) -> Any:
+    """Remove the first tool with this spec from a list, and return it, or else ``None``."""
+    index = next((i for i, (each, _) in enumerate(known) if each == spec), None)
+    return None if index is None else known.pop(index)[1]
+
+
+def _tool(spec: ToolSpec) -> dict[str, Any]:
+    """Return a tool that a hook added or described anew, as LangChain's models take it."""
+    about = {"name": spec.name, "description": spec.description, "parameters": thaw(spec.parameters)}
+    return {"type": "function", "function": about}
 
 
 def _response(messages: Sequence[BaseMessage], *, structured: bool) -> ModelResponse:

@@ -38,7 +38,7 @@ from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import jsonable, take_attachments
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
 from ._openai_items import Conversation, new_items, read_file, read_reply, write_output
 
 try:
@@ -55,7 +55,17 @@ except ImportError:  # Adapter says which version to install
 
 __all__ = ["HooklineRunner"]
 
-SUPPORT = Support("OpenAI Agents", "openai-agents", "0.24", "0.25", {}, "openai-agents")
+SUPPORT = Support(
+    "OpenAI Agents",
+    "openai-agents",
+    "0.24",
+    "0.25",
+    {
+        "before_llm.response_format": "Give it to the agent: Agent(output_type=...)",
+        "before_llm.tools": "Give them to the agent: Agent(tools=[...])",
+    },
+    "openai-agents",
+)
 
 _CANCELLED = "Cancelled: the run has ended."
 _NOT_PARAMS = frozenset(("tool_choice", "retry", "extra_headers", "extra_query", "extra_body"))
@@ -90,7 +100,7 @@ class HooklineRunner:
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
-        self._unguarded = frozenset(unguarded)
+        self._unguarded = checked_names("unguarded", unguarded)
         self._default_config: Any = sdk.RunConfig()
 
     async def run(self, starting_agent: Any, input: Any, **options: Any) -> Any:
@@ -212,6 +222,7 @@ class _Run:
         self.runner = runner
         self.over: AgentResult[Any] | None = None
         self.failure: RunFailedError | None = None
+        self.ended = False
         self.options: dict[str, Any] = {}
         self.config: Any = None
         self._agents: dict[int, tuple[Any, _HookedAgent]] = {}
@@ -221,6 +232,7 @@ class _Run:
     def set_options(self, options: Mapping[str, Any]) -> None:
         """Take the options of a run, or of its continuation."""
         self.over = self.failure = None
+        self.ended = False
         given = options.get("run_config")
         if given is None:
             given = self.runner._default_config
@@ -387,6 +399,7 @@ class _Run:
 
     def finished(self, result: Any, ended: AgentResult[Any]) -> Any:
         """Return the result of the SDK, with the reply of hooks at ``on_run_end``."""
+        self.ended = True
         if ended.status == "failed":
             raise RunFailedError(ended)
         if isinstance(result.final_output, str) and result.final_output != ended.reply:
@@ -512,6 +525,11 @@ class _ModelCall:
 
     def __init__(self, model: _HookedModel, args: Sequence[Any], more: Mapping[str, Any]) -> None:
         self._model, self._run = model, model.run
+        if self._run.ended:
+            raise HooklineError(
+                f"the agent {model.agent.name!r} is a copy that belongs to a finished run of a HooklineRunner: give it "
+                "to that HooklineRunner, or use the agent that you made"
+            )
         self._given: dict[str, Any] = inspect.signature(sdk.Model.get_response).bind(model, *args, **more).arguments
         del self._given["self"]
         self._items = self._run.with_added(self._given["input"])
@@ -542,11 +560,7 @@ class _ModelCall:
     def write(self, asked: ModelRequest) -> tuple[Any, dict[str, Any]]:
         """Return the model for a request, and the request for it."""
         before = self.request()
-        if asked.response_format != before.response_format:
-            raise HooklineError("OpenAI Agents: a hook cannot change response_format. Set output_type of the agent")
         specs = {spec.name: spec for spec in asked.tools}
-        if added := specs.keys() - {spec.name for spec in before.tools}:
-            raise HooklineError(f"OpenAI Agents: a hook cannot add the tool {min(added)!r}. Give it to the agent")
         instructions, items = self._conversation.restore(asked.messages)
         settings = _with_params(self._given["model_settings"], self._params, thaw(asked.params))
         if asked.tool_choice != before.tool_choice:

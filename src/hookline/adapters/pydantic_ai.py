@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import Any, Unpack
 
 from .._base.frozen import freeze, json_text, parse_object, thaw
-from .._kernel.errors import HooklineError, RegistrationError
+from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_TOOL
@@ -34,7 +34,7 @@ from .._kernel.values import ModelResponse, ToolCall, ToolSpec
 from .._run.foreign import Reply
 from .._run.termination import RunFailedError
 from ..tools._tool import CheckedArguments, jsonable, take_attachments
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
 from ._pydantic_ai_messages import (
     Conversation,
     files_of,
@@ -62,7 +62,18 @@ except ImportError:  # Adapter says which version to install
 
 __all__ = ["HooklineCapability"]
 
-SUPPORT = Support("pydantic-ai", "pydantic-ai-slim", "2.66", "2.67", {}, "pydantic-ai")
+SUPPORT = Support(
+    "pydantic-ai",
+    "pydantic-ai-slim",
+    "2.66",
+    "2.67",
+    {
+        "before_llm.model": "Use pydantic-ai's SelectModel",
+        "before_llm.response_format": "Give it to the agent: Agent(output_type=...)",
+        "before_llm.tools": "Give them to the agent: Agent(tools=[...])",
+    },
+    "pydantic-ai",
+)
 
 _CANCELLED = "Cancelled: the run has ended."
 _JUDGED = ("function", "unapproved")
@@ -98,7 +109,7 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         self, *hooks: Hook | HookRegistry, unguarded: Iterable[str] = (), **options: Unpack[AdapterOptions]
     ) -> None:
         self._adapter = Adapter(SUPPORT, hooks, options)
-        self._unguarded = frozenset(unguarded)
+        self._unguarded = checked_names("unguarded", unguarded)
         self._run: _Run | None = None
         super().__init__()
 
@@ -321,13 +332,7 @@ class _ModelCall:
     def write(self, asked: ModelRequest) -> tuple[list[Any], Any, Any]:
         """Return the request for pydantic-ai."""
         before = self.request()
-        if asked.response_format != before.response_format:
-            raise HooklineError("pydantic-ai: a hook cannot change response_format. Set output_type of the agent")
-        if asked.model != before.model:
-            raise HooklineError("pydantic-ai: a hook cannot change the model. Use pydantic-ai's SelectModel")
         specs = {spec.name: spec for spec in asked.tools}
-        if added := specs.keys() - {spec.name for spec in before.tools}:
-            raise HooklineError(f"pydantic-ai: a hook cannot add the tool {min(added)!r}. Give it to the agent")
         instructions, history = self._conversation.restore(asked.messages)
         changes: dict[str, Any] = {}
         if asked.tools != before.tools:

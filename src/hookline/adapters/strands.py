@@ -38,12 +38,24 @@ try:
     from strands.middleware import ExecuteToolStage, InvokeModelStage, ModelStopReason, ToolResultEvent
     from strands.plugins import Plugin
     from strands.types._events import ModelStreamChunkEvent, TextStreamEvent
+    from strands.types.exceptions import EventLoopException
 except ImportError:  # Adapter says which version to install
     Plugin = object
+    EventLoopException = Exception
 
 __all__ = ["HooklinePlugin"]
 
-SUPPORT = Support("Strands", "strands-agents", "1.62", "2", extra="strands")
+SUPPORT = Support(
+    "Strands",
+    "strands-agents",
+    "1.62",
+    "2",
+    {
+        "before_llm.model": "Give it to the agent: Agent(model=...)",
+        "before_llm.response_format": "Give it to the agent: Agent(structured_output_model=...)",
+    },
+    "strands",
+)
 
 _numbers = itertools.count(1)
 
@@ -150,6 +162,8 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
                 yield event
             message = {"role": "assistant", "content": [{"text": reply}]}
             yield ModelStopReason("end_turn", message, *call.measured)
+        except RunFailedError as failure:
+            raise _HookFailedError(failure) from failure.__cause__
 
     # Tool calls.
 
@@ -280,6 +294,14 @@ class _ToolCall:
         if result["status"] == "error":
             raise _ToolStoppedError(translate.result_text(result), self._received)
         return translate.read_result(result)
+
+
+class _HookFailedError(RunFailedError, EventLoopException):  # type: ignore[misc]
+    """A hook failed closed. After the first step Strands wraps all errors in one of its own kind, except for these."""
+
+    def __init__(self, failure: RunFailedError) -> None:
+        super().__init__(failure.result, failure.__cause__)
+        self.original_exception = failure
 
 
 class _ToolStoppedError(PlainError):

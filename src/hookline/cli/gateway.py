@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from ..channels.gateway import Gateway, Status
     from ..plugins.manager import PluginManager
-    from ..stores.sqlite import Database
+    from ..stores.sql import Database
 
 
 EPILOG = """

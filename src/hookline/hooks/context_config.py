@@ -39,6 +39,7 @@ class ApplyContextConfigHook:
         except (TypeError, ValueError) as error:
             raise RegistrationError(f"response_format is not JSON: {error}") from error
         self.system_prompt = system_prompt
+        self.changes = ("response_format",) if self.response_format else ()
 
     def __call__(self, point: str, ctx: Any, start: RunStart) -> HookResult:
         """Change the state before the first model call."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-import sqlite3
 import threading
 import time
 import weakref
@@ -22,9 +21,10 @@ from .._base.text import is_number
 from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
+from .database import open_database
 from .errors import LockedFileError, NotFoundError, StoreError
 from .processes import is_process_running, process_start
-from .sqlite import Database, storable
+from .sql import Connection, Schema, storable
 
 log = logging.getLogger("hookline")
 
@@ -178,9 +178,7 @@ class ApprovalStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self.db = Database(
-            path, contents="approvals", application_id=0x486B4C41, version=1, schema=_SCHEMA, durable=True
-        )
+        self.db = open_database(path, SCHEMA, durable=True)
         self._watcher = _Watcher(self.path, self._stored)
         self._pruned = float("-inf")
 
@@ -269,7 +267,7 @@ class ApprovalStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        conditions, values = ["1"], list[Any]()
+        conditions, values = ["1 = 1"], list[Any]()
         if status == "pending":
             conditions.append("status = 'pending'")
         elif status:
@@ -414,7 +412,7 @@ class ApprovalStore:
             asked = db.execute("SELECT status, expires, asked, host, pid, born FROM approvals WHERE status = 'pending'")
             return sum(_status_now(*values) == "pending" for values in asked)
 
-    def _find(self, db: sqlite3.Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
+    def _find(self, db: Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
         return _decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))
 
     def _stored(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
@@ -427,7 +425,7 @@ class ApprovalStore:
                     found[id] = _decode_call(values, as_stored=True)
         return found
 
-    def _apply(self, db: sqlite3.Connection, grant: GrantRow, now: float) -> None:
+    def _apply(self, db: Connection, grant: GrantRow, now: float) -> None:
         """Approve the pending calls that a new grant covers."""
         for values in db.execute(f"{_CALL} WHERE status = 'pending' AND tool = ?", (grant.tool,)).fetchall():
             row = _decode_call(values)
@@ -436,7 +434,7 @@ class ApprovalStore:
             if grant.covers(row.digest, row.arguments, row.hooks):
                 _update_decision(db, _approved_by(row, grant, now))
 
-    def _prune(self, db: sqlite3.Connection, now: float) -> None:
+    def _prune(self, db: Connection, now: float) -> None:
         if time.monotonic() < self._pruned + 3600:
             return
         self._pruned = time.monotonic()
@@ -505,7 +503,7 @@ def _new_grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> 
 
 # Tables.
 
-_SCHEMA = (
+_TABLES = (
     """CREATE TABLE approvals (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, run_id TEXT, root_id TEXT, call_id TEXT,
         attempt INTEGER, tool TEXT, arguments TEXT, questions TEXT, digest TEXT, agent TEXT, session_id TEXT,
@@ -520,12 +518,13 @@ _SCHEMA = (
     )""",
     "CREATE INDEX grants_tool ON grants (tool)",
 )
+SCHEMA = Schema("approvals", contents="approvals", application_id=0x486B4C41, version=1, statements=_TABLES)
 _CALL_FIELDS = ApprovalRow.__struct_fields__
 _CALL = f"SELECT {', '.join(_CALL_FIELDS)}, host, pid, born FROM approvals"
 _GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
 
 
-def _grants_for(db: sqlite3.Connection, row: ApprovalRow) -> list[GrantRow]:
+def _grants_for(db: Connection, row: ApprovalRow) -> list[GrantRow]:
     """Return grants for the tool, owner, agent and session of a call, oldest first."""
     found = db.execute(
         f"{_GRANT} WHERE tool = ? AND owner = ? AND agent = ? AND (scope = 'always' OR "
@@ -539,9 +538,7 @@ def _approved_by(row: ApprovalRow, grant: GrantRow, now: float) -> ApprovalRow:
     return msgspec.structs.replace(row, status="approved", decided=now, by=f"grant {grant.id} of {grant.by}")
 
 
-def _find_by_id(
-    db: sqlite3.Connection, select: str, id: str, owner: str | None, what: str, *, short: bool
-) -> tuple[Any, ...]:
+def _find_by_id(db: Connection, select: str, id: str, owner: str | None, what: str, *, short: bool) -> tuple[Any, ...]:
     """Return the values of the only row with this id and owner.
 
     Raises:
@@ -551,7 +548,8 @@ def _find_by_id(
     id = storable(id) if isinstance(id, str) else ""
     where, values = "id = ?", list[Any]([id])
     if short and id:
-        where, values = "? IN (substr(id, 1, ?), substr(id, instr(id, '_') + 1, ?))", [id, len(id), len(id)]
+        start = len("grant_" if what == "permission" else "appr_") + 1
+        where, values = f"? IN (substr(id, 1, ?), substr(id, {start}, ?))", [id, len(id), len(id)]
     query = f"{select} WHERE {where} AND coalesce(?, owner) = owner ORDER BY seq LIMIT 2"
     found = db.execute(query, (*values, _storable_owner(owner))).fetchall()
     if not found:
@@ -602,7 +600,7 @@ def _status_now(status: str, expires: float, asked: float, host: str, pid: int, 
     return "pending" if mine or is_process_running(host, pid, asked, start) else "cancelled"
 
 
-def _update_decision(db: sqlite3.Connection, row: ApprovalRow) -> None:
+def _update_decision(db: Connection, row: ApprovalRow) -> None:
     edit = None if row.edit is None else json_text(row.edit)
     db.execute(
         "UPDATE approvals SET status = ?, decided = ?, by = ?, message = ?, edit = ?, remember = ? WHERE id = ?",

@@ -1,23 +1,32 @@
-"""Chat messages of channels whose platform does not store messages, in one SQLite file."""
+"""Chat messages and files of channels whose platform does not store them, in one SQLite file."""
 
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 
-from .sqlite import Database, storable
+from .database import open_database
+from .sql import Connection, Schema, storable
 
 MAX_MESSAGES = 500
 """Maximum number of messages per chat."""
 KEEP_DAYS = 30.0
 """Days that a message is kept."""
 
-_SCHEMA = (
+MAX_FILES = 20
+"""Maximum number of files per chat. They are kept for a day: an agent that has read a file has it in its session."""
+MAX_FILE_BYTES = 1_000_000_000
+"""Maximum number of bytes of all files."""
+
+_FILES = """CREATE TABLE files (
+    channel TEXT NOT NULL, chat TEXT NOT NULL, id TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,
+    PRIMARY KEY (channel, chat, id)
+)"""
+_TABLES = (
     """CREATE TABLE messages (
         seq INTEGER PRIMARY KEY, rev INTEGER NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, side TEXT NOT NULL,
         key TEXT NOT NULL, text TEXT NOT NULL, thread TEXT NOT NULL, reply_to TEXT NOT NULL, at REAL NOT NULL,
@@ -27,10 +36,13 @@ _SCHEMA = (
     "CREATE INDEX by_chat ON messages (channel, chat, rev)",
     "CREATE TABLE counter (last INTEGER NOT NULL)",
     "INSERT INTO counter VALUES (0)",
+    _FILES,
 )
-_UPGRADES = {1: ("ALTER TABLE messages ADD COLUMN speaker TEXT NOT NULL DEFAULT ''",)}
+_UPGRADES = {1: ("ALTER TABLE messages ADD COLUMN speaker TEXT NOT NULL DEFAULT ''",), 2: (_FILES,)}
+SCHEMA = Schema("chats", contents="chats", application_id=0x486B4C43, version=3, statements=_TABLES, upgrades=_UPGRADES)
 _COLUMNS = "seq, rev, side, key, text, thread, reply_to, at, speaker"
 _PRUNE_EVERY = 3600.0
+_FILE_SECONDS = 86_400.0
 
 Side = Literal["in", "out"]
 
@@ -64,9 +76,7 @@ class ChatStore:
     def __init__(
         self, path: str | os.PathLike[str], *, max_messages: int = MAX_MESSAGES, keep_days: float = KEEP_DAYS
     ) -> None:
-        self._db = Database(
-            path, contents="chats", application_id=0x486B4C43, version=2, schema=_SCHEMA, upgrades=_UPGRADES
-        )
+        self._db = open_database(path, SCHEMA)
         self._max_messages = max_messages
         self._keep_seconds = keep_days * 86_400
         self._pruned = 0.0
@@ -140,11 +150,68 @@ class ChatStore:
         """
         with self._db.transaction() as db:
             rows = db.execute(
-                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND rev > ? AND side LIKE ?"
+                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND rev > ? AND side IN (?, ?)"
                 " ORDER BY rev LIMIT ?",
-                (channel, chat, min(rev, 2**62), side or "%", limit),
+                (channel, chat, min(rev, 2**62), *((side, side) if side else get_args(Side)), limit),
             ).fetchall()
         return [ChatMessage(*row) for row in rows]
+
+    def add_file_part(self, channel: str, chat: str, id: str, offset: int, data: bytes) -> int | None:
+        """Append a part to a file, if the file ends at ``offset``.
+
+        Returns:
+            The size of the file, at which the next part begins; ``None`` if there is no space for the part.
+
+        Raises:
+            StoreError: the part cannot be stored.
+        """
+        now = time.time()
+        with self._db.transaction(write=True) as db:
+            size = self._file_size(db, channel, chat, id)
+            if offset != size:
+                return size
+            db.execute("DELETE FROM files WHERE at < ?", (now - _FILE_SECONDS,))
+            (used,) = db.execute("SELECT coalesce(sum(length(data)), 0) FROM files").fetchone()
+            if used + len(data) > MAX_FILE_BYTES:
+                return None
+            db.execute(
+                "INSERT INTO files VALUES (?, ?, ?, ?, ?) ON CONFLICT (channel, chat, id) "
+                "DO UPDATE SET data = CAST(files.data || excluded.data AS BLOB), at = excluded.at",
+                (channel, chat, id, now, data),
+            )
+            db.execute(
+                "DELETE FROM files WHERE channel = ? AND chat = ? AND id NOT IN "
+                "(SELECT id FROM files WHERE channel = ? AND chat = ? ORDER BY at DESC LIMIT ?)",
+                (channel, chat, channel, chat, MAX_FILES),
+            )
+        return size + len(data)
+
+    def file_size(self, channel: str, chat: str, id: str) -> int:
+        """Return the size of a file; 0 if it is not stored.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._db.transaction() as db:
+            return self._file_size(db, channel, chat, id)
+
+    def file(self, channel: str, chat: str, id: str) -> bytes | None:
+        """Return the content of a file; ``None`` if it is not stored.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._db.transaction() as db:
+            row = db.execute(
+                "SELECT data FROM files WHERE channel = ? AND chat = ? AND id = ?", (channel, chat, id)
+            ).fetchone()
+        return None if row is None else bytes(row[0])
+
+    def _file_size(self, db: Connection, channel: str, chat: str, id: str) -> int:
+        row = db.execute(
+            "SELECT length(data) FROM files WHERE channel = ? AND chat = ? AND id = ?", (channel, chat, id)
+        ).fetchone()
+        return 0 if row is None else int(row[0])
 
     def changed(self, channel: str, rev: int) -> tuple[int, Sequence[str]]:
         """Return the newest revision, and the chats of a channel with additions or changes after the revision ``rev``.
@@ -162,6 +229,6 @@ class ChatStore:
         self._db.close()
 
 
-def _next(db: sqlite3.Connection) -> int:
+def _next(db: Connection) -> int:
     db.execute("UPDATE counter SET last = last + 1")
     return int(db.execute("SELECT last FROM counter").fetchone()[0])

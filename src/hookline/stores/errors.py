@@ -10,7 +10,7 @@ class StoreError(PlainError):
 
 
 class LockedFileError(StoreError):
-    """Another process kept the file locked for too long. A later attempt may succeed."""
+    """Another process kept the database locked for too long. A later attempt may succeed."""
 
 
 class NotFoundError(StoreError):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import sqlite3
 import sys
 import time
 import uuid
@@ -14,10 +13,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from .database import GroupCommit, open_database
 from .errors import StoreError
 from .messages import InboundMessage, OutboundMessage
 from .processes import pid_exists, process_start
-from .sqlite import Database, GroupCommit, storable
+from .sql import Connection, Database, Schema, storable, upsert
 
 T = TypeVar("T")
 
@@ -30,7 +30,7 @@ KEEP_DAYS = 7.0
 Their texts are deleted at once.
 """
 
-_SCHEMA = (
+_TABLES = (
     "CREATE TABLE programs (id TEXT PRIMARY KEY, host TEXT, pid INTEGER, born REAL, until REAL)",
     """CREATE TABLE conversations (
         key TEXT PRIMARY KEY, owner TEXT, generation INTEGER NOT NULL DEFAULT 0
@@ -59,16 +59,20 @@ _SCHEMA = (
     )""",
 )
 
+SCHEMA = Schema("gateway", contents="messages", application_id=0x486B4C47, version=1, statements=_TABLES)
+
 _LIVE = "SELECT id FROM programs WHERE until > ?"
 _PENDING = "state IN ('waiting', 'sending')"
 _OPEN = f"""(SELECT key, channel, holder FROM inbox WHERE state = 'waiting'
-    UNION ALL SELECT key, channel, holder FROM outbox WHERE {_PENDING}) JOIN conversations USING (key)"""
+    UNION ALL SELECT key, channel, holder FROM outbox WHERE {_PENDING}) AS box JOIN conversations USING (key)"""
 _MY_INBOX = "SELECT count(*) FROM inbox JOIN conversations USING (key) WHERE state = 'waiting' AND owner = ?"
 _ABANDONED = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner IS NULL OR owner NOT IN ({_LIVE})"
-_UNCLAIMED = f"""SELECT channel, sum(box = 'in'), sum(box = 'out') FROM (
+_UNCLAIMED = f"""SELECT channel, count(*) FILTER (WHERE box = 'in'), count(*) FILTER (WHERE box = 'out') FROM (
     SELECT key, channel, 'in' AS box FROM inbox WHERE state = 'waiting'
     UNION ALL SELECT key, channel, 'out' FROM outbox WHERE {_PENDING}
-    ) JOIN conversations USING (key) WHERE owner IS NULL OR owner NOT IN ({_LIVE}) GROUP BY channel ORDER BY channel"""
+    ) AS open JOIN conversations USING (key) WHERE owner IS NULL OR owner NOT IN ({_LIVE})
+    GROUP BY channel ORDER BY channel"""
+_PROGRAM_ROW = upsert("programs", ("id", "host", "pid", "born", "until"), ("id",))
 _ADDED_BY_OTHERS = f"SELECT DISTINCT key, channel FROM {_OPEN} WHERE owner = ? AND holder != ?"
 
 
@@ -117,7 +121,7 @@ class PendingItems(msgspec.Struct, frozen=True):
 
 def gateway_database(path: str | os.PathLike[str]) -> Database:
     """Return the database of a gateway: its inbox, its outbox, and the people who may talk to it."""
-    return Database(path, contents="messages", application_id=0x486B4C47, version=1, schema=_SCHEMA, durable=True)
+    return open_database(path, SCHEMA, durable=True)
 
 
 class Mailbox:
@@ -155,7 +159,7 @@ class Mailbox:
         """The underlying database."""
         return self._commits.db
 
-    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
+    async def transact(self, work: Callable[[Connection], T]) -> T:
         """Run ``work`` on the same file, in one transaction with other pending changes."""
         return await self._commits.transact(work)
 
@@ -174,7 +178,7 @@ class Mailbox:
             The number of inbox items that were left unanswered.
         """
 
-        def unregister(db: sqlite3.Connection) -> int:
+        def unregister(db: Connection) -> int:
             (left,) = db.execute(_MY_INBOX, (self._me,)).fetchone()
             db.execute("UPDATE conversations SET owner = NULL WHERE owner = ?", (self._me,))
             db.execute("DELETE FROM programs WHERE id = ?", (self._me,))
@@ -214,7 +218,7 @@ class Mailbox:
         data = "" if done else _encode(message)
         state = "done" if done else "waiting"
 
-        def store(db: sqlite3.Connection) -> PendingItems:
+        def store(db: Connection) -> PendingItems:
             now = time.time()
             mine = self._is_mine(db, key)
             row = db.execute(
@@ -240,7 +244,7 @@ class Mailbox:
             StoreError: the file cannot be used.
         """
 
-        def mark(db: sqlite3.Connection) -> None:
+        def mark(db: Connection) -> None:
             self._check_mine(db, item.key)
             self._update(db, item, "inbox SET tries = tries + 1, base = ?", base)
 
@@ -267,7 +271,7 @@ class Mailbox:
         """
         done = list(items)
 
-        def store(db: sqlite3.Connection) -> Sequence[OutboxItem]:
+        def store(db: Connection) -> Sequence[OutboxItem]:
             self._check_mine(db, key)
             for item in done:
                 self._update(db, item, "inbox SET state = 'done', message = ''")
@@ -283,7 +287,7 @@ class Mailbox:
             StoreError: the file cannot be used.
         """
 
-        def mark(db: sqlite3.Connection) -> None:
+        def mark(db: Connection) -> None:
             self._check_mine(db, item.key)
             self._update(db, item, "outbox SET state = 'sending', tries = tries + 1")
 
@@ -329,7 +333,7 @@ class Mailbox:
         """
         ours = set(channels)
 
-        def claim(db: sqlite3.Connection) -> PendingItems:
+        def claim(db: Connection) -> PendingItems:
             now = time.time()
             self._renew(db)
             self._remove_dead_processes(db, now)
@@ -357,13 +361,13 @@ class Mailbox:
         """
         given = list(keys)
 
-        def release_idle(db: sqlite3.Connection) -> set[str]:
+        def release_idle(db: Connection) -> set[str]:
             for key in given:
                 db.execute(
-                    "UPDATE conversations SET owner = NULL WHERE key = ?1 AND owner = ?2 "
-                    "AND NOT EXISTS (SELECT 1 FROM inbox WHERE key = ?1 AND state = 'waiting') "
-                    f"AND NOT EXISTS (SELECT 1 FROM outbox WHERE key = ?1 AND {_PENDING})",
-                    (key, self._me),
+                    "UPDATE conversations SET owner = NULL WHERE key = :key AND owner = :me "
+                    "AND NOT EXISTS (SELECT 1 FROM inbox WHERE key = :key AND state = 'waiting') "
+                    f"AND NOT EXISTS (SELECT 1 FROM outbox WHERE key = :key AND {_PENDING})",
+                    {"key": key, "me": self._me},
                 )
             return {key for key in given if not self._is_mine(db, key)}
 
@@ -376,14 +380,14 @@ class Mailbox:
             StoreError: the file cannot be used.
         """
 
-        def release_all(db: sqlite3.Connection) -> None:
+        def release_all(db: Connection) -> None:
             for table, pending in (("inbox", "state = 'waiting'"), ("outbox", _PENDING)):
                 where = f"channel = ? AND holder = ? AND {pending}"
                 db.execute(f"UPDATE {table} SET holder = '' WHERE {where}", (channel, self._me))
             db.execute(
-                "UPDATE conversations SET owner = NULL WHERE owner = ?1 AND key IN "
-                "(SELECT key FROM inbox WHERE channel = ?2 UNION SELECT key FROM outbox WHERE channel = ?2)",
-                (self._me, channel),
+                "UPDATE conversations SET owner = NULL WHERE owner = ? AND key IN "
+                "(SELECT key FROM inbox WHERE channel = ? UNION SELECT key FROM outbox WHERE channel = ?)",
+                (self._me, channel, channel),
             )
 
         await self.transact(release_all)
@@ -396,7 +400,7 @@ class Mailbox:
         """
         ours = set(channels)
 
-        def count(db: sqlite3.Connection) -> dict[str, tuple[int, int]]:
+        def count(db: Connection) -> dict[str, tuple[int, int]]:
             rows = db.execute(_UNCLAIMED, (time.time(),)).fetchall()
             return {channel: (inbox, outbox) for channel, inbox, outbox in rows if channel not in ours}
 
@@ -405,7 +409,7 @@ class Mailbox:
     async def generation(self, key: str, *, next: bool = False) -> int:
         """Return number of earlier sessions of this conversation; ``next`` starts a new session first."""
 
-        def count(db: sqlite3.Connection) -> int:
+        def count(db: Connection) -> int:
             if next:
                 db.execute("UPDATE conversations SET generation = generation + 1 WHERE key = ?", (key,))
             row = db.execute("SELECT generation FROM conversations WHERE key = ?", (key,)).fetchone()
@@ -413,43 +417,44 @@ class Mailbox:
 
         return await self.transact(count)
 
-    def _update(self, db: sqlite3.Connection, item: InboxItem | OutboxItem, change: str, *values: Any) -> None:
+    def _update(self, db: Connection, item: InboxItem | OutboxItem, change: str, *values: Any) -> None:
         """Change a pending item that is still held by this process."""
         where = f"seq = ? AND holder = ? AND {_PENDING}"
         if not db.execute(f"UPDATE {change} WHERE {where}", (*values, item.seq, self._me)).rowcount:
             raise LeaseLostError(f"another process has claimed a message of the conversation {item.key}")
 
-    def _renew(self, db: sqlite3.Connection) -> None:
+    def _renew(self, db: Connection) -> None:
         db.execute(
-            "INSERT OR REPLACE INTO programs VALUES (?, ?, ?, ?, ?)",
+            _PROGRAM_ROW,
             (self._me, gethostname(), os.getpid(), process_start(os.getpid()), time.time() + self._lease),
         )
 
-    def _remove_dead_processes(self, db: sqlite3.Connection, now: float) -> None:
+    def _remove_dead_processes(self, db: Connection, now: float) -> None:
         """Delete expired registrations, and registrations of this machine whose process has ended."""
         for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
             here = host == gethostname() and sys.platform != "win32"
             if until <= now or (here and not (pid_exists(pid) and process_start(pid) == began)):
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))
 
-    def _claim(self, db: sqlite3.Connection, key: str, now: float) -> bool:
+    def _claim(self, db: Connection, key: str, now: float) -> bool:
         return bool(
             db.execute(
                 "INSERT INTO conversations (key, owner) VALUES (?, ?) ON CONFLICT (key) DO UPDATE "
-                f"SET owner = excluded.owner WHERE owner IS NULL OR owner NOT IN ({_LIVE})",
+                "SET owner = excluded.owner WHERE conversations.owner IS NULL "
+                f"OR conversations.owner NOT IN ({_LIVE})",
                 (key, self._me, now),
             ).rowcount
         )
 
-    def _is_mine(self, db: sqlite3.Connection, key: str) -> bool:
+    def _is_mine(self, db: Connection, key: str) -> bool:
         row = db.execute("SELECT owner FROM conversations WHERE key = ?", (key,)).fetchone()
         return row is not None and row[0] == self._me
 
-    def _check_mine(self, db: sqlite3.Connection, key: str) -> None:
+    def _check_mine(self, db: Connection, key: str) -> None:
         if not self._is_mine(db, key):
             raise LeaseLostError(f"another process has claimed the conversation {key}")
 
-    def _take_inbox(self, db: sqlite3.Connection, key: str, new: int = 0) -> list[InboxItem]:
+    def _take_inbox(self, db: Connection, key: str, new: int = 0) -> list[InboxItem]:
         """Hold the inbox items of a conversation; return the items not held before, and the one numbered ``new``."""
         rows = db.execute(
             "SELECT seq, channel, message, tries, base, holder FROM inbox "
@@ -463,7 +468,7 @@ class Mailbox:
             for seq, channel, message, tries, base, _ in rows
         ]
 
-    def _take_outbox(self, db: sqlite3.Connection, key: str) -> list[OutboxItem]:
+    def _take_outbox(self, db: Connection, key: str) -> list[OutboxItem]:
         """Hold the outbox items of a conversation; return the items not held before."""
         rows = db.execute(
             "SELECT seq, channel, message, token, notice, at, tries, due, state FROM outbox "
@@ -481,7 +486,7 @@ class Mailbox:
 
     def _insert(
         self,
-        db: sqlite3.Connection,
+        db: Connection,
         key: str,
         channel: str,
         replies: Sequence[OutboundMessage],
@@ -493,15 +498,15 @@ class Mailbox:
         now = time.time()
         for message in replies:
             token = uuid.uuid4().hex
-            row = db.execute(
+            (seq,) = db.execute(
                 "INSERT INTO outbox (key, channel, message, token, notice, at, state, holder) "
-                "VALUES (?, ?, ?, ?, ?, ?, 'waiting', ?)",
+                "VALUES (?, ?, ?, ?, ?, ?, 'waiting', ?) RETURNING seq",
                 (key, channel, _encode(message), token, notice, now, self._me if mine else ""),
-            )
-            items.append(OutboxItem(row.lastrowid or 0, key, channel, message, token, notice, now))
+            ).fetchone()
+            items.append(OutboxItem(seq, key, channel, message, token, notice, now))
         return items
 
-    def _prune(self, db: sqlite3.Connection, now: float) -> None:
+    def _prune(self, db: Connection, now: float) -> None:
         before = (now - self._keep_days * 24 * 3600,)
         db.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", before)
         db.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed') AND at < ?", before)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import sqlite3
 import time
 from collections.abc import Mapping, Sequence
 from functools import cached_property
-from math import isfinite
+from math import inf, isfinite
 from typing import Any
 
 import msgspec
@@ -15,12 +14,14 @@ import msgspec
 from .._base.frozen import EMPTY, Frozen, freeze, json_text, scrub
 from .._base.text import is_number
 from ..tools._tool import Tool
+from .database import open_database
 from .errors import StoreError
-from .sqlite import Database
+from .sql import Connection, Schema, upsert
 
 _MAX_RECALLED = 50
 
 _MAX_LINE = 500
+_NO_LIMIT = 1 << 60
 
 
 class Fact(Frozen, frozen=True):
@@ -100,19 +101,19 @@ def _time(name: str, value: float | None) -> float | None:
 
 
 def _limit(name: str, value: int | None) -> int:
-    """Return a limit for SQLite, where -1 means no limit.
+    """Return a limit for SQL.
 
     Raises:
         ValueError: the value is not a limit.
     """
     if value is None:
-        return -1
+        return _NO_LIMIT
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ValueError(f"{name} must be a whole number from 0, or None for no limit, not {value!r}")
-    return min(value, 1 << 60)
+    return min(value, _NO_LIMIT)
 
 
-_SCHEMA = (
+_TABLES = (
     "CREATE TABLE clock (latest REAL NOT NULL)",
     "INSERT INTO clock VALUES (0)",
     """CREATE TABLE facts (
@@ -133,8 +134,11 @@ _SCHEMA = (
     "CREATE INDEX episodes_by_kind ON episodes (kind, seq)",
     "CREATE INDEX episodes_by_scope ON episodes (scope, seq)",
 )
+SCHEMA = Schema("memory", contents="memories", application_id=0x486B4C4D, version=1, statements=_TABLES)
 _FACT = "SELECT key, value, scope, source, valid_from, valid_to, recorded_at, seq FROM facts f"
 _VALID = "{0}.valid_from <= :at AND ({0}.valid_to IS NULL OR {0}.valid_to > :at)"
+_LATER = "CASE WHEN valid_from > :begin THEN valid_from ELSE :begin END"
+_PREFERENCE_ROW = upsert("preferences", ("scope", "key", "value", "set_at"), ("scope", "key"))
 _NEWEST = (  # if several facts of a key are valid, the last recorded one wins
     f"{_VALID.format('f')} AND NOT EXISTS (SELECT 1 FROM facts g WHERE g.scope = f.scope AND g.key = f.key "
     f"AND g.seq > f.seq AND {_VALID.format('g')})"
@@ -165,7 +169,7 @@ class MemoryStore:
     """
 
     def __init__(self, path: str | os.PathLike[str] = ":memory:") -> None:
-        self._db = Database(path, contents="memories", application_id=0x486B4C4D, version=1, schema=_SCHEMA)
+        self._db = open_database(path, SCHEMA)
 
     @property
     def path(self) -> str:
@@ -220,16 +224,16 @@ class MemoryStore:
                 return known
             if end is None or end > now:
                 db.execute(
-                    "UPDATE facts SET valid_to = max(valid_from, :begin) WHERE scope = :scope AND key = :key "
-                    "AND (valid_to IS NULL OR valid_to > :begin) AND (:end IS NULL OR valid_from < :end)",
-                    {"scope": scope, "key": key, "begin": begin, "end": end},
+                    f"UPDATE facts SET valid_to = {_LATER} WHERE scope = :scope AND key = :key "
+                    "AND (valid_to IS NULL OR valid_to > :begin) AND valid_from < :end",
+                    {"scope": scope, "key": key, "begin": begin, "end": inf if end is None else end},
                 )
-            made = db.execute(
+            (seq,) = db.execute(
                 "INSERT INTO facts (key, value, scope, source, valid_from, valid_to, recorded_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?)",
+                "VALUES (?, ?, ?, ?, ?, ?, ?) RETURNING seq",
                 (key, value, scope, source, begin, end, now),
-            )
-            return Fact(key, self._decode(value), scope, source, begin, end, now, made.lastrowid or 0)
+            ).fetchone()
+            return Fact(key, self._decode(value), scope, source, begin, end, now, seq)
 
     def fact(self, key: str, *, scope: str = "", at: float | None = None) -> Fact | None:
         """Return the fact about ``key`` that is valid at the Unix time ``at``, now by default.
@@ -284,9 +288,9 @@ class MemoryStore:
         key, scope = _text("key", key), _text("scope", scope)
         with self._db.transaction(write=True) as db:
             ended = db.execute(
-                "UPDATE facts SET valid_to = max(valid_from, :now) WHERE scope = :scope AND key = :key "
-                "AND (valid_to IS NULL OR valid_to > max(valid_from, :now))",
-                {"scope": scope, "key": key, "now": _tick(db)},
+                f"UPDATE facts SET valid_to = {_LATER} WHERE scope = :scope AND key = :key "
+                f"AND (valid_to IS NULL OR valid_to > {_LATER})",
+                {"scope": scope, "key": key, "begin": _tick(db)},
             )
             return ended.rowcount > 0
 
@@ -307,7 +311,7 @@ class MemoryStore:
         key, value, scope = _text("key", key, empty=False), _encode(value), _text("scope", scope)
         with self._db.transaction(write=True) as db:
             db.execute(
-                "INSERT OR REPLACE INTO preferences (scope, key, value, set_at) VALUES (?, ?, ?, ?)",
+                _PREFERENCE_ROW,
                 (scope, key, value, _tick(db)),
             )
 
@@ -373,12 +377,12 @@ class MemoryStore:
         text = _encode({} if data is None else data)
         with self._db.transaction(write=True) as db:
             now = _tick(db)
-            made = db.execute(
+            (seq,) = db.execute(
                 "INSERT INTO episodes (kind, summary, outcome, data, scope, run_id, session_id, agent, recorded_at) "
-                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) RETURNING seq",
                 (*given, text, *ids.values(), now),
-            )
-            return Episode(*given, self._decode(text), **ids, recorded_at=now, seq=made.lastrowid or 0)
+            ).fetchone()
+            return Episode(*given, self._decode(text), **ids, recorded_at=now, seq=seq)
 
     def episodes(
         self, limit: int | None = 10, *, kind: str | None = None, scope: str | None = None
@@ -503,7 +507,7 @@ class MemoryStore:
         """Close the file."""
         self._db.close()
 
-    def _fact(self, db: sqlite3.Connection, key: str, scope: str, at: float) -> Fact | None:
+    def _fact(self, db: Connection, key: str, scope: str, at: float) -> Fact | None:
         row = db.execute(
             f"{_FACT} WHERE scope = :scope AND key = :key AND {_VALID.format('f')} ORDER BY seq DESC LIMIT 1",
             {"scope": scope, "key": key, "at": at},
@@ -528,13 +532,13 @@ class MemoryStore:
             ) from error
 
 
-def _now(db: sqlite3.Connection) -> float:
+def _now(db: Connection) -> float:
     """Return the current time, but never before the last recorded time."""
     (latest,) = db.execute("SELECT latest FROM clock").fetchone()
     return max(time.time(), float(latest))
 
 
-def _tick(db: sqlite3.Connection) -> float:
+def _tick(db: Connection) -> float:
     """Return the current time for a new entry, stored as the last recorded time."""
     now = _now(db)
     db.execute("UPDATE clock SET latest = ?", (now,))

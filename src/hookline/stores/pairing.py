@@ -5,14 +5,13 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-import sqlite3
 import time
 from collections.abc import Sequence
 
 import msgspec
 
 from .errors import StoreError
-from .sqlite import Database
+from .sql import Connection, Database, upsert
 
 VALID_SECONDS = 3600.0
 """Seconds that a code is valid."""
@@ -22,6 +21,7 @@ MAX_PENDING = 20
 
 _ALPHABET = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # no characters that look alike
 _ROUNDS = 20_000
+_PERSON_ROW = upsert("people", ("channel", "sender", "since"), ("channel", "sender"))
 
 
 class Person(msgspec.Struct, frozen=True):
@@ -33,13 +33,13 @@ class Person(msgspec.Struct, frozen=True):
     until: float = 0.0
 
 
-def is_paired(db: sqlite3.Connection, channel: str, sender: str) -> bool:
+def is_paired(db: Connection, channel: str, sender: str) -> bool:
     """Whether a sender is paired."""
     found = db.execute("SELECT 1 FROM people WHERE channel = ? AND sender = ?", (channel, _storable(sender)))
     return found.fetchone() is not None
 
 
-def create_code(db: sqlite3.Connection, channel: str, sender: str) -> str | None:
+def create_code(db: Connection, channel: str, sender: str) -> str | None:
     """Create a code for a sender; ``None`` if the sender has one already, or if too many codes are unused."""
     now = time.time()
     db.execute("DELETE FROM codes WHERE until <= ?", (now,))
@@ -66,7 +66,7 @@ def pair(database: Database, code: str) -> Person:
             if hmac.compare_digest(_hash(plain, salt), known):
                 db.execute("DELETE FROM codes WHERE channel = ? AND sender = ?", (channel, sender))
                 person = Person(channel, sender, time.time())
-                db.execute("INSERT OR REPLACE INTO people VALUES (?, ?, ?)", (channel, sender, person.since))
+                db.execute(_PERSON_ROW, (channel, sender, person.since))
                 return person
     raise StoreError("the code does not exist or has expired: the sender gets a new one by writing again")
 

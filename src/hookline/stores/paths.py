@@ -64,6 +64,27 @@ def is_default_audit_path(path: str | os.PathLike[str]) -> bool:
     return known is not None and folder == os.path.abspath(user_folder("data"))
 
 
+def is_database_url(path: object) -> bool:
+    """Whether a store was given the address of a PostgreSQL database, and not the path of a file."""
+    return isinstance(path, str) and path.startswith(("postgresql://", "postgres://"))
+
+
+def without_password(url: str) -> str:
+    """Return the address of a database without its password, for messages.
+
+    Example::
+
+        without_password("postgresql://ada:secret@db.example/shop")  # postgresql://ada@db.example/shop
+    """
+    scheme, _, rest = url.partition("://")
+    if re.search(r"\?.*pass", rest, re.IGNORECASE):
+        rest = rest.partition("?")[0]
+    access, at, place = rest.rpartition("@")
+    if not at and not re.fullmatch(r"(\[.*\]|[^:]*)(:\d*)?(/.*)?", place):
+        place = place.partition(":")[0]  # probably a password with characters that must be escaped
+    return f"{scheme}://{access.partition(':')[0]}{at}{place}"
+
+
 def checked_path(path: str | os.PathLike[str], takes: str) -> str:
     """Return a path as text; ``takes`` begins the error message.
 

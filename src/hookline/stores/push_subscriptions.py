@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from .processes import is_process_running
-from .sqlite import Database, storable
+from .sql import Database, storable, upsert
 
 SCHEMA = """CREATE TABLE pushes (
     run_id TEXT NOT NULL, id TEXT NOT NULL, owner TEXT NOT NULL, url TEXT NOT NULL, token TEXT NOT NULL,
@@ -68,7 +68,7 @@ class PushSubscriptionStore:
             (others,) = db.execute(query, values[:2]).fetchone()
             if others >= limit:
                 return False
-            db.execute(f"INSERT OR REPLACE INTO pushes VALUES ({','.join('?' * 14)})", (*values, *_me()))
+            db.execute(_PUT_ROW, (*values, *_me()))
         return True
 
     def for_run(self, run_id: str) -> list[PushSubscription]:
@@ -109,7 +109,7 @@ class PushSubscriptionStore:
         """
         mine = _me()
         with self.db.transaction(write=True) as db:
-            rows = db.execute(f"SELECT host, pid, claimed, {_FIELDS} FROM pushes WHERE NOT done ORDER BY created, id")
+            rows = db.execute(f"SELECT host, pid, claimed, {_FIELDS} FROM pushes WHERE done = 0 ORDER BY created, id")
             abandoned = [row for row in rows.fetchall() if row[:2] == mine[:2] or not is_process_running(*row[:3])]
             claimed = [_row(row[3:]) for row in abandoned]
             db.executemany(
@@ -120,6 +120,7 @@ class PushSubscriptionStore:
 
 
 _FIELDS = ", ".join(PushSubscription.__struct_fields__)
+_PUT_ROW = upsert("pushes", (*PushSubscription.__struct_fields__, "host", "pid", "claimed"), ("run_id", "id"))
 
 
 def _row(values: Sequence[Any]) -> PushSubscription:

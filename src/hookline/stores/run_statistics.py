@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections import Counter
 from typing import Any
@@ -11,21 +10,22 @@ import msgspec
 
 from .processes import is_process_running
 from .runs import RunStore
+from .sql import Connection
 
-_CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed AND created >= :since
-    AND (:agent IS NULL OR agent = :agent)
-    AND (:model IS NULL OR run_id IN (SELECT run_id FROM model_calls WHERE model = :model)))"""
-_CALLED = f"{_CHOSEN} AND source = 'model' AND (:model IS NULL OR model = :model)"
+_CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed = 1 AND created >= :since
+    AND (CAST(:agent AS TEXT) IS NULL OR agent = :agent)
+    AND (CAST(:model AS TEXT) IS NULL OR run_id IN (SELECT run_id FROM model_calls WHERE model = :model)))"""
+_CALLED = f"{_CHOSEN} AND source = 'model' AND (CAST(:model AS TEXT) IS NULL OR model = :model)"
 _TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),
-    coalesce(sum(cost), 0.0), coalesce(sum(cost IS NULL), 0)"""
+    coalesce(sum(cost), 0.0), count(*) - count(cost)"""
 _USED = ("input_tokens", "output_tokens", "cached_tokens", "cost", "unpriced")
 _OUTCOMES = ("ok", "error", "blocked", "answered", "cancelled")
 _DECISIONS = ("approved", "denied", "edited", "cancelled")
 _REFUSED = """verb = 'block' OR verb = 'claim' AND point = 'before_ticket_complete'
     OR verb = 'end' AND point NOT IN ('after_tool', 'on_error') OR verb = 'retry' AND point = 'after_llm'
     OR verb = 'stop' AND point IN ('on_run_start', 'before_step', 'before_llm', 'before_tool')
-    OR verb = 'failed' AND (was_blocked OR (run_id, hook) IN
-        (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal))"""
+    OR verb = 'failed' AND (was_blocked = 1 OR (run_id, hook) IN
+        (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal = 1))"""
 """Results of hooks that prevented something. An end after a tool call, for example, does not undo the call."""
 HOUR = 3600.0
 _WIDTHS = (HOUR, 24 * HOUR, 7 * 24 * HOUR, 28 * 24 * HOUR, 364 * 24 * HOUR)
@@ -180,7 +180,7 @@ def run_stats(
         )
 
 
-def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> RunTotals:
+def _totals(db: Connection, chosen: dict[str, Any]) -> RunTotals:
     statuses: Counter[str] = Counter()
     for status, count in db.execute(
         f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND ended IS NOT NULL GROUP BY status", chosen
@@ -196,7 +196,7 @@ def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> RunTotals:
     first, last = db.execute(
         f"SELECT min(created), max(coalesce(ended, created)) FROM runs WHERE {_CHOSEN}", chosen
     ).fetchone()
-    took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed NOT NULL", chosen)
+    took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed IS NOT NULL", chosen)
     p50, p95 = took.get("", (None, None))
     known = dict(zip(_USED, used, strict=True))
     return RunTotals(
@@ -212,12 +212,12 @@ def _totals(db: sqlite3.Connection, chosen: dict[str, Any]) -> RunTotals:
     )
 
 
-def _models(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ModelStats, ...]:
+def _models(db: Connection, chosen: dict[str, Any]) -> tuple[ModelStats, ...]:
     took = _percentiles(db, "model", "duration", f"model_calls WHERE {_CALLED}", chosen)
     failed = dict(
         db.execute(
             f"""SELECT source, count(*) FROM errors WHERE {_CHOSEN} AND place = 'model'
-            AND (:model IS NULL OR source = :model) GROUP BY source""",
+            AND (CAST(:model AS TEXT) IS NULL OR source = :model) GROUP BY source""",
             chosen,
         ).fetchall()
     )
@@ -238,7 +238,7 @@ def _models(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ModelStats,
     return (*found, *(ModelStats(name, 0, count, 0, 0, 0, 0.0, 0, None, None) for name, count in failed.items()))
 
 
-def _tools(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ToolStats, ...]:
+def _tools(db: Connection, chosen: dict[str, Any]) -> tuple[ToolStats, ...]:
     took = _percentiles(db, "tool", "duration", f"tool_calls WHERE {_CHOSEN} AND duration > 0", chosen)
     by_tool = _counts(db, f"SELECT tool, outcome, count(*) FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
     return tuple(
@@ -247,38 +247,38 @@ def _tools(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ToolStats, .
     )
 
 
-def _hooks(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[HookStats, ...]:
-    took = _percentiles(db, "hook", "duration", f"verdicts WHERE {_CHOSEN} AND duration NOT NULL", chosen)
+def _hooks(db: Connection, chosen: dict[str, Any]) -> tuple[HookStats, ...]:
+    took = _percentiles(db, "hook", "duration", f"verdicts WHERE {_CHOSEN} AND duration IS NOT NULL", chosen)
     by_hook = _counts(db, f"SELECT hook, verb, count(*) FROM verdicts WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
     return tuple(HookStats(hook, dict(verbs), *took.get(hook, (None, None))) for hook, verbs in by_hook)
 
 
-def _refusals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[RefusalStats, ...]:
+def _refusals(db: Connection, chosen: dict[str, Any]) -> tuple[RefusalStats, ...]:
     query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at) FROM (
-            SELECT hook, point, verb, tool, reason, at FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb != 'cont')
-            LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool, max(outcome = 'blocked') AS was_blocked
-                FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2) USING (run_id, call_id) WHERE {_REFUSED}
+            SELECT hook, point, verb, tool, reason, at
+                FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb != 'cont') AS given
+            LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool,
+                max(CASE WHEN outcome = 'blocked' THEN 1 ELSE 0 END) AS was_blocked FROM tool_calls
+                WHERE {_CHOSEN} GROUP BY 1, 2) AS called USING (run_id, call_id) WHERE {_REFUSED}
             UNION ALL SELECT decided_by, 'approval_requested', 'denied', tool, '', at
                 FROM approvals WHERE {_CHOSEN} AND decision = 'denied'
-        ) GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
+        ) AS refused GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
     return tuple(RefusalStats(*row) for row in db.execute(query, chosen))
 
 
-def _approvals(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ApprovalStats, ...]:
+def _approvals(db: Connection, chosen: dict[str, Any]) -> tuple[ApprovalStats, ...]:
     took = _percentiles(db, "tool", "waited", f"approvals WHERE {_CHOSEN}", chosen)
     by_tool = _counts(db, f"SELECT tool, decision, count(*) FROM approvals WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
     return tuple(ApprovalStats(tool, _ordered(decisions, _DECISIONS), *took[tool]) for tool, decisions in by_tool)
 
 
-def _errors(db: sqlite3.Connection, chosen: dict[str, Any]) -> tuple[ErrorStats, ...]:
+def _errors(db: Connection, chosen: dict[str, Any]) -> tuple[ErrorStats, ...]:
     query = f"""SELECT place, type, source, count(*), sum(fatal), max(at) FROM errors WHERE {_CHOSEN}
         GROUP BY 1, 2, 3 ORDER BY 4 DESC, 6 DESC"""
     return tuple(ErrorStats(*row) for row in db.execute(query, chosen))
 
 
-def _timeline(
-    db: sqlite3.Connection, chosen: dict[str, Any], first: float | None
-) -> tuple[float, tuple[TimelineBar, ...]]:
+def _timeline(db: Connection, chosen: dict[str, Any], first: float | None) -> tuple[float, tuple[TimelineBar, ...]]:
     if first is None:
         return HOUR, ()
     now = time.time()
@@ -298,17 +298,18 @@ def _timeline(
 
 
 def _percentiles(
-    db: sqlite3.Connection, name: str, value: str, source: str, chosen: dict[str, Any]
+    db: Connection, name: str, value: str, source: str, chosen: dict[str, Any]
 ) -> dict[str, tuple[float, float]]:
     query = f"""SELECT name, max(CASE WHEN nth = (n * 50 + 99) / 100 THEN value END),
         max(CASE WHEN nth = (n * 95 + 99) / 100 THEN value END) FROM (
-            SELECT {name} AS name, {value} AS value, row_number() OVER (PARTITION BY {name} ORDER BY {value}) AS nth,
+            SELECT {name} AS name, {value} AS value,
+            row_number() OVER (PARTITION BY {name} ORDER BY {value} NULLS FIRST) AS nth,
             count(*) OVER (PARTITION BY {name}) AS n FROM {source}
-        ) GROUP BY name"""
+        ) AS numbered GROUP BY name"""
     return {key: (p50, p95) for key, p50, p95 in db.execute(query, chosen)}
 
 
-def _counts(db: sqlite3.Connection, query: str, chosen: dict[str, Any]) -> list[tuple[str, Counter[str]]]:
+def _counts(db: Connection, query: str, chosen: dict[str, Any]) -> list[tuple[str, Counter[str]]]:
     """Return counts by name and kind, largest first."""
     found: dict[str, Counter[str]] = {}
     for name, kind, count in db.execute(query, chosen):

@@ -21,12 +21,12 @@ from .._base.frozen import EMPTY, Frozen, History
 from .._base.own_files import OwnFile, register_own_file
 from .._kernel.values import Message
 from .._run.session import Session, added_messages
+from .database import open_database
 from .errors import StoreError
 from .paths import checked_path, folder_advice
-from .sqlite import Database
+from .sql import Connection, Schema
 
 if TYPE_CHECKING:
-    import sqlite3
     from pathlib import Path
 
 VERSION = 1
@@ -381,11 +381,16 @@ def session_store_at(path: str | os.PathLike[str]) -> SessionStore:
 _ATTACHMENTS = """CREATE TABLE attachments (
     session TEXT NOT NULL, digest TEXT NOT NULL, data BLOB NOT NULL, PRIMARY KEY (session, digest)
 )"""
-_SCHEMA = (
-    """CREATE TABLE sessions (
-        seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, data BLOB NOT NULL
-    )""",
-    _ATTACHMENTS,
+_SESSIONS = """CREATE TABLE sessions (
+    seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT NOT NULL UNIQUE, data BLOB NOT NULL
+)"""
+SCHEMA = Schema(
+    "sessions",
+    contents="sessions",
+    application_id=0x486B4C53,
+    version=2,
+    statements=(_SESSIONS, _ATTACHMENTS),
+    upgrades={1: (_ATTACHMENTS,)},
 )
 
 
@@ -401,14 +406,7 @@ class SqliteSessionStore:
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._db = Database(
-            path,
-            contents="sessions",
-            application_id=0x486B4C53,
-            version=2,
-            schema=_SCHEMA,
-            upgrades={1: (_ATTACHMENTS,)},
-        )
+        self._db = open_database(path, SCHEMA)
 
     @property
     def path(self) -> str:
@@ -441,12 +439,13 @@ class SqliteSessionStore:
         """
         id = _session_id(session)
         place = self._place(id)
-        with _saving(session, place) as merge, self._db.transaction(write=True) as db:
+        with _saving(session, place) as merge, self._db.transaction(write=True, lock=id) as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (id,)).fetchone()
             data, found = merge(
                 None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0])
             )
-            db.execute("INSERT OR REPLACE INTO sessions (id, data) VALUES (?, ?)", (id, data))
+            db.execute("DELETE FROM sessions WHERE id = ?", (id,))  # the new row has the highest number
+            db.execute("INSERT INTO sessions (id, data) VALUES (?, ?)", (id, data))
             self._save_contents(db, id, found)
 
     def list(self) -> Sequence[SessionSummary]:
@@ -472,7 +471,7 @@ class SqliteSessionStore:
         """Close the file."""
         self._db.close()
 
-    def _save_contents(self, db: sqlite3.Connection, id: str, attachments: Sequence[Attachment]) -> None:
+    def _save_contents(self, db: Connection, id: str, attachments: Sequence[Attachment]) -> None:
         """Save the contents of the attachments of a session, and delete those that it no longer has."""
         stored = {digest for (digest,) in db.execute("SELECT digest FROM attachments WHERE session = ?", (id,))}
         wanted = {each.digest: each for each in attachments}

@@ -2,25 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from typing import Any, TypeVar
 from urllib.parse import quote
 
 from .._base.own_files import OwnFile, register_own_file
 from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
 from .paths import checked_path
-
-T = TypeVar("T")
-Work = Callable[[sqlite3.Connection], Any]
+from .sql import Schema, Statement
 
 BUSY_SECONDS = 5.0
 """Seconds to wait while another process locks the file."""
@@ -34,11 +29,11 @@ _ADVICE = {
     sqlite3.SQLITE_CANTOPEN: "cannot be opened: give the path of a file that you may read and write",
     sqlite3.SQLITE_ERROR: "was changed by another program: move it away, or give another path",
 }
-_databases: weakref.WeakSet[Database] = weakref.WeakSet()
-_inherited: list[sqlite3.Connection] = []  # of the parent process, see Database._after_fork
+_databases: weakref.WeakSet[SqliteDatabase] = weakref.WeakSet()
+_inherited: list[sqlite3.Connection] = []  # of the parent process, see SqliteDatabase._after_fork
 
 
-class Database:
+class SqliteDatabase:
     """A connection to a SQLite file, opened when first used and usable from any thread.
 
     If the file at the path was moved, deleted or replaced since it was opened, the next transaction opens the new
@@ -46,43 +41,31 @@ class Database:
 
     Args:
         path: the file, or ``:memory:``. The file and its folder are created when first used, for this user only.
-        contents: a word for the contents of the file, for messages.
-        application_id: identifies files of this kind.
-        version: version of the schema, stored as ``user_version``.
-        schema: statements that create the schema.
-        upgrades: for each earlier version, the statements that convert it to the next one.
-        conversions: for each ``application_id`` of another kind of file, the statements that convert it to this kind.
+        schema: the tables.
         durable: sync each commit to disk, so that it survives a power failure.
         pinned: if the file was moved or deleted, do not open another one: reading still works, and writing is an error
             until the file is back.
     """
 
+    outages: tuple[type[Exception], ...] = (sqlite3.OperationalError, OSError)
+
     def __init__(
         self,
         path: str | os.PathLike[str],
+        schema: Schema,
         *,
-        contents: str,
-        application_id: int,
-        version: int,
-        schema: Sequence[str],
-        upgrades: Mapping[int, Sequence[str]] | None = None,
-        conversions: Mapping[int, Sequence[str]] | None = None,
         durable: bool = False,
         pinned: bool = False,
     ) -> None:
-        given = checked_path(path, f"a store of {contents} takes the path of a file, or ':memory:'")
+        given = checked_path(path, f"a store of {schema.contents} takes the path of a file, or ':memory:'")
         if not given or "\0" in given:
             raise StoreError(f"{given!r} is not a path: give the path of a file, or ':memory:'")
         self.in_memory = given == ":memory:"
         self.path = given if self.in_memory else os.path.abspath(os.path.expanduser(given))
         if not self.in_memory:
-            register_own_file(self, OwnFile(self.path, f"Hookline's store of {contents}", beside=True))
-        self.contents = contents
-        self.application_id = application_id
-        self.version = version
-        self.schema = tuple(schema)
-        self.upgrades = upgrades or {}
-        self.conversions = conversions or {}
+            register_own_file(self, OwnFile(self.path, f"Hookline's store of {schema.contents}", beside=True))
+        self.schema = schema
+        self.is_shared = False
         self._synchronous = "FULL" if durable else "NORMAL"
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
@@ -93,8 +76,8 @@ class Database:
         _databases.add(self)
 
     @contextmanager
-    def transaction(self, *, write: bool = False) -> Iterator[sqlite3.Connection]:
-        """Run the block in a transaction, which an exception rolls back.
+    def transaction(self, *, write: bool = False, lock: str | None = "") -> Iterator[sqlite3.Connection]:
+        """Run the block in a transaction, which an exception rolls back. A file has one writer, whatever the ``lock``.
 
         Raises:
             StoreError: the file cannot be used; the message says why, and what to do.
@@ -108,6 +91,29 @@ class Database:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 raise
+
+    def exists(self) -> bool:
+        """Whether the file exists. An ``:memory:`` database always does.
+
+        Raises:
+            StoreError: its folder cannot be read.
+        """
+        if self.in_memory:
+            return True
+        try:
+            os.stat(self.path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise StoreError(f"{self.path} cannot be read ({error.strerror}): make it readable") from None
+        return True
+
+    def announce(self, *topics: str) -> None:
+        """Do nothing: other processes poll the file."""
+
+    def listen(self, topic: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        """Return an empty context manager: callers poll the file."""
+        return nullcontext()
 
     def compact(self) -> None:
         """Rewrite the file without deleted data, whose bytes may stay in it until then.
@@ -224,22 +230,22 @@ class Database:
         if not has_schema or self._upgrade_statements(db):
             db.execute("BEGIN IMMEDIATE")
             # Another process may have created or upgraded the schema meanwhile.
-            statements = self._upgrade_statements(db) if self._has_schema(db) else self.schema
+            statements = self._upgrade_statements(db) if self._has_schema(db) else self.schema.statements
             for statement in statements:
-                db.execute(statement)
-            db.execute(f"PRAGMA application_id={self.application_id}")
-            db.execute(f"PRAGMA user_version={self.version}")
+                db.execute(statement if isinstance(statement, str) else statement.sqlite)
+            db.execute(f"PRAGMA application_id={self.schema.application_id}")
+            db.execute(f"PRAGMA user_version={self.schema.version}")
             db.execute("COMMIT")
         if not self.in_memory:
             self._enable_wal(db)
 
-    def _upgrade_statements(self, db: sqlite3.Connection) -> list[str]:
+    def _upgrade_statements(self, db: sqlite3.Connection) -> list[Statement]:
         """Return the statements that convert a file of an earlier format; empty if it is up to date."""
         (application_id,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
-        if application_id != self.application_id:
-            return list(self.conversions[application_id])
-        return [statement for each in range(version, self.version) for statement in self.upgrades[each]]
+        if application_id != self.schema.application_id:
+            return list(self.schema.conversions[application_id])
+        return [statement for each in range(version, self.schema.version) for statement in self.schema.upgrades[each]]
 
     def _has_schema(self, db: sqlite3.Connection) -> bool:
         """Whether the file has a Hookline schema; false if it is empty.
@@ -252,11 +258,13 @@ class Database:
         (tables,) = db.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if not (application_id or version or tables):
             return False
-        if application_id in self.conversions:
+        if application_id in self.schema.conversions:
             return True
-        if application_id != self.application_id:
-            raise StoreError(f"{self.path} is a SQLite database, but not one of {self.contents}: give another path")
-        if version > self.version:
+        if application_id != self.schema.application_id:
+            raise StoreError(
+                f"{self.path} is a SQLite database, but not one of {self.schema.contents}: give another path"
+            )
+        if version > self.schema.version:
             raise StoreError(f"{self.path} was written by a newer Hookline (format {version}): update Hookline")
         return True
 
@@ -307,11 +315,6 @@ class Database:
             self._connection = None
 
 
-def storable(text: str) -> str:
-    """Replace lone surrogates, which SQLite cannot store."""
-    return text.encode(errors="replace").decode()
-
-
 def _code(error: sqlite3.Error) -> int:
     return (getattr(error, "sqlite_errorcode", None) or 0) & 0xFF
 
@@ -322,69 +325,3 @@ def _after_fork() -> None:
 
 
 after_fork_in_child(_after_fork)
-
-
-class GroupCommit:
-    """Run concurrent changes in few transactions, in a separate thread.
-
-    All changes that wait while a transaction commits share the next one. A change may run twice, with the first run
-    rolled back, so it must have no effects outside the database.
-    """
-
-    def __init__(self, db: Database) -> None:
-        self.db = db
-        self._waiting: list[tuple[Work, asyncio.Future[Any]]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._thread = ThreadPoolExecutor(1, "hookline-mailbox")
-
-    async def transact(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run ``work`` in a transaction and return its result after the commit.
-
-        Raises:
-            StoreError: the file cannot be used. Nothing was changed then.
-        """
-        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
-        self._waiting.append((work, done))
-        if self._task is None:
-            self._task = asyncio.create_task(self._commit_waiting())
-        return await done
-
-    async def close(self) -> None:
-        """Commit the waiting changes, and close the file."""
-        if self._task is not None:
-            await asyncio.wait([self._task])
-        self._thread.shutdown()
-        self.db.close()
-
-    async def _commit_waiting(self) -> None:
-        loop = asyncio.get_running_loop()
-        try:
-            while self._waiting:
-                batch, self._waiting = self._waiting, []
-                try:
-                    outcomes = await loop.run_in_executor(self._thread, self._commit, [work for work, _ in batch])
-                except BaseException as error:  # noqa: BLE001 - the callers get it
-                    outcomes = [(error, None)] * len(batch)
-                for (_, done), (problem, result) in zip(batch, outcomes, strict=True):
-                    if done.cancelled():
-                        continue
-                    if problem is not None:
-                        done.set_exception(problem)
-                    else:
-                        done.set_result(result)
-        finally:
-            self._task = None
-
-    def _commit(self, batch: list[Work]) -> list[tuple[BaseException | None, Any]]:
-        """Run a batch in one transaction; if one of the changes fails, run each in its own."""
-        try:
-            with self.db.transaction(write=True) as db:
-                return [(None, work(db)) for work in batch]
-        except Exception as error:  # noqa: BLE001 - the callers get it
-            if len(batch) == 1 or _is_caused_by_file(error):
-                return [(error, None)] * len(batch)
-        return [outcome for work in batch for outcome in self._commit([work])]
-
-
-def _is_caused_by_file(error: Exception) -> bool:
-    return isinstance(error, StoreError) and isinstance(error.__cause__, (sqlite3.OperationalError, OSError))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
-import sqlite3
 import time
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from secrets import token_hex
 from typing import Any, Literal, get_args
 
@@ -16,8 +16,9 @@ from msgspec.structs import replace
 
 from .._base.frozen import scrub
 from .._base.text import did_you_mean, duration_text, is_number
+from .database import open_database
 from .errors import StoreError
-from .sqlite import Database
+from .sql import Connection, Schema
 
 Column = Literal["todo", "running", "verifying", "needs_revision", "review", "done", "cancelled"]
 Tier = Literal["auto", "review", "ask"]
@@ -30,6 +31,7 @@ TIERS: tuple[str, ...] = get_args(Tier)
 
 MAX_TITLE, MAX_TEXT, MAX_NAME, MAX_CRITERIA, MAX_CRITERION = 200, 20_000, 100, 20, 500
 
+_NO_LIMIT = 1 << 60
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ID = re.compile(r"(?:[Tt]-|#)?0*([1-9][0-9]{0,17})")
 
@@ -151,14 +153,14 @@ def _checked_choice(value: object, known: Iterable[str], what: str) -> str:
     return value
 
 
-_SCHEMA = (
+_TABLES = (
     """CREATE TABLE tickets (
         number INTEGER PRIMARY KEY AUTOINCREMENT, title TEXT NOT NULL, description TEXT NOT NULL,
-        criteria TEXT NOT NULL, column TEXT NOT NULL, tier TEXT NOT NULL, assignee TEXT NOT NULL,
+        criteria TEXT NOT NULL, "column" TEXT NOT NULL, tier TEXT NOT NULL, assignee TEXT NOT NULL,
         created_by TEXT NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, summary TEXT NOT NULL,
         reason TEXT NOT NULL, changes INTEGER NOT NULL, hold TEXT, held_until REAL
     )""",
-    "CREATE INDEX by_column ON tickets (column, number)",
+    'CREATE INDEX by_column ON tickets ("column", number)',
     "CREATE INDEX by_assignee ON tickets (assignee, number)",
     """CREATE TABLE history (
         ticket INTEGER NOT NULL REFERENCES tickets (number), seq INTEGER NOT NULL, at REAL NOT NULL, by TEXT NOT NULL,
@@ -167,7 +169,8 @@ _SCHEMA = (
     ) WITHOUT ROWID""",
     "CREATE INDEX outcomes ON history (assignee, to_column)",
 )
-_COLUMN_NOW = "CASE WHEN column = 'verifying' AND held_until <= ? THEN 'running' ELSE column END"
+SCHEMA = Schema("tickets", contents="tickets", application_id=0x486B4C54, version=1, statements=_TABLES)
+_COLUMN_NOW = """CASE WHEN "column" = 'verifying' AND held_until <= ? THEN 'running' ELSE "column" END"""
 """SQL for the column of a ticket at a given time: an expired hold has no effect."""
 _ROW = (
     f"number, title, description, criteria, {_COLUMN_NOW}, tier, assignee, created_by, created, changed, summary, "
@@ -176,7 +179,7 @@ _ROW = (
 """SQL columns of a ticket and its hold."""
 
 
-def _find_ticket(db: sqlite3.Connection, number: int) -> tuple[TicketRow, str | None]:
+def _find_ticket(db: Connection, number: int) -> tuple[TicketRow, str | None]:
     """Return the ticket with this number, and its hold."""
     row = db.execute(f"SELECT {_ROW} FROM tickets WHERE number = ?", (time.time(), number)).fetchone()
     if row is None:
@@ -189,7 +192,7 @@ def _decode_ticket(row: tuple[Any, ...]) -> TicketRow:
     return TicketRow(f"T-{number}", title, description, tuple(json.loads(criteria)), *rest)
 
 
-def _last_change(db: sqlite3.Connection, ticket: TicketRow) -> TicketChange:
+def _last_change(db: Connection, ticket: TicketRow) -> TicketChange:
     """Return the change that moved a ticket to its column."""
     query = "SELECT * FROM history WHERE ticket = ? AND what != 'commented' ORDER BY seq DESC LIMIT 1"
     return TicketChange(*db.execute(query, (ticket_number(ticket.id),)).fetchone()[1:])
@@ -217,29 +220,31 @@ def _why_not_available(
     return f"{ticket.id} is {ticket.column}, {_describe(last)}" + ("" if completing else ": choose another ticket")
 
 
-def _add_casefold(db: sqlite3.Connection) -> None:
-    """Add the SQL function ``folded``, because SQLite's ``lower`` handles only the letters from A to Z."""
-    db.create_function("folded", 1, str.casefold, deterministic=True)
-
-
-def _condition(columns: Iterable[str], assignee: str | None, text: str) -> tuple[str, tuple[Any, ...]]:
-    """Return the SQL condition for :meth:`TicketBoard.list`, and its values. It needs :func:`_add_casefold`."""
+def _condition(columns: Iterable[str], assignee: str | None) -> tuple[str, tuple[Any, ...]]:
+    """Return the SQL condition for :meth:`TicketBoard.list`, and its values."""
     names = [columns] if isinstance(columns, str) else list(columns)
     chosen = list(dict.fromkeys(_checked_choice(name, COLUMNS, "column") for name in names))
     now, where, values = time.time(), [], []
     if set(chosen) != set(COLUMNS):
         stored = {*chosen, "verifying"} if "running" in chosen else chosen
         where.append(
-            f"column IN ({', '.join('?' * len(stored))}) AND {_COLUMN_NOW} IN ({', '.join('?' * len(chosen))})"
+            f'"column" IN ({", ".join("?" * len(stored))}) AND {_COLUMN_NOW} IN ({", ".join("?" * len(chosen))})'
         )
         values += [*stored, now, *chosen]
     if assignee is not None:
         where.append("assignee = ?")
         values.append(shorten(assignee))
-    for word in shorten(text, 1000).split():
-        where.append("instr(folded('T-' || number || ' ' || title || ' ' || description || ' ' || assignee), ?) > 0")
-        values.append(word.casefold())
-    return " AND ".join(where) or "1", tuple(values)
+    return " AND ".join(where) or "1 = 1", tuple(values)
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in shorten(text, 1000).split()]
+
+
+def _contains(ticket: TicketRow, words: Sequence[str]) -> bool:
+    """Whether all words occur in a ticket. Databases compare only the letters from A to Z without case."""
+    text = f"{ticket.id} {ticket.title} {ticket.description} {ticket.assignee}".casefold()
+    return all(word in text for word in words)
 
 
 _BOARD = "board"
@@ -273,7 +278,7 @@ class TicketBoard:
     def __init__(self, path: str | os.PathLike[str], *, hold_seconds: float = 600.0) -> None:
         if not is_number(hold_seconds) or not 0 < hold_seconds < 1e9:
             raise StoreError(f"hold_seconds must be a positive number, not {hold_seconds!r:.80}")
-        self._db = Database(path, contents="tickets", application_id=0x486B4C54, version=1, schema=_SCHEMA)
+        self._db = open_database(path, SCHEMA)
         self.hold_seconds = hold_seconds
 
     @property
@@ -317,13 +322,16 @@ class TicketBoard:
             TicketError: a column does not exist.
             StoreError: the file cannot be used.
         """
-        where, values = _condition(columns, assignee, text)
-        order = "DESC" if newest else "ASC"
-        query = f"SELECT {_ROW} FROM tickets WHERE {where} ORDER BY number {order} LIMIT ? OFFSET ?"
+        (where, values), words = _condition(columns, assignee), _words(text)
+        order, page = "DESC" if newest else "ASC", (max(0, limit), max(0, offset))
+        query = f"SELECT {_ROW} FROM tickets WHERE {where} ORDER BY number {order}"
         with self._db.transaction() as db:
-            _add_casefold(db)
-            rows = db.execute(query, (time.time(), *values, max(0, limit), max(0, offset)))
-            return [_decode_ticket(row) for row in rows]
+            if not words:
+                rows = db.execute(f"{query} LIMIT ? OFFSET ?", (time.time(), *values, *page))
+                return [_decode_ticket(row) for row in rows]
+            tickets = map(_decode_ticket, db.execute(query, (time.time(), *values)))
+            found = (ticket for ticket in tickets if _contains(ticket, words))
+            return [*islice(found, page[1], page[1] + page[0])]
 
     def count(self, columns: Iterable[str] = COLUMNS, *, assignee: str | None = None, text: str = "") -> int:
         """Return number of tickets that :meth:`list` returns without a limit.
@@ -332,9 +340,11 @@ class TicketBoard:
             TicketError: a column does not exist.
             StoreError: the file cannot be used.
         """
-        where, values = _condition(columns, assignee, text)
+        if words := _words(text):
+            everything = self.list(columns, assignee=assignee, limit=_NO_LIMIT)
+            return sum(_contains(ticket, words) for ticket in everything)
+        where, values = _condition(columns, assignee)
         with self._db.transaction() as db:
-            _add_casefold(db)
             (number,) = db.execute(f"SELECT count(*) FROM tickets WHERE {where}", values).fetchone()
         return int(number)
 
@@ -414,11 +424,12 @@ class TicketBoard:
         values = (heading, about, json.dumps(listed), "todo", _checked_choice(tier, TIERS, "tier"), owner, maker)
         with self._db.transaction(write=True) as db:
             now = time.time()
-            made = db.execute(
-                f"INSERT INTO tickets VALUES (NULL, {', '.join('?' * 7)}, ?, ?, '', '', 0, NULL, NULL)",
+            (number,) = db.execute(
+                'INSERT INTO tickets (title, description, criteria, "column", tier, assignee, created_by, created, '
+                "changed, summary, reason, changes) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', '', 0) RETURNING number",
                 (*values, now, now),
-            )
-            ticket, _ = _find_ticket(db, made.lastrowid or 0)
+            ).fetchone()
+            ticket, _ = _find_ticket(db, number)
             return self._change(db, replace(ticket, column=""), maker, "created", "todo", run_id=run_id)
 
     def start(self, id: str | int, *, by: str, run_id: str = "") -> TicketRow:
@@ -587,7 +598,7 @@ class TicketBoard:
 
     # Parts of a transaction.
 
-    def _current(self, db: sqlite3.Connection, id: str | int) -> TicketRow:
+    def _current(self, db: Connection, id: str | int) -> TicketRow:
         """Return the ticket, after ending an expired hold."""
         ticket, hold = _find_ticket(db, ticket_number(id))
         if hold is None or ticket.column == "verifying":
@@ -595,7 +606,7 @@ class TicketBoard:
         why = f"not judged within {duration_text(self.hold_seconds)}"
         return self._change(db, replace(ticket, column="verifying"), _BOARD, "not judged", "running", why)
 
-    def _held(self, db: sqlite3.Connection, id: str | int, hold: str) -> TicketRow:
+    def _held(self, db: Connection, id: str | int, hold: str) -> TicketRow:
         """Return the ticket if it still has this hold. An expired hold counts if the ticket has not changed since."""
         ticket, current = _find_ticket(db, ticket_number(id))
         if current is None or current != hold:
@@ -605,7 +616,7 @@ class TicketBoard:
 
     def _change(
         self,
-        db: sqlite3.Connection,
+        db: Connection,
         ticket: TicketRow,
         by: str,
         what: str,
@@ -619,7 +630,7 @@ class TicketBoard:
         fields = {**changed, "column": to, "changed": at, "changes": seq}
         if to != "verifying":
             fields |= {"hold": None, "held_until": None}
-        settings = ", ".join(f"{name} = ?" for name in fields)
+        settings = ", ".join(f'"{name}" = ?' for name in fields)
         db.execute(f"UPDATE tickets SET {settings} WHERE number = ?", (*fields.values(), number))
         owner = changed.get("assignee") or ticket.assignee
         entry = (number, seq, at, _checked_name(by, "name of the author"), what, ticket.column, to, text, owner, run_id)

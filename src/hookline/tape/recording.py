@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._base.attachment import Attachment
-from .._base.attachment_files import remove_contents, save_contents
+from .._base.attachment_files import ATTACHMENTS_SUFFIX, remove_contents, save_contents
 from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
@@ -43,7 +43,7 @@ from . import format as fmt
 from .format import TapeError
 from .order import PLACE
 from .sources import install_sources, real_clock
-from .tape import ATTACHMENTS_SUFFIX, TEXT_EVENTS
+from .tape import TEXT_EVENTS
 
 Line = fmt.Entry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""

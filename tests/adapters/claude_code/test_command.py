@@ -644,7 +644,7 @@ def test_a_process_that_was_killed_is_started_again(new):
 
 @pytest.mark.slow
 def test_a_hook_that_hangs_blocks_its_call_and_not_the_next_ones(new):
-    claude = new(RULES, "--timeout", "2")
+    claude = new(RULES, "--timeout", "8")
     done = claude.call(claude.event("PreToolUse", tool_name="mcp__data__hanging", tool_input={}))
     assert done.returncode == 2
     assert b"did not answer in time" in done.stderr
@@ -765,3 +765,136 @@ def test_the_developer_profile_needs_to_know_of_a_sandbox(new):
     rules = "from hookline.hooks import TerminalGuard\nhooks = [TerminalGuard('.', profile='developer')]"
     assert new(rules, "--once").bash("touch made") == "deny"
     assert new(rules, "--once", "--sandboxed").bash("touch made") == ""
+
+
+# Rules that do anything.
+
+GUARD = """
+import os, sys, time
+from hookline import HookResult, guard
+from hookline.points import BEFORE_TOOL
+
+@guard(BEFORE_TOOL)
+def judge(ctx, request):
+    """
+
+HOSTILE = {
+    "loading ends the process": "import os; os._exit(0)",
+    "loading is interrupted": "raise KeyboardInterrupt",
+    "loading hangs": "import time; time.sleep(600)",
+    "a guard exits": f"{GUARD}sys.exit(0)",
+    "a guard ends the process": f"{GUARD}os._exit(0)",
+    "a guard is interrupted": f"{GUARD}raise KeyboardInterrupt",
+    "a guard hangs": f"{GUARD}time.sleep(600)",
+}
+
+
+@pytest.mark.parametrize("options", [(), ("--once",)], ids=["resident", "once"])
+@pytest.mark.parametrize("rules", HOSTILE.values(), ids=HOSTILE)
+def test_rules_that_exit_or_hang_block_the_call(new, rules, options):
+    claude = new(rules, "--timeout", "2" if "sleep" in rules else "20", *options)
+    done = claude.call(claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}))
+    assert done.returncode == 2
+    assert done.stderr.startswith(b"Hookline: ")
+
+
+@pytest.mark.parametrize("options", [(), ("--once",)], ids=["resident", "once"])
+def test_what_rules_print_or_close_does_not_change_the_answer(new, options):
+    claude = new(
+        f"import os\nprint('{{}}')\nos.write(1, b'{{}}')\nos.close(0)\nos.close(1)\nos.close(2)\n"
+        f"{GUARD}return HookResult.block('half of a pair: \\ud83d')",
+        *options,
+    )
+    done = claude.call(claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}))
+    assert done.returncode == 0
+    answer = json.loads(done.stdout)["hookSpecificOutput"]
+    assert answer["permissionDecision"] == "deny"
+    assert answer["permissionDecisionReason"].startswith("half of a pair: ")
+
+
+def test_an_answer_that_nobody_can_read_blocks(claude):
+    data = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "sudo ls"})
+    read, write = os.pipe()
+    os.close(read)
+    with subprocess.Popen(
+        [sys.executable, "-P", "-m", "hookline", "claude-hook", "rules.py"],
+        stdin=subprocess.PIPE,
+        stdout=write,
+        stderr=subprocess.PIPE,
+        cwd=claude.folder,
+        env={**os.environ, "XDG_RUNTIME_DIR": str(claude.runtime)},
+    ) as process:
+        os.close(write)
+        process.communicate(data)
+    assert process.returncode == 2
+
+
+def test_a_working_folder_that_was_deleted_blocks(claude, tmp_path):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -P -m hookline claude-hook rules.py"
+    env = {name: value for name, value in os.environ.items() if name != "CLAUDE_PROJECT_DIR"}
+    data = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"})
+    done = subprocess.run(["sh", "-c", command], input=data, capture_output=True, env=env, check=False)
+    assert done.returncode == 2
+    assert b"working folder does not exist" in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["a file", "a folder", "a dead socket", "garbage", "a cut answer", "silence"])
+def test_something_else_at_the_place_of_the_socket_never_lets_a_call_through(new, kind):
+    claude = new(NO_SUDO, "--timeout", "20" if kind != "silence" else "8")
+    assert claude.bash("sudo true") == "deny"
+    (path,) = claude.sockets()
+    for pid in claude.pids():
+        os.kill(pid, 9)
+        block_until(lambda pid=pid: not _is_running(pid))
+    path.unlink(missing_ok=True)
+    data = claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "sudo true"})
+    if kind == "a file":
+        path.write_text("not a socket")
+    elif kind == "a folder":
+        path.mkdir()
+    else:
+        answers = {"garbage": b"0 x\n{}", "a cut answer": b"0 50 0\n{}", "silence": b"", "a dead socket": b""}
+        server = subprocess.Popen([sys.executable, "-S", "-c", IMPOSTOR, str(path), kind, answers[kind].hex()])
+        block_until(path.exists)
+        if kind == "a dead socket":
+            server.kill()
+            server.wait()
+    done = claude.call(data)
+    if kind not in ("a file", "a folder", "a dead socket"):
+        server.kill()
+        server.wait()
+    if path.is_dir():
+        path.rmdir()
+    assert done.returncode == 2 or b'"deny"' in done.stdout
+
+
+IMPOSTOR = """
+import socket, sys, time
+path, kind, answer = sys.argv[1:]
+server = socket.socket(socket.AF_UNIX)
+server.bind(path)
+server.listen()
+while True:
+    connection, _ = server.accept()
+    if kind == "silence":
+        time.sleep(600)
+    while connection.recv(65536):
+        pass
+    connection.sendall(bytes.fromhex(answer))
+    connection.close()
+"""
+
+
+def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch):
+    from hookline._base import package
+    from hookline.adapters.claude_code.command.options import Options
+
+    before = Options(["rules.py"]).identity()
+    assert Options(["rules.py"]).identity() == before
+    monkeypatch.setattr(package, "__version__", "0.0.1")
+    assert Options(["rules.py"]).identity() != before
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "prefix", "/elsewhere")
+    assert Options(["rules.py"]).identity() != before

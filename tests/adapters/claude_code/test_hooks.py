@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -493,10 +494,42 @@ def test_a_command_runs_in_the_folder_with_the_documented_variables(project, mon
     assert (project.folder / "sub" / "env_file").read_text().strip()
 
 
-def test_variables_that_a_session_hook_wants_to_set_are_reported(project, caplog):
-    project.add("SessionStart", 'echo "export A=1" >> "$CLAUDE_ENV_FILE"')
-    project.run(["Ok."])
-    assert "CLAUDE_ENV_FILE" in caplog.text
+@pytest.mark.parametrize("sandbox", ["off", "landlock"])
+def test_variables_that_a_session_hook_sets_reach_the_commands_of_its_session(project, sandbox, tmp_path):
+    lines = f"export GREETING='a b'; echo noise; PLAIN=1; GIT_PAGER=evil; HOME=/evil; PATH={tmp_path}/bin:odd:$PATH"
+    project.python("SessionStart", f"open(os.environ['CLAUDE_ENV_FILE'], 'a').write({lines!r})")
+    try:
+        tools = [shell_tool(project.folder, sandbox=sandbox)]
+    except RegistrationError:
+        pytest.skip(f"there is no {sandbox} here")
+    agent = project.agent([call("shell", command="env"), "Ok.", call("shell", command="env"), "Ok."], tools=tools)
+    session = Session("s")
+    for result in (agent.run("One.", session=session), agent.run("Two.", session=session)):
+        text = next(m.content for m in reversed(result.messages) if m.role == "tool")
+        seen = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+        assert (seen["GREETING"], seen["PLAIN"]) == ("a b", "1")
+        assert seen["GIT_PAGER"] == "cat"
+        assert seen["HOME"] != "/evil"
+        assert seen["PATH"].split(":")[0] == f"{tmp_path}/bin"
+        assert "odd" not in seen["PATH"].split(":")
+    project.settings["hooks"].clear()
+    assert "GREETING" not in project.run([call("shell", command="env"), "Ok."], tools=tools).messages[2].content
+
+
+def test_variables_of_one_session_do_not_reach_another(project):
+    project.python(
+        "SessionStart", "open(os.environ['CLAUDE_ENV_FILE'], 'a').write('export OWNER=' + data['session_id'])"
+    )
+    agent = project.agent([call("shell", command="env"), "Ok."] * 2)
+    for name in ("one", "two"):
+        result = agent.run("Go.", session=Session(name))
+        assert f"OWNER={name}\n" in next(m.content for m in result.messages if m.role == "tool")
+
+
+def test_a_file_of_variables_that_is_broken_is_reported(project, caplog):
+    project.add("SessionStart", "echo 'exit 3' > \"$CLAUDE_ENV_FILE\"")
+    assert project.run(["Ok."]).reply == "Ok."
+    assert "CLAUDE_ENV_FILE are not used: exit code 3" in caplog.text
 
 
 def test_a_command_with_args_runs_without_a_shell(project):
@@ -671,7 +704,8 @@ def test_a_url_gets_the_input_and_decides_with_json(project, web, monkeypatch):
         (500, b'{"decision": "block"}', "status 500"),
         (302, b"", "status 302"),
         (200, b"{", "not valid"),
-        (200, b"hi", ""),
+        (200, b"<html>Please log in.</html>", "not a JSON object"),
+        (200, b"", ""),
     ],
 )
 @pytest.mark.parametrize("policy", ["open", "block"])
@@ -690,6 +724,20 @@ def test_a_url_that_nobody_answers_is_a_failure(project, web, caplog):
     handler["url"] = "http://127.0.0.1:9/"
     assert project.run([call("list_files"), "Ok."]).steps[0].outcomes == ("ok",)
     assert "refused the connection" in caplog.text
+
+
+def test_urls_at_the_end_of_sessions_share_their_time(project, caplog):
+    """A server that accepts and never answers delays the end of ten sessions once, not ten times."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        project.settings["hooks"]["SessionEnd"] = [{"hooks": [{"type": "http", "url": url, "timeout": 0.5}]}]
+        agent = project.agent(["Ok."] * 10)
+        for number in range(10):
+            agent.run("Go.", session=Session(f"s{number}"))
+        (claude,) = agent.hooks
+        claude.close()
+    assert caplog.text.count("it took longer than") == 1
+    assert caplog.text.count("there was no time left for it") == 9
 
 
 # Strict agents, and the same hooks twice.
@@ -761,3 +809,41 @@ def test_exit_code_2_at_the_start_of_a_session_is_for_the_user(project, caplog):
     assert project.run(["Ok."]).reply == "Ok."
     assert "SessionStart hook: The database is down." in caplog.text
     assert texts(project.model) == ["Do it."]
+
+
+@pytest.mark.parametrize(
+    ("event", "output", "name"),
+    [
+        ("SessionStart", {"sessionTitle": "T"}, "sessionTitle"),
+        ("SessionStart", {"watchPaths": ["a"]}, "watchPaths"),
+        ("SessionStart", {"reloadSkills": True}, "reloadSkills"),
+        ("UserPromptSubmit", {"suppressOriginalPrompt": True}, "suppressOriginalPrompt"),
+        ("PostToolUse", {"classifierContext": "C"}, "classifierContext"),
+        ("PermissionRequest", {"decision": {"behavior": "allow", "updatedPermissions": [{}]}}, "updatedPermissions"),
+    ],
+)
+def test_what_has_no_effect_is_reported_once_by_name(project, event, output, name, caplog):
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("Sure?") if event == "PermissionRequest" else None
+
+    project.python(event, say(terminalSequence="x", hookSpecificOutput={"hookEventName": event, **output}))
+    project.run([call("list_files"), call("list_files"), "Ok."], ask)
+    for each in (name, "terminalSequence"):
+        assert caplog.text.count(f"returned {each}, which has no effect in Hookline") == 1
+
+
+def test_half_of_a_surrogate_pair_from_a_model_reaches_the_hooks_as_an_escape(project):
+    project.add("PreToolUse", "cat > input; exit 2")
+    result = project.run([call("shell", command="echo \ud83d"), "Ok."])
+    assert result.steps[0].outcomes == ("blocked",)
+    assert json.loads((project.folder / "input").read_text())["tool_input"]["command"] == "echo \ud83d"
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("open", "ok"), ("block", "blocked")])
+def test_an_updated_input_that_cannot_be_used_is_a_failure_of_its_hook(project, policy, outcome, caplog):
+    project.write("a.txt", "A")
+    both = {"file_path": "a.txt", "path": "b.txt"}
+    project.python("PreToolUse", decide("allow", updatedInput=both), on_failure=policy)
+    assert project.run([call("read_file", path="a.txt"), "Ok."]).steps[0].outcomes == (outcome,)
+    assert "its updatedInput cannot be used: an argument is given under two names" in caplog.text

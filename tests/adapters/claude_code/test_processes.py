@@ -131,6 +131,13 @@ BAD = {
         'echo \'{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "maybe"}}\'',
         "not valid",
     ),
+    "nested too deeply": ("printf '{%s' '\"x\":'; head -c 200000 /dev/zero | tr '\\0' '['", "not valid"),
+    "an input that is nested too deeply": (
+        'python3 -c \'print("{\\"hookSpecificOutput\\":{\\"hookEventName\\":\\"PreToolUse\\",\\"updatedInput\\":" '
+        '+ "{\\"a\\":" * 300 + "1" + "}" * 302)\'',
+        "levels deep",
+    ),
+    "NaN": ('echo \'{"decision": "block", "more": NaN}\'', "not valid"),
     "another event": ('echo \'{"hookSpecificOutput": {"hookEventName": "Stop"}}\'', "is for 'Stop'"),
 }
 
@@ -158,8 +165,9 @@ def test_a_hook_that_fails_follows_its_failure_policy(project, line, problem, po
 
 def test_the_failure_policy_of_all_hooks_is_an_argument_and_that_of_a_hook_wins(project):
     project.add("PreToolUse", "exit 1").add("PreToolUse", "exit 3", on_failure="block")
+    project.add("PreToolUse", "exit 4", on_failure="open").add("PreToolUse", "exit 5", onFailure="continue")
     handlers = project.hooks(on_failure="closed").handlers
-    assert [handler.on_failure for handler in handlers] == ["closed", "block"]
+    assert [handler.on_failure for handler in handlers] == ["closed", "block", "open", "open"]
 
 
 def test_a_cancelled_run_kills_the_scripts_that_it_waits_for(project):
@@ -177,3 +185,41 @@ def test_hooks_of_one_event_run_in_parallel(project):
     wait = 'touch "$CLAUDE_PROJECT_DIR"/{0}; until [ -e "$CLAUDE_PROJECT_DIR"/{1} ]; do sleep 0.01; done'
     project.add("PreToolUse", wait.format("a", "b"), timeout=60).add("PreToolUse", wait.format("b", "a"), timeout=60)
     assert project.run([call("shell", command="true"), "Ok."]).steps[0].outcomes == ("ok",)
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        r'{"decision": "block", "reason": "half of a pair: \ud83d"}',
+        '\ufeff{"decision": "block", "reason": "after a byte order mark"}',
+        '{"decision": "approve", "decision": "block", "reason": "the last of two keys"}',
+        b'{"decision": "block", "reason": "not UTF-8: \xe9"}',
+        '{"decision": "block", "reason": "one line"}\n\n',
+    ],
+    ids=["lone surrogate", "byte order mark", "duplicate key", "latin-1", "blank lines"],
+)
+def test_a_block_in_odd_json_that_javascript_accepts_is_a_block(project, output):
+    (project.folder / "output").write_bytes(output if isinstance(output, bytes) else output.encode())
+    done_work.clear()
+    project.add("PreToolUse", "cat output")
+    agent = Agent("worker", llm=ScriptedModel([call("work"), "Ok."]), tools=[work], hooks=[project.hooks()])
+    assert agent.run("Go.").steps[0].outcomes == ("blocked",)
+    assert done_work == []
+
+
+@pytest.mark.parametrize("limit", ["1" + "0" * 400, "1e300", "-1", "true", '"x"'])
+def test_an_odd_time_limit_in_the_background_is_not_used(project, limit):
+    project.add("PreToolUse", f'echo \'{{"async": true, "asyncTimeout": {limit}}}\'')
+    assert project.run([call("shell", command="true"), "Ok."]).steps[0].outcomes == ("ok",)
+
+
+def test_a_hook_that_deletes_the_folder_in_which_it_runs_makes_later_hooks_fail(project, tmp_path):
+    folder = tmp_path / "work"
+    folder.mkdir()
+    project.add("UserPromptSubmit", f"rm -rf {folder}").add("PreToolUse", "true", on_failure="block")
+    done_work.clear()
+    hooks = project.hooks(folder=folder)
+    agent = Agent("worker", llm=ScriptedModel([call("work"), "Ok."]), tools=[work], hooks=[hooks])
+    result = agent.run("Go.")
+    assert done_work == []
+    assert "cannot be started" in result.messages[2].content

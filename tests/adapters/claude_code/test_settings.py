@@ -1,6 +1,7 @@
 """Where settings come from, how they merge, and what is reported about them."""
 
 import json
+import os
 
 import pytest
 
@@ -137,6 +138,9 @@ HANDLER = {"type": "command", "command": "true"}
 URL = {"type": "http", "url": "http://localhost:1/"}
 MALFORMED = {
     "not JSON": ("{", "is not valid JSON"),
+    "nested too deeply": ("[" * 300_000, "is not valid JSON"),
+    "5 MB": (" " * 5_000_001, "is longer than 5000000 bytes"),
+    "half of a surrogate pair": (hooks_of({**HANDLER, "command": "\ud800"}), "is not valid JSON"),
     "a list": ("[]", "the file must be a JSON object"),
     "not UTF-8": (b'"\xff"', "is not valid JSON"),
     "hooks is a list": ({"hooks": []}, "hooks: expected an object"),
@@ -224,3 +228,46 @@ def test_only_the_points_of_events_with_hooks_are_used(project):
     assert project.hooks().points == frozenset()
     project.add("Stop", "true")
     assert project.hooks().points == {"on_run_start", "on_stop", "before_step"}
+
+
+@pytest.mark.parametrize("kind", ["fifo", "folder", "dangling link", "link to itself"])
+def test_something_else_in_place_of_a_settings_file_is_an_error(places, kind):
+    work = places("user", hooks_of(command("true")))
+    file = work / ".claude" / "settings.json"
+    file.parent.mkdir()
+    if kind == "fifo":
+        os.mkfifo(file)
+    elif kind == "folder":
+        file.mkdir()
+    else:
+        file.symlink_to("nowhere" if kind == "dangling link" else file.name)
+    for place in (work, file):
+        if not (kind == "folder" and place == file):
+            with pytest.raises(RegistrationError, match=r"settings\.json"):
+                ClaudeHooks(place)
+
+
+def test_a_key_that_occurs_twice_is_reported(tmp_path):
+    handlers = json.dumps([{"hooks": [command("exit 2")]}])
+    (tmp_path / "settings.json").write_text(f'{{"hooks": {{"PreToolUse": {handlers}, "PreToolUse": []}}}}')
+    hooks = ClaudeHooks(tmp_path / "settings.json")
+    assert hooks.handlers == ()
+    assert "'PreToolUse' occurs twice in one object" in hooks.not_called[0]
+
+
+@pytest.mark.parametrize(
+    ("event", "matcher", "called"),
+    [
+        ("PreCompact", "manual", False),
+        ("PostCompact", "manual|auto", True),
+        ("Notification", "idle_prompt", False),
+        ("Notification", "permission_.*", True),
+        ("SessionStart", "fork", False),
+        ("SessionStart", "compact", True),
+    ],
+)
+def test_a_matcher_that_selects_nothing_here_is_reported(project, event, matcher, called):
+    project.add(event, "true", matcher)
+    notes = project.hooks().not_called
+    assert bool(notes) is not called
+    assert called or f"it is never called, because '{matcher}' does not occur here" in notes[0]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
+from ..._base.frozen import freeze
 from ..._base.text import error_text
 from .errors import ClaudeHookError
 from .processes import Ran
@@ -23,6 +25,17 @@ from .protocol import (
 from .settings import Handler
 
 _NO_OUTPUT = HookOutput()
+_SPACE = " \t\r\n\f\v\ufeff"
+"""What JavaScript's ``trim`` removes, such as the byte order mark that PowerShell writes."""
+_ESCAPE = re.compile(
+    r"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.S
+)
+"""An escape in JSON. It has a group if it is one half of a surrogate pair alone."""
+_WITHOUT_EFFECT = (
+    *("terminal_sequence", "session_title", "watch_paths", "reload_skills", "classifier_context"),
+    *("suppress_original_prompt", "updated_permissions"),
+)
+"""Fields with which a hook asks for what Hookline does not have."""
 _FOR_THE_USER = frozenset(("SessionStart", "SubagentStart", "PostCompact", "SessionEnd"))
 """The events at which exit code 2 blocks nothing, and its text is for the user."""
 
@@ -43,6 +56,13 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return self.output.hook_specific_output
 
     @property
+    def without_effect(self) -> list[str]:
+        """The names of the fields in the output that have no effect here."""
+        parts = (self.output, self.specific, self.specific and self.specific.decision)
+        names = {each.name: each.encode_name for part in parts if part for each in msgspec.structs.fields(part)}
+        return [names[name] for name in _WITHOUT_EFFECT for part in parts if getattr(part, name, None)]
+
+    @property
     def permission(self) -> Permission | None:
         """The decision about a tool call. ``decision`` is the older way to say it."""
         if self.blocked:
@@ -59,7 +79,7 @@ def read_answer(handler: Handler, ran: Ran) -> Answer:
         ClaudeHookError: it failed, and its ``on_failure`` is ``closed``.
     """
     if ran.problem:
-        return _failed(handler, ran.problem)
+        return failed(handler, ran.problem)
     output, problem = _decode(handler.event, ran.stdout)
     errors = ran.stderr.strip()
     if ran.code == BLOCKED:  # even if its JSON says something else
@@ -69,9 +89,9 @@ def read_answer(handler: Handler, ran: Ran) -> Answer:
         return _from_output(handler, output)
     if ran.code != 0:
         how = f"it was ended by signal {-ran.code}" if ran.code < 0 else f"it ended with exit code {ran.code}"
-        return _failed(handler, f"{how}: {errors.splitlines()[-1][:300]}" if errors else how)
+        return failed(handler, f"{how}: {errors.splitlines()[-1][:300]}" if errors else how)
     if problem:
-        return _failed(handler, problem)
+        return failed(handler, problem)
     text = ran.stdout.strip() if handler.event in CONTEXT_FROM_TEXT else ""
     return Answer(handler=handler, context=_cut(text))
 
@@ -83,23 +103,21 @@ def read_reply(handler: Handler, status: int, body: bytes) -> Answer:
         ClaudeHookError: it failed, and its ``on_failure`` is ``closed``.
     """
     if not 200 <= status < 300:
-        return _failed(handler, f"it responded with status {status}")
-    output, problem = _decode(handler.event, body.decode(errors="replace"))
+        return failed(handler, f"it responded with status {status}")
+    output, problem = _decode(handler.event, text := body.decode(errors="replace"))
     if output is not None:
         return _from_output(handler, output)
-    return _failed(handler, problem) if problem else Answer(handler=handler)
+    if not problem and text.strip():  # such as the login page of a proxy
+        problem = "its response is not a JSON object"
+    return failed(handler, problem) if problem else Answer(handler=handler)
 
 
 def failed(handler: Handler, problem: str) -> Answer:
-    """Return the answer of a handler that could not be called.
+    """Return the answer of a handler that failed.
 
     Raises:
         ClaudeHookError: its ``on_failure`` is ``closed``.
     """
-    return _failed(handler, problem)
-
-
-def _failed(handler: Handler, problem: str) -> Answer:
     text = f"The {handler.event} hook {handler.label} failed: {problem}"
     if handler.on_failure == "closed":
         raise ClaudeHookError(f"{text} ({handler.where})")
@@ -108,16 +126,32 @@ def _failed(handler: Handler, problem: str) -> Answer:
 
 def _decode(event: str, text: str) -> tuple[HookOutput | None, str]:
     """Return the JSON that a hook printed, or what is wrong with it. Text that is not JSON is neither."""
-    if not text.lstrip().startswith("{"):
+    text = text.strip(_SPACE)
+    if not text.startswith("{"):
         return None, ""
     try:
-        output = msgspec.json.decode(text.strip(), type=HookOutput)
-    except (msgspec.DecodeError, UnicodeError) as error:
+        output = msgspec.json.decode(_without_lone_surrogates(text), type=HookOutput)
+        _check_depth(output)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         return None, f"the JSON that it printed is not valid: {error_text(error)}"
     named = output.hook_specific_output
     if named is not None and named.hook_event_name != event:
         return None, f"its hookSpecificOutput is for {named.hook_event_name!r:.80}"
     return output, ""
+
+
+def _without_lone_surrogates(text: str) -> str:
+    """Return JSON in which halves of surrogate pairs, which JavaScript allows and msgspec does not, are replaced."""
+    return _ESCAPE.sub(lambda found: r"\ufffd" if found[1] else found[0], text)
+
+
+def _check_depth(output: HookOutput) -> None:
+    """Raise ``ValueError`` if a new input or result is nested too deeply for a tool call."""
+    if (specific := output.hook_specific_output) is not None:
+        freeze(specific.updated_input)
+        freeze(specific.decision and specific.decision.updated_input)
+        for value in (specific.updated_tool_output, specific.updated_mcp_tool_output):
+            freeze(None if value is msgspec.UNSET else value)
 
 
 def _reason(output: HookOutput) -> str:

@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from typing import Any, ClassVar, Literal
 
 import msgspec
 
+from ..._base.files import file_name_for
 from ..._base.frozen import fingerprint
 from ..._base.workers import in_thread
 from ..._kernel.errors import RegistrationError
@@ -38,11 +40,12 @@ from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import FetchError
 from ..._net.urls import parse_url
 from ..._run.events import log
+from ..._toolbox.processes import set_variables
 from ...plugins.trust import check_file
 from .answers import Answer, Answers, failed, read_answer, read_reply
 from .errors import ClaudeHookError
-from .processes import MAX_OUTPUT, Ran, Script, shell_argv
-from .protocol import BatchCall, HookInput, ToolMap
+from .processes import MAX_OUTPUT, Ran, Script, read_variables, shell_argv
+from .protocol import BatchCall, HookInput, ToolMap, encode
 from .settings import Handler, OnFailure, project_of, read_settings
 from .tools import Translator, response_of, result_of
 from .transcript import Transcript
@@ -51,7 +54,6 @@ MAX_SESSIONS = 1_000
 """How many conversations are remembered, for ``SessionStart`` and ``SessionEnd``."""
 _BY = "a hook of Claude Code"
 _STOPPED = "a hook said that the run must not continue"
-_ENV_FILE = "session.env"
 _POINTS = {
     ON_RUN_START: ("SessionStart", "SessionEnd", "UserPromptSubmit", "SubagentStart"),
     BEFORE_TOOL: ("PreToolUse",),
@@ -86,6 +88,8 @@ class _RunState:
         self.stop: str | None = None
         self.summary: str | None = None
         self.compacting = False
+        self.env_file = ""
+        """The file for variables of commands, while ``SessionStart`` hooks run."""
         self.late: deque[Answer] = deque()
         """Answers of handlers in the background, which come at any time and from other threads."""
 
@@ -97,6 +101,8 @@ class _Shared:
         self.lock = threading.Lock()
         self.process = os.getpid()
         self.sessions: dict[str, dict[str, Transcript]] = {}
+        self.variables: dict[str, dict[str, str]] = {}
+        """For each session, the environment variables that its ``SessionStart`` hooks set for commands."""
         self.scripts: set[Script | None] = set()
         self.cleared = False
         self.is_kept = folder is not None
@@ -128,7 +134,9 @@ class _Shared:
             if session in self.sessions:
                 return False
             while len(self.sessions) >= MAX_SESSIONS:
-                del self.sessions[next(iter(self.sessions))]
+                oldest = next(iter(self.sessions))
+                del self.sessions[oldest]
+                self.variables.pop(oldest, None)
             self.sessions[session] = {}
             return True
 
@@ -215,13 +223,11 @@ class ClaudeHooks:
         if not os.path.isdir(self.folder):
             raise RegistrationError(f"the folder {str(folder)!r} does not exist")
         self.project = project_of(places[0])
-        read = read_settings(places, project=self.project, skip=skip)
+        read = read_settings(places, project=self.project, skip=skip, on_failure=on_failure)
         self.not_called = read.notes
         """What the settings have that is not called here, each by name."""
-        self.handlers = tuple(
-            msgspec.structs.replace(handler, on_failure=on_failure) if handler.on_failure == "open" else handler
-            for handler in read.handlers
-        )
+        self.handlers = read.handlers
+        self._reported: set[tuple[str, str]] = set()
         for note in self.not_called:
             log.warning("%s", note)
         self.files = read.files
@@ -256,6 +262,7 @@ class ClaudeHooks:
                 with the source ``clear``.
         """
         self._shared.cleared = reason == "clear"
+        self._shared.variables.pop(session_id, None)
         transcripts = self._shared.sessions.pop(session_id, None)
         if transcripts is not None:
             _end_sessions({session_id: transcripts}, self._by_event.get("SessionEnd", ()), self.folder, reason)
@@ -297,7 +304,7 @@ class ClaudeHooks:
         if point == AFTER_STEP:
             return self._after_step(ctx, payload)
         if point == ON_RUN_START:
-            return self._run_start(ctx, payload)
+            return self._run_start(ctx, own, payload)
         if point == ON_STOP:
             return self._on_stop(ctx, own, payload)
         if point == APPROVAL_REQUESTED:
@@ -309,7 +316,7 @@ class ClaudeHooks:
 
     # The events of a run.
 
-    async def _run_start(self, ctx: Any, payload: RunStart) -> HookResult | None:
+    async def _run_start(self, ctx: Any, own: _RunState, payload: RunStart) -> HookResult | None:
         if ctx.depth:
             answers = await self._call("SubagentStart", ctx, ctx.agent_name)
             stop = answers.stop
@@ -318,7 +325,9 @@ class ClaudeHooks:
         if self._shared.begin(ctx.ids.session_id):
             source = "resume" if ctx.state.messages else "clear" if self._shared.cleared else "startup"
             self._shared.cleared = False
-            found.append(await self._session_start(ctx, source))
+            found.append(await self._session_start(ctx, own, source))
+        elif variables := self._shared.variables.get(ctx.ids.session_id):
+            set_variables(ctx, variables)
         found.append(await self._call("UserPromptSubmit", ctx, prompt=payload.task))
         for answers in found:
             if (stop := answers.stop) is not None:
@@ -327,14 +336,21 @@ class ClaudeHooks:
             return HookResult.end(why, reason="the prompt was blocked")
         return self._with_context(ctx, *found)
 
-    async def _session_start(self, ctx: Any, source: str) -> Answers:
+    async def _session_start(self, ctx: Any, own: _RunState, source: str) -> Answers:
+        session = self._session_of(ctx)
+        file = self._shared.folder / f"{file_name_for(session)}.env"
+        own.env_file = str(file)
         answers = await self._call("SessionStart", ctx, source, source=source, model=getattr(ctx.llm, "name", None))
-        variables = self._shared.folder / _ENV_FILE
-        if answers and variables.exists() and variables.stat().st_size:
-            variables.unlink()
-            log.warning(
-                "A SessionStart hook wrote variables to CLAUDE_ENV_FILE, which commands of tools do not get here"
-            )
+        own.env_file = ""
+        if answers and file.is_file() and file.stat().st_size:
+            found = await in_thread(read_variables, str(file), self.folder)
+            file.unlink(missing_ok=True)
+            if isinstance(found, str):
+                log.warning("The variables that a SessionStart hook wrote to CLAUDE_ENV_FILE are not used: %s", found)
+            else:
+                known = self._shared.variables.setdefault(session, {})
+                known.update(found)
+                set_variables(ctx, known)
         return answers
 
     async def _before_step(self, ctx: Any, own: _RunState) -> HookResult | None:
@@ -347,7 +363,7 @@ class ClaudeHooks:
             summary = _summary(ctx)
             if summary is not None and summary != own.summary:
                 found.append(await self._call("PostCompact", ctx, "auto", trigger="auto", compact_summary=summary))
-                found.append(await self._session_start(ctx, "compact"))
+                found.append(await self._session_start(ctx, own, "compact"))
         for answers in found:
             if (stop := answers.stop) is not None:
                 return HookResult.end(stop, reason=_STOPPED)
@@ -428,7 +444,14 @@ class ClaudeHooks:
             return HookResult.end(reason or f"The call of {name} is deferred.", reason="tool_deferred")
         question = (reason or f"A hook asks whether {name} may run.") if verb in ("ask", "defer") else None
         if may_rewrite and (updated := answers.updated_input) is not None:
-            new = self._translator.arguments(name, updated[1], request.arguments, tool)
+            try:
+                new = self._translator.arguments(name, updated[1], request.arguments, tool)
+            except ValueError as error:
+                broken = Answers([failed(updated[0].handler, f"its updatedInput cannot be used: {error}")])
+                self._report(broken)
+                if broken.blocked is not None:
+                    return HookResult.block(broken.blocked, reason="a PreToolUse hook", state=state)
+                new = dict(request.arguments)
             # The other hooks have not seen the new arguments. They judge them in the guard phase.
             others = len(answers.all) > 1
             rewriter = updated[0].handler.identity if others else None
@@ -546,7 +569,7 @@ class ClaudeHooks:
             permission_mode="default",
             **given,
         )
-        encoded = msgspec.json.encode(data)
+        encoded = encode(data)
         own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
         tasks = [
             asyncio.ensure_future(self._call_one(handler, encoded, own))
@@ -560,7 +583,23 @@ class ClaudeHooks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             raise
-        return _reported(Answers([answer for answer in answers if answer is not None]))
+        found = Answers([answer for answer in answers if answer is not None])
+        self._report(found)
+        return found
+
+    def _report(self, answers: Answers) -> None:
+        """Log failures and the messages for the user, and once for each hook what has no effect."""
+        _log_notices(answers)
+        for answer in answers.all:
+            for name in answer.without_effect:
+                if (seen := (answer.handler.where, name)) not in self._reported:
+                    self._reported.add(seen)
+                    log.warning(
+                        "The %s hook %s returned %s, which has no effect in Hookline",
+                        answer.handler.event,
+                        answer.handler.label,
+                        name,
+                    )
 
     def _starts_in_background(self, handler: Handler, data: bytes, own: _RunState) -> bool:
         """Start a handler that the run does not wait for; return false for all others."""
@@ -569,14 +608,14 @@ class ClaudeHooks:
         if handler.url:
             self._in_background(handler, own, lambda: asyncio.run(_post(handler, data)))
         else:
-            script = self._script(handler, data)
+            script = self._script(handler, data, own)
             self._in_background(handler, own, lambda: read_answer(handler, script.run()), script)
         return True
 
     async def _call_one(self, handler: Handler, data: bytes, own: _RunState) -> Answer | None:
         if handler.url:
             return await _post(handler, data)
-        script = self._script(handler, data)
+        script = self._script(handler, data, own)
         try:
             ran = await in_thread(script.run)
         except asyncio.CancelledError:
@@ -587,7 +626,7 @@ class ClaudeHooks:
             return None
         return read_answer(handler, ran)
 
-    def _script(self, handler: Handler, data: bytes) -> Script:
+    def _script(self, handler: Handler, data: bytes, own: _RunState) -> Script:
         for file in handler.scripts:
             try:
                 check_file(file, file.read_bytes())
@@ -597,7 +636,7 @@ class ClaudeHooks:
         if data_folder := handler.env.get("CLAUDE_PLUGIN_DATA"):
             os.makedirs(data_folder, mode=0o700, exist_ok=True)
         if handler.event == "SessionStart":
-            env["CLAUDE_ENV_FILE"] = str(self._shared.folder / _ENV_FILE)
+            env["CLAUDE_ENV_FILE"] = own.env_file
         return _script_of(handler, data, self.folder, env)
 
     def _in_background(
@@ -614,7 +653,7 @@ class ClaudeHooks:
             if answer.blocked:
                 text = f"{handler.event} hook feedback: {answer.reason}" if handler.wakes else answer.context
                 answer = msgspec.structs.replace(answer, blocked=False, context=text)
-            _reported(Answers([answer]))
+            self._report(Answers([answer]))
             own.late.append(answer)
             shared.scripts.discard(script)
 
@@ -673,11 +712,9 @@ def _notice(*found: Answers) -> str:
     return "; ".join(text for answers in found for text in answers.notices)[:1000]
 
 
-def _reported(answers: Answers) -> Answers:
-    """Log failures and the messages for the user."""
+def _log_notices(answers: Answers) -> None:
     for text in answers.notices:
         log.warning("%s", text)
-    return answers
 
 
 def _end(shared: _Shared, endings: Sequence[Handler], folder: str) -> None:
@@ -698,29 +735,38 @@ def _end_sessions(
     """Call the hooks of ``SessionEnd`` for each conversation, all at once."""
     chosen = {each.identity: each for each in endings if each.matcher.matches(reason)}.values()
     seconds = max((handler.timeout for handler in chosen), default=0.0)  # for all of them together
+    end = time.monotonic() + seconds
     running: list[tuple[Handler, Callable[[], Answer]]] = []
     for session, transcripts in sessions.items():
         path = str(transcripts[""].path) if "" in transcripts else ""
         data = HookInput(
             session_id=session, hook_event_name="SessionEnd", transcript_path=path, cwd=folder, reason=reason
         )
-        encoded = msgspec.json.encode(data)
-        running += [(handler, _start_ending(handler, encoded, folder, seconds)) for handler in chosen]
+        encoded = encode(data)
+        running += [(handler, _start_ending(handler, encoded, folder, end)) for handler in chosen]
     for handler, get_answer in running:
         try:
-            _reported(Answers([get_answer()]))
+            _log_notices(Answers([get_answer()]))
         except (ClaudeHookError, RuntimeError) as error:  # a thread cannot be started while Python exits
             log.warning("The SessionEnd hook %s failed: %s", handler.label, error)
 
 
-def _start_ending(handler: Handler, data: bytes, folder: str, seconds: float) -> Callable[[], Answer]:
-    """Start a handler of ``SessionEnd``; return a function that waits for its answer."""
+def _start_ending(handler: Handler, data: bytes, folder: str, end: float) -> Callable[[], Answer]:
+    """Start a handler of ``SessionEnd``; return a function that waits for its answer until ``end``."""
     if handler.url:
-        return lambda: asyncio.run(_post(handler, data))
+        return lambda: _post_until(end, handler, data)
     script = _script_of(handler, data, folder, {**os.environ, **handler.env})
-    script.set_limit(seconds)
+    script.set_limit(end - time.monotonic())
     problem = script.start()
     return lambda: read_answer(handler, script.follow() if problem is None else Ran(problem=problem))
+
+
+def _post_until(end: float, handler: Handler, data: bytes) -> Answer:
+    # One after the other: while Python exits, no thread can be started.
+    left = end - time.monotonic()
+    if left <= 0:
+        return failed(handler, "there was no time left for it")
+    return asyncio.run(_post(msgspec.structs.replace(handler, timeout=left), data))
 
 
 def _tool(ctx: Any, name: str) -> Any:

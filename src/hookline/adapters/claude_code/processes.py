@@ -26,6 +26,11 @@ MAX_ERRORS = 100_000
 """How many bytes of stderr are kept."""
 _PIECE = 65_536
 _POLL = 0.05
+_ENV_SECONDS = 30.0
+_OF_THE_SHELL = frozenset(("_", "OLDPWD", "PWD", "SHLVL", MARK))
+"""Variables that a shell sets itself."""
+_MAX_LIMIT = 1e10
+"""The longest time in the background, in milliseconds: about four months."""
 
 
 class Ran(msgspec.Struct, frozen=True):
@@ -190,12 +195,12 @@ def _asked_for_background(line: bytes) -> float | None:
     """Return the time limit in seconds if a script's first line is ``{"async": true}``; 0 if it names none."""
     try:
         found = msgspec.json.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
     if not isinstance(found, dict) or found.get("async") is not True:
         return None
     limit = found.get("asyncTimeout")
-    return limit / 1000 if isinstance(limit, (int, float)) and limit > 0 else 0.0
+    return limit / 1000 if isinstance(limit, (int, float)) and 0 < limit < _MAX_LIMIT else 0.0
 
 
 def shell_argv(command: str, shell: str) -> list[str]:
@@ -203,3 +208,23 @@ def shell_argv(command: str, shell: str) -> list[str]:
     if shell == "powershell":
         return [shutil.which("pwsh") or "powershell", "-NoProfile", "-NonInteractive", "-Command", command]
     return [shutil.which("bash") or "/bin/sh", "-c", command]
+
+
+def read_variables(file: str, folder: str) -> dict[str, str] | str:
+    """Return the environment variables that a file of shell commands sets, or why they cannot be read.
+
+    Args:
+        file: what ``SessionStart`` hooks wrote to ``CLAUDE_ENV_FILE``, such as ``export NODE_ENV=production``.
+        folder: the working folder.
+    """
+    argv = shell_argv('set -a; . "$CLAUDE_ENV_FILE" > /dev/null; exec env -0', "bash")
+    before = {**os.environ, "CLAUDE_ENV_FILE": file}
+    ran = Script(argv, b"", folder, before, _ENV_SECONDS).run()
+    if ran.problem or ran.code:
+        return ran.problem or f"exit code {ran.code}: {ran.stderr.strip()[-300:]}"
+    found = dict(entry.split("=", 1) for entry in ran.stdout.split("\0") if "=" in entry)
+    return {
+        name: value
+        for name, value in found.items()
+        if before.get(name) != value and name not in _OF_THE_SHELL and not name.startswith("BASH_FUNC_")
+    }

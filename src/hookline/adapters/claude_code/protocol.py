@@ -7,6 +7,7 @@ Fields are added every month, so unknown fields are ignored in inputs and output
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -93,6 +94,14 @@ class HookInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     notification_type: str | None = None
 
 
+def encode(value: Any) -> bytes:
+    """Return an input or an output as JSON. Halves of surrogate pairs, which models write, stay as escapes."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode()
+
+
 class PermissionDecision(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):
     """``hookSpecificOutput.decision`` of ``PermissionRequest``."""
 
@@ -100,6 +109,7 @@ class PermissionDecision(msgspec.Struct, frozen=True, omit_defaults=True, rename
     updated_input: dict[str, Any] | None = None
     message: str = ""
     interrupt: bool = False
+    updated_permissions: Any = None
 
 
 class SpecificOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename="camel"):
@@ -114,8 +124,11 @@ class SpecificOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=Tr
     updated_mcp_tool_output: Any = msgspec.field(default=msgspec.UNSET, name="updatedMCPToolOutput")
     decision: PermissionDecision | None = None
     initial_user_message: str | None = None
-    session_title: str | None = None
-    suppress_original_prompt: bool = False
+    session_title: Any = None
+    suppress_original_prompt: Any = None
+    watch_paths: Any = None
+    reload_skills: Any = None
+    classifier_context: Any = None
 
 
 class HookOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, rename="camel"):
@@ -124,7 +137,8 @@ class HookOutput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True, 
     continue_: bool = msgspec.field(default=True, name="continue")
     stop_reason: str | None = None
     system_message: str | None = None
-    suppress_output: bool = False
+    suppress_output: Any = None
+    terminal_sequence: Any = None
     decision: Literal["approve", "block"] | None = None
     reason: str | None = None
     hook_specific_output: SpecificOutput | None = None

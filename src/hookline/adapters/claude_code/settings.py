@@ -6,8 +6,10 @@ Claude Code and are not read.
 
 from __future__ import annotations
 
+import json
 import os
 import re
+import stat
 import sys
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
@@ -42,6 +44,13 @@ _TIMEOUTS = {"UserPromptSubmit": 30.0, "SessionEnd": 1.5}
 _TIMEOUT = 600.0
 MAX_SESSION_END = 60.0
 """The longest time that all handlers of ``SessionEnd`` may take together, if their settings ask for more than 1.5 s."""
+_OCCURRING = {
+    "SessionStart": ("startup", "resume", "clear", "compact"),
+    "Notification": ("permission_prompt",),
+    "PreCompact": ("auto",),
+    "PostCompact": ("auto",),
+}
+"""The values that a matcher can select here, for events at which Claude Code has more of them."""
 _MAX_FILE = 5_000_000
 _PLACEHOLDER = re.compile(r"\$(?:\{(CLAUDE_[A-Z_]+)\}|(CLAUDE_[A-Z_]+)\b)")
 
@@ -138,7 +147,7 @@ def find_files(places: Iterable[str | os.PathLike[str]]) -> list[SettingsFile]:
     for place in places:
         path = Path(place).expanduser().absolute()
         if not path.is_dir():
-            if not path.is_file():
+            if not _is_file(path):
                 raise RegistrationError(
                     f"there are no settings of Claude Code at {str(place)!r}: no such file or folder"
                 )
@@ -151,7 +160,7 @@ def find_files(places: Iterable[str | os.PathLike[str]]) -> list[SettingsFile]:
             SettingsFile(own / "settings.local.json", "local"),
             SettingsFile(managed_file(), "managed"),
         ]
-        existing = [each for each in candidates if each.path.is_file()]
+        existing = [each for each in candidates if _is_file(each.path)]
         if not existing:
             raise RegistrationError(
                 f"there are no settings of Claude Code for {str(path)!r}: neither in its .claude/settings.json nor in "
@@ -162,8 +171,32 @@ def find_files(places: Iterable[str | os.PathLike[str]]) -> list[SettingsFile]:
     return list(found.values())
 
 
+def _is_file(path: Path) -> bool:
+    """Return whether there is a settings file.
+
+    Raises:
+        RegistrationError: there is something else in its place, and its hooks might be missed.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        if not path.is_symlink():
+            return False
+        raise RegistrationError(f"{path} is a link to a file that does not exist") from None
+    except OSError as error:
+        raise RegistrationError(f"{path} cannot be read: {error_text(error)}") from error
+    if not stat.S_ISREG(mode):
+        raise RegistrationError(f"{path} is not a regular file, so it cannot be a settings file")
+    return True
+
+
 def read_settings(
-    places: Iterable[str | os.PathLike[str]], *, project: Path, skip: Collection[str] = (), check: bool = True
+    places: Iterable[str | os.PathLike[str]],
+    *,
+    project: Path,
+    skip: Collection[str] = (),
+    on_failure: OnFailure = "open",
+    check: bool = True,
 ) -> ClaudeSettings:
     """Read and merge the hooks of settings files.
 
@@ -171,6 +204,7 @@ def read_settings(
         places: files, or folders of projects.
         project: the folder of the project, for ``$CLAUDE_PROJECT_DIR``.
         skip: types of handlers that are left out, with a note, although Hookline does not run them.
+        on_failure: the failure policy of handlers that have none of their own.
         check: whether the files must be trusted.
 
     Raises:
@@ -180,7 +214,7 @@ def read_settings(
     notes: list[str] = []
     tables: list[tuple[SettingsFile, dict[str, Any]]] = []
     for file in find_files(places):
-        tables.append((file, _read(file.path, check=check)))
+        tables.append((file, _read(file.path, notes, check=check)))
     managed_only = any(file.level == "managed" and table.get("allowManagedHooksOnly") is True for file, table in tables)
     off = _disabled(tables)
     handlers: dict[tuple[Any, ...], Handler] = {}
@@ -197,7 +231,7 @@ def read_settings(
                 f"{file.path}: enabledPlugins: hooks of Claude Code's plugins are not read; "
                 "name their hooks/hooks.json too"
             )
-        reader = _Reader(file.path, project, skip, notes)
+        reader = _Reader(file.path, project, skip, on_failure, notes)
         for handler in reader.handlers(table.get("hooks", {})):
             handlers.setdefault((*handler.identity, handler.matcher.text), handler)
     found = ClaudeSettings(tuple(handlers.values()), tuple(file.path for file, _ in tables), tuple(notes))
@@ -247,7 +281,7 @@ def _disabled(tables: Iterable[tuple[SettingsFile, Mapping[str, Any]]]) -> Path 
     return found
 
 
-def _read(path: Path, *, check: bool) -> dict[str, Any]:
+def _read(path: Path, notes: list[str], *, check: bool) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             data = file.read(_MAX_FILE + 1)
@@ -259,9 +293,25 @@ def _read(path: Path, *, check: bool) -> dict[str, Any]:
         check_file(path, data)
     try:
         table = msgspec.json.decode(data) if data.strip() else {}
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        repeated = _repeated_keys(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RegistrationError(f"{path} is not valid JSON: {error_text(error)}") from error
+    notes += [f"{path}: {key!r:.80} occurs twice in one object, and only the last one counts" for key in repeated]
     return _table(table, path, "the file")
+
+
+def _repeated_keys(data: bytes) -> list[str]:
+    """Return the keys that occur twice in an object of valid JSON: the hooks under the first one are lost."""
+    found: dict[str, None] = {}
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        seen: set[str] = set()
+        for key, _ in pairs:
+            found.update({key: None} if key in seen else {})
+            seen.add(key)
+
+    json.loads(data or b"{}", object_pairs_hook=check)
+    return list(found)
 
 
 def _table(value: Any, path: Path, where: str) -> dict[str, Any]:
@@ -273,8 +323,11 @@ def _table(value: Any, path: Path, where: str) -> dict[str, Any]:
 class _Reader:
     """Reads the hooks of one file."""
 
-    def __init__(self, path: Path, project: Path, skip: Collection[str], notes: list[str]) -> None:
+    def __init__(
+        self, path: Path, project: Path, skip: Collection[str], on_failure: OnFailure, notes: list[str]
+    ) -> None:
         self._path, self._project, self._skip, self._notes = path, project, skip, notes
+        self._usual_on_failure = on_failure
         self._env = {"CLAUDE_PROJECT_DIR": str(project)}
         if path.name == "hooks.json":  # of a plugin, whose folder is above hooks/
             root = path.parent.parent if path.parent.name == "hooks" else path.parent
@@ -314,6 +367,12 @@ class _Reader:
             matcher = Matcher("" if event in _WITHOUT_MATCHER else given)
         except ValueError as error:
             raise self.wrong(f"{where}.matcher", str(error)) from None
+        values = _OCCURRING.get(event)
+        if values is not None and not any(map(matcher.matches, values)):
+            self._notes.append(
+                f"{self._path}: {where}: it is never called, because {given!r:.80} does not occur here, "
+                f"only {', '.join(values)}"
+            )
         for number, handler in enumerate(group["hooks"]):
             place = f"{where}.hooks[{number}]"
             if not isinstance(handler, dict):
@@ -409,7 +468,7 @@ class _Reader:
             raise self.wrong(f"{where}.on_failure", f"expected open, block or closed, not {ours!r:.80}")
         if theirs not in (None, "block", "continue", "allow"):
             raise self.wrong(f"{where}.onFailure", f"expected block, not {theirs!r:.80}")
-        return ours or ("block" if theirs == "block" else "open")
+        return ours or (self._usual_on_failure if theirs is None else "block" if theirs == "block" else "open")
 
     def _flag(self, given: dict[str, Any], name: str, where: str) -> bool:
         value = given.get(name, False)

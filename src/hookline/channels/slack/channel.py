@@ -47,7 +47,7 @@ CHAT_ID = re.compile(r"[A-Z0-9]{1,40}")
 """Ids of Slack conversations."""
 
 WARNING_SECONDS = 60.0
-"""Seconds between two log lines about wrong signatures, which anyone can cause."""
+"""Seconds between two log lines about rejected requests, which anyone can cause."""
 
 EDIT_DELAYS = (0.5, 2.0, 5.0)
 """Seconds before each further attempt to change the buttons of a message."""
@@ -366,6 +366,12 @@ class SlackChannel:
 
         assert self._client is not None
         assert self._client.bot is not None
+        # Slack signs the requests of all workspaces that have the app in the same way. Ids of people and of
+        # conversations are unique only within a workspace.
+        workspace = context.get("team_id") or ""
+        if not self._client.bot.is_in(workspace, context.get("enterprise_id") or ""):
+            self._warn(f"a request of another workspace ({workspace}) was ignored")
+            return
         message = (to_inbound if kind == "event" else to_decision)(content, self._client.bot)
         if message is not None:
             context[_DELIVERY] = self._deliver_in_order(message)
@@ -411,10 +417,14 @@ class SlackChannel:
         except Exception:  # noqa: BLE001 - the library checks nothing before the signature
             return PlainTextResponse("the body is not a request of Slack", 400)
         response = await self._handle(received)
-        if response.status == 401 and time.monotonic() > self._next_warning:
-            self._next_warning = time.monotonic() + WARNING_SECONDS
-            log.warning("channel %s: a request with a wrong signature was rejected", self.name)
+        if response.status == 401:
+            self._warn("a request with a wrong signature was rejected")
         return Response(response.body, response.status, response.first_headers_without_set_cookie())
+
+    def _warn(self, text: str) -> None:
+        if time.monotonic() > self._next_warning:
+            self._next_warning = time.monotonic() + WARNING_SECONDS
+            log.warning("channel %s: %s", self.name, text)
 
     # Requests and errors
 

@@ -106,7 +106,13 @@ class SlackClient:
             SlackApiError: Slack rejects the token.
         """
         found = await self.web.auth_test()
-        self.bot = Bot(str(found["user_id"]), found.get("bot_id") or "", found.get("user") or "")
+        self.bot = Bot(
+            str(found["user_id"]),
+            found.get("bot_id") or "",
+            found.get("user") or "",
+            found.get("team_id") or "",
+            found.get("enterprise_id") or "",
+        )
         return self.bot
 
     async def dispatch(self, request: AsyncBoltRequest) -> BoltResponse:

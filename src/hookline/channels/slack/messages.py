@@ -21,11 +21,18 @@ _COMMANDS = {"hookline_approve": "/approve {}", "hookline_session": "/approve {}
 
 
 class Bot(Frozen, frozen=True):
-    """The bot that a token belongs to: the id of its user, its id as a bot, and its name."""
+    """The bot that a token belongs to: the id of its user, its id as a bot, its name, and where it is installed."""
 
     user: str
     bot: str
     name: str
+    workspace: str = ""
+    organization: str = ""
+
+    def is_in(self, workspace: str, organization: str) -> bool:
+        """Return whether the bot is installed in this workspace, or in the whole organization. Unknown ids match."""
+        same = not workspace or workspace == self.workspace or not self.workspace
+        return same or (organization != "" and organization == self.organization)
 
 
 class ButtonValue(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -12,13 +12,14 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any
 
+from ..._base.attachment import MAX_SIZE, check_size, file_name, size_text
 from ..._base.errors import NotInstalledError
 from ..._base.files import user_folder
 from ..._base.workers import in_thread
 from ..._web.middleware import is_local
 from ...stores.chats import ChatMessage, ChatStore
 from ...stores.errors import StoreError
-from ...stores.messages import InboundMessage, OutboundMessage
+from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
 from .. import notices
 from ..protocol import Address, ApprovalPrompt, Capabilities, ChannelError, Deliver, Health, UndeliverableError
 from ..receiving import DeliveryGate
@@ -29,6 +30,7 @@ from .frames import (
     MessageFrame,
     PageConnection,
     PingFrame,
+    UploadedFile,
     close_socket,
     is_id,
     message_fields,
@@ -77,6 +79,7 @@ class WebChannel:
         token: the token that people must enter; required if other machines can reach the page.
         store: the SQLite file for messages; by default in the data folder of the user.
         max_text: the longest message, in characters.
+        max_file: the largest file that people can attach, in bytes; 0 for no files. The limit of the agent applies too.
 
     Raises:
         ChannelError: the name, the path or the token is invalid.
@@ -91,6 +94,7 @@ class WebChannel:
         token: str | None = None,
         store: str | os.PathLike[str] | None = None,
         max_text: int = MAX_TEXT,
+        max_file: int = MAX_SIZE,
     ) -> None:
         self.name = checked_name(name)
         self.path = checked_path(path).rstrip("/") + "/"
@@ -99,6 +103,7 @@ class WebChannel:
         self._login = Login(self.name, self.path, token)
         self._store = ChatStore(store or user_folder("data") / "chats.db")
         self._max_text = max_text
+        self._max_file = max_file
         self._deliver = DeliveryGate()
         self._pages: set[PageConnection] = set()
         self._activity: dict[str, tuple[str, int]] = {}
@@ -226,6 +231,7 @@ class WebChannel:
             Route(f"{self.path}text.js", self._file, methods=["GET"]),
             Route(f"{self.path}login", self._login.get, methods=["GET"]),
             Route(f"{self.path}login", self._login.post, methods=["POST"]),
+            Route(f"{self.path}files", self._upload, methods=["POST"]),
             WebSocketRoute(f"{self.path}socket", self._connect),
         ]
 
@@ -235,7 +241,9 @@ class WebChannel:
         if not self._is_allowed(request.scope):
             return PlainTextResponse("This chat has no token, so only the machine that serves it can use it.", 403)
         template = Template((_PAGE_FOLDER / "chat.html").read_text("utf-8"))
-        page = template.substitute(title=html.escape(self.title), max=self._max_text, new=html.escape(notices.NEW))
+        page = template.substitute(
+            title=html.escape(self.title), max=self._max_text, max_file=self._max_file, new=html.escape(notices.NEW)
+        )
         return HTMLResponse(page, headers={"Content-Security-Policy": _CONTENT_SECURITY_POLICY})
 
     async def _file(self, request: Request) -> Response:
@@ -244,6 +252,41 @@ class WebChannel:
         name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
         return FileResponse(_PAGE_FOLDER / name, headers={"Cache-Control": "no-cache"}, media_type=kind)
+
+    async def _upload(self, request: Request) -> Response:
+        """Store a part of a file. Parts are smaller than the usual limit for requests, which protects all routes."""
+        from starlette.responses import JSONResponse
+
+        if not self._is_allowed(request.scope) or not self._login.is_logged_in(request.cookies):
+            return JSONResponse({"error": "You are not logged in."}, 401)
+        chat, id, offset = (request.headers.get(f"x-{name}", "") for name in ("chat", "file", "offset"))
+        if not (is_id(chat) and is_id(id) and offset.isascii() and offset.isdecimal() and len(offset) <= 12):
+            return JSONResponse({"error": "The headers X-Chat, X-File and X-Offset are needed."}, 400)
+        data = await request.body()
+        if int(offset) + len(data) > self._max_file:
+            return JSONResponse({"error": f"A file may have at most {size_text(self._max_file)}."}, 413)
+        try:
+            size = await in_thread(self._store.add_file_part, self.name, hashed_chat_id(chat), id, int(offset), data)
+        except StoreError as error:
+            log.error("the web chat %r cannot store a file: %s", self.name, error)
+            return JSONResponse({"error": "The file could not be stored."}, 503)
+        if size is None:
+            return JSONResponse({"error": "There is no space for more files: try again later."}, 503)
+        return JSONResponse({"size": size})
+
+    async def read_file(self, file: InboundFile, max_size: int | None) -> bytes:
+        """Return the content of a file that a page has uploaded.
+
+        Raises:
+            AttachmentError: it has more than ``max_size`` bytes.
+            ChannelError: it is not stored.
+        """
+        chat, _, id = file.id.partition("/")
+        data: bytes | None = await in_thread(self._store.file, self.name, chat, id)
+        if data is None:
+            raise ChannelError(f"the file {file.name!r:.80} is not stored any more")
+        check_size(len(data), file.name or "the file", max_size)
+        return data
 
     def _is_allowed(self, scope: Any) -> bool:
         return self._login.is_required or is_local(scope)
@@ -301,15 +344,26 @@ class WebChannel:
             await asyncio.wait({updating})
 
     async def _receive(self, page: PageConnection, frame: MessageFrame) -> None:
-        if not frame.text.strip() or len(frame.text) > self._max_text:
+        if len(frame.text) > self._max_text or not (frame.text.strip() or frame.files):
             why = f"a message must have 1 to {self._max_text} characters"
             await page.send("refused", id=frame.id, why=why)
             return
+        files = [await self._uploaded(page.chat, file) for file in frame.files]
+        if missing := [file.name for file in files if not file.size]:
+            await page.send("refused", id=frame.id, why=f"{missing[0]} is not stored any more: attach it again")
+            return
+        text = " ".join([*(f"[{file.name}]" for file in files), frame.text]).rstrip()
         message = InboundMessage(
-            text=frame.text, platform="web", chat_id=page.chat, sender=page.chat, message_id=frame.id
+            text=text,
+            platform="web",
+            chat_id=page.chat,
+            sender=page.chat,
+            message_id=frame.id,
+            attachments=("file",) * len(files),
+            files=tuple(files),
         )
         try:  # stored in the chat first, so that it comes before its reply
-            await in_thread(self._store.add, self.name, page.chat, frame.id, frame.text, side="in")
+            await in_thread(self._store.add, self.name, page.chat, frame.id, text, side="in")
             await self._deliver(message)
         except Exception as error:  # noqa: BLE001 - the page sends the message again
             log.warning("the web chat %r could not store a message: %s", self.name, error)
@@ -317,6 +371,11 @@ class WebChannel:
             return
         await page.send("taken", id=frame.id)
         self._wake(page.chat)
+
+    async def _uploaded(self, chat: str, file: UploadedFile) -> InboundFile:
+        """Describe a file of this chat; its size is 0 if it is not stored."""
+        size = await in_thread(self._store.file_size, self.name, chat, file.id) if is_id(file.id) else 0
+        return InboundFile(f"{chat}/{file.id}", file_name(file.name) or "file", size)
 
     async def _send_updates(self, page: PageConnection) -> None:
         """Send new and changed messages and states to a page, whenever it is woken."""

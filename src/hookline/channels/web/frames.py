@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 
-from ...stores.chats import ChatMessage
+from ...stores.chats import MAX_FILES, ChatMessage
 from ..protocol import ApprovalPrompt
 
 if TYPE_CHECKING:
@@ -28,11 +28,19 @@ class HelloFrame(msgspec.Struct, tag="hello", frozen=True):
     after: int = 0
 
 
+class UploadedFile(msgspec.Struct, frozen=True):
+    """A file that the page has uploaded."""
+
+    id: str
+    name: str = ""
+
+
 class MessageFrame(msgspec.Struct, tag="message", frozen=True):
-    """A message. Its id stays the same when the page sends it again."""
+    """A message with its files. Its id stays the same when the page sends it again."""
 
     id: str
     text: str
+    files: Annotated[tuple[UploadedFile, ...], msgspec.Meta(max_length=MAX_FILES)] = ()
 
 
 class PingFrame(msgspec.Struct, tag="ping", frozen=True):

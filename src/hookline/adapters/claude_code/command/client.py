@@ -16,7 +16,7 @@ import stat
 import sys
 import time
 
-from .options import MAX_INPUT, STALE, NoAnswerError, Options
+from .options import BLOCKED, MAX_INPUT, STALE, NoAnswerError, Options, encode_answer
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -32,17 +32,24 @@ def run(options: Options) -> int:
     try:
         data = sys.stdin.buffer.read(MAX_INPUT + 1)
         answer = _answer(options, data)
-    except Exception as error:  # noqa: BLE001 - whatever is broken, the call must not run because of it
+    except BaseException as error:  # noqa: BLE001 - whatever is broken, the call must not run because of it
         from .refusal import refusal
 
         answer = refusal(data, _describe(error))
-    for stream, text in ((sys.stdout, answer[0]), (sys.stderr, answer[1])):
-        stream.buffer.write(text)
-        stream.buffer.flush()
+    try:
+        _write(1, answer[0])
+        _write(2, answer[1])
+    except OSError:  # nobody reads the answer, which may have been a denial
+        return BLOCKED
     return answer[2]
 
 
-def _describe(error: Exception) -> str:
+def _write(file: int, text: bytes) -> None:
+    while text:
+        text = text[os.write(file, text) :]
+
+
+def _describe(error: BaseException) -> str:
     text = " ".join(str(error).split())
     return text if isinstance(error, NoAnswerError) else f"{type(error).__name__}: {text}"
 
@@ -52,11 +59,11 @@ def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Answer:
         raise NoAnswerError("there is no event on stdin: this command is for the hooks in Claude Code's settings")
     if len(data) > MAX_INPUT:
         raise NoAnswerError(f"the event is larger than {MAX_INPUT // 1_000_000} MB")
-    if options.once:
-        from .resident import answer_once
-
-        return answer_once(options, data)
+    if not options.folder:
+        raise NoAnswerError("the working folder does not exist any more")
     deadline = time.monotonic() + options.seconds
+    if options.once:
+        return _answer_once(options, data, deadline)
     address = os.path.join(_runtime_folder(), f"claude-{_digest(options.identity())}")
     answer = _ask(f"{address}.sock", data, deadline)
     if answer is None:
@@ -65,6 +72,57 @@ def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Answer:
     if answer is None:
         raise NoAnswerError(f"the process with the hooks has ended: its log is {address}.log")
     return answer
+
+
+def _answer_once(options: Options, data: bytes, deadline: float) -> tuple[bytes, bytes, int] | Answer:
+    """Load the rules and answer, in a process of its own: rules may hang, or end the process that loads them."""
+    from .resident import answer_once
+
+    if not hasattr(os, "fork"):
+        return answer_once(options, data)
+    ours, theirs = socket.socketpair()
+    if (child := os.fork()) == 0:
+        try:
+            ours.close()
+            theirs.sendall(encode_answer(*answer_once(options, data)))
+        except BaseException as error:  # noqa: BLE001 - the parent must know
+            from .refusal import refusal
+
+            theirs.sendall(encode_answer(*refusal(data, _describe(error))))
+        finally:
+            os._exit(0)
+    theirs.close()
+    try:
+        with ours:
+            answer = _receive(ours, deadline)
+    except TimeoutError:
+        raise NoAnswerError("the hooks did not answer in time") from None
+    finally:
+        import signal
+
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+    if answer is None:
+        raise NoAnswerError("the process with the hooks ended without an answer")
+    return answer
+
+
+def _receive(connection: socket.socket, deadline: float) -> tuple[bytes, bytes, int] | None:
+    """Return an answer that :func:`encode_answer` made; ``None`` if the other process ended before it was complete."""
+    answer = b""
+    while True:
+        connection.settimeout(_left(deadline))
+        piece = connection.recv(1 << 16)
+        if not piece:
+            break
+        answer += piece
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    head, newline, rest = answer.partition(b"\n")
+    if not newline:
+        return None
+    code, out, err = map(int, head.split())
+    return (rest[:out], rest[out:], code) if len(rest) == out + err else None
 
 
 def _digest(text: str) -> str:
@@ -96,40 +154,36 @@ def _left(deadline: float) -> float:
 
 def _ask(address: str, data: bytes, deadline: float) -> tuple[bytes, bytes, int] | None:
     """Ask the resident process; return ``None`` if there is none, or if it is about to end."""
-    answer = b""
+    process = 0
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.settimeout(_left(deadline))
             connection.connect(address)
+            process = _process_behind(connection)
             connection.sendall(data)
             connection.shutdown(socket.SHUT_WR)
-            while True:
-                connection.settimeout(_left(deadline))
-                piece = connection.recv(1 << 16)
-                if not piece:
-                    break
-                answer += piece
+            answer = _receive(connection, deadline)
         except TimeoutError:
-            _end(connection)
+            if process > 1:  # it hangs in a hook: the next call gets another one
+                import signal
+
+                os.kill(process, signal.SIGKILL)
             raise NoAnswerError("the hooks did not answer in time") from None
         except OSError:
             return None
-    head, newline, rest = answer.partition(b"\n")
-    if not newline:
-        return None  # it was ended before it could answer
-    code, length = map(int, head.split())
-    return None if code == STALE else (rest[:length], rest[length:], code)
+    return None if answer is None or answer[2] == STALE else answer
 
 
-def _end(connection: socket.socket) -> None:
-    """End a resident process that hangs in a hook, so that the next call gets another one."""
-    if hasattr(socket, "SO_PEERCRED"):
-        import signal
-        import struct
+def _process_behind(connection: socket.socket) -> int:
+    """Return the id of the process that listens, which must be one of this user; 0 if the system does not tell."""
+    if not hasattr(socket, "SO_PEERCRED"):
+        return 0
+    import struct
 
-        pid, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
-        if pid > 1 and user == os.getuid():
-            os.kill(pid, signal.SIGKILL)
+    process, user, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if user != os.getuid():
+        raise NoAnswerError("another user's program answers in place of the hooks")
+    return int(process)
 
 
 def _start(options: Options, address: str, deadline: float) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 MAX_INPUT = 64_000_000
 """Larger events are refused."""
+BLOCKED = 2
+"""The exit code that blocks. With others than this and 0, Claude Code runs the call."""
 STALE = 255
 """The answer of a resident process whose rules have changed: start another one."""
 SECONDS, IDLE = 25.0, 1800.0
@@ -45,7 +47,7 @@ class Options:
         idle: float = IDLE,
         once: bool = False,
     ) -> None:
-        self.folder = os.environ.get("CLAUDE_PROJECT_DIR") or os.getcwd()
+        self.folder = os.environ.get("CLAUDE_PROJECT_DIR") or _working_folder()
         self.rules, self.tools = [self._absolute(each) for each in rules], list(tools)
         self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
         self.seconds, self.idle = seconds, idle
@@ -66,6 +68,13 @@ class Options:
             *(self.sandboxed, self.allow_rewritten, self.seconds, self.idle, self.rules, self.tools),
         )
         return repr(parts)
+
+
+def _working_folder() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:  # deleted: this is reported with the event, which must be blocked
+        return ""
 
 
 def parse(args: Sequence[str]) -> Options | None:
@@ -95,6 +104,11 @@ def parse(args: Sequence[str]) -> Options | None:
         else:
             rules.append(arg)
     return Options(rules, tools, **flags, **numbers) if rules else None  # type: ignore[arg-type]
+
+
+def encode_answer(stdout: bytes, stderr: bytes, code: int) -> bytes:
+    """Return an answer as one process sends it to another. The lengths show whether it is complete."""
+    return b"%d %d %d\n%b%b" % (code, len(stdout), len(stderr), stdout, stderr)
 
 
 class NoAnswerError(Exception):

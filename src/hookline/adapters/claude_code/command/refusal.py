@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-_BLOCKED = 2
+from .options import BLOCKED
+
 _MAX_TEXT = 10_000
 _KEPT = frozenset(("type", "filePath", "file_path", "media_type", "mimeType"))
 """Fields that say what a response is."""
@@ -45,7 +46,7 @@ def refusal(data: bytes, problem: str, details: str = "") -> Answer:
     output: dict[str, Any] = {"systemMessage": notice}
     code = 0
     if event == "PreToolUse":
-        code = _BLOCKED
+        code = BLOCKED
         output["hookSpecificOutput"] = {
             "hookEventName": event,
             "permissionDecision": "deny",
@@ -59,12 +60,12 @@ def refusal(data: bytes, problem: str, details: str = "") -> Answer:
             "updatedToolOutput": with_text(response, message),
         }
     elif event in ("UserPromptSubmit", "PreCompact"):
-        code = _BLOCKED
+        code = BLOCKED
         output |= {"decision": "block", "reason": notice}
     elif event in ("PermissionRequest", "Stop", "SubagentStop", "SessionStart", "SessionEnd", "PostToolUseFailure"):
         message = notice
     else:  # perhaps an event that should have been blocked, in an input that cannot be read
-        return Answer(b"", f"{message} {details}".rstrip().encode() + b"\n", _BLOCKED)
+        return Answer(b"", f"{message} {details}".rstrip().encode() + b"\n", BLOCKED)
     # Versions that do not understand the JSON still obey the exit code.
     return Answer(json.dumps(output).encode(), message.encode() + b"\n", code)
 

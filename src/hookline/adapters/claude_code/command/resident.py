@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from ...._base.text import error_text
 from ...._kernel.errors import HooklineError
-from .options import MAX_INPUT, STALE, NoAnswerError, Options
+from .options import MAX_INPUT, STALE, NoAnswerError, Options, encode_answer
 from .refusal import Answer, refusal
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class _Resident:
             if not data:
                 return  # another call only wanted to know whether this process listens
             answer = await self._answer(data)
-            writer.write(b"%d %d\n%b%b" % (answer.code, len(answer.stdout), answer.stdout, answer.stderr))
+            writer.write(encode_answer(*answer))
             await writer.drain()
         except OSError as error:  # the caller is gone
             log.warning("a call could not be answered: %s", error)

@@ -7,11 +7,14 @@ const at = (id) => document.getElementById(id);
 const [log, scroll, box, status, note] = ["log", "scroll", "text", "status", "note"].map(at);
 const title = document.body.dataset.title;
 const maxLength = Number(document.body.dataset.max);
+const maxFile = Number(document.body.dataset.maxFile);
 const newConversationText = document.body.dataset.new;
 const storagePrefix = `hookline:${location.pathname}:`;
 const TYPING_MS = 9000;
 const PING_MS = 25000;
 const PONG_MS = 12000;
+const MAX_FILES = 20;
+const PART_BYTES = 500000;
 
 const memory = new Map();
 const store = {
@@ -205,7 +208,7 @@ function removeOldConversation(item) {
 
 function showUnsent(one) {
   const item = createMessage("in", one.at / 1000);
-  item.querySelector(".text").textContent = one.text;
+  item.querySelector(".text").textContent = [...(one.files ?? []).map(({ name }) => `[${name}]`), one.text].join(" ").trimEnd();
   byId.set(one.id, item);
   log.append(item);
   groupWithPrevious(item);
@@ -360,8 +363,8 @@ function clearMessages() {
 function sendNext() {
   if (!ready || sending || outbox.length === 0) return;
   sending = true;
-  const { id, text } = outbox[0];
-  socket.send(JSON.stringify({ type: "message", id, text }));
+  const { id, text, files } = outbox[0];
+  socket.send(JSON.stringify({ type: "message", id, text, files }));
 }
 
 function markDelivered(id, problem) {
@@ -378,10 +381,10 @@ function withoutLoneSurrogates(text) {
   return new TextDecoder().decode(new TextEncoder().encode(text)); // the server rejects lone surrogates
 }
 
-function sendText(text) {
-  const one = { id: newId(), text: withoutLoneSurrogates(text), at: Date.now() };
+function sendText(text, files = []) {
+  const one = { id: newId(), text: withoutLoneSurrogates(text), at: Date.now(), files };
   outbox.push(one);
-  store.set(`out:${one.id}`, JSON.stringify({ text: one.text, at: one.at }));
+  store.set(`out:${one.id}`, JSON.stringify({ text: one.text, at: one.at, files }));
   showUnsent(one);
   sendNext();
 }
@@ -389,21 +392,103 @@ function sendText(text) {
 function resizeInput() {
   box.style.height = "auto";
   box.style.height = `${box.scrollHeight}px`;
-  at("send").disabled = box.value.trim() === "";
+  at("send").disabled = !canSend();
 }
+
+// Files are uploaded in parts when they are chosen. A message names the files that belong to it.
+
+let files = [];
+
+const canSend = () => files.every((one) => one.done) && (files.length > 0 || box.value.trim() !== "");
+
+function sizeText(bytes) {
+  if (bytes >= 1e6) return `${(bytes / 1e6).toPrecision(3)} MB`;
+  return bytes >= 1e3 ? `${Math.round(bytes / 1e3)} kB` : `${bytes} bytes`;
+}
+
+function removeFile(one) {
+  one.removed = true;
+  files = files.filter((each) => each !== one);
+  showFiles();
+}
+
+function showFiles() {
+  at("files").replaceChildren(...files.map((one) => {
+    const item = document.createElement("li");
+    const name = document.createElement("span");
+    name.className = "name";
+    name.textContent = one.name;
+    const state = document.createElement("span");
+    state.textContent = one.done ? sizeText(one.size) : `${Math.floor((100 * one.sent) / one.size)} %`;
+    const remove = document.createElement("button");
+    remove.type = "button";
+    remove.textContent = "×";
+    remove.setAttribute("aria-label", `Remove ${one.name}`);
+    remove.addEventListener("click", () => removeFile(one));
+    item.append(name, state, remove);
+    return item;
+  }));
+  at("files").hidden = files.length === 0;
+  resizeInput();
+}
+
+async function upload(one, file) {
+  while (one.sent < file.size && !one.removed) {
+    const headers = { "X-Chat": chat, "X-File": one.id, "X-Offset": String(one.sent) };
+    const answer = await fetch("files", { method: "POST", headers, body: file.slice(one.sent, one.sent + PART_BYTES) });
+    const found = await answer.json();
+    if (!answer.ok) throw new Error(found.error?.message ?? found.error);
+    one.sent = found.size;
+    showFiles();
+  }
+  one.done = true;
+  showFiles();
+}
+
+function addFile(file) {
+  const name = withoutLoneSurrogates(file.name);
+  if (files.length >= MAX_FILES) showNote(`A message may have ${MAX_FILES} files.`);
+  else if (file.size === 0) showNote(`${name} is empty.`);
+  else if (file.size > maxFile) showNote(`${name} has ${sizeText(file.size)}. A file may have at most ${sizeText(maxFile)}.`);
+  else {
+    const one = { id: newId(), name, size: file.size, sent: 0, done: false };
+    files.push(one);
+    showFiles();
+    upload(one, file).catch((error) => {
+      removeFile(one);
+      showNote(`${name} was not attached: ${error.message}`);
+    });
+  }
+}
+
+at("attach").hidden = maxFile === 0;
+at("attach").addEventListener("click", () => at("picker").click());
+at("picker").addEventListener("change", () => {
+  showNote();
+  for (const file of at("picker").files) addFile(file);
+  at("picker").value = "";
+  box.focus();
+});
+box.addEventListener("paste", (event) => {
+  if (maxFile === 0 || event.clipboardData.files.length === 0) return;
+  event.preventDefault();
+  for (const file of event.clipboardData.files) addFile(file);
+});
 
 at("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = box.value;
-  if (text.trim() === "") return;
+  if (!canSend()) return;
   if ([...text].length > maxLength) {
     showNote(`Messages can have at most ${maxLength} characters; this one has ${[...text].length}.`);
     return;
   }
   showNote();
   box.value = "";
-  resizeInput();
-  sendText(text);
+  const attached = files.map(({ id, name }) => ({ id, name }));
+  files = [];
+  showFiles();
+  sendText(text, attached);
   box.focus();
 });
 box.addEventListener("keydown", (event) => {
