@@ -13,39 +13,24 @@ from strands.middleware import ExecuteToolStage, InvokeModelStage
 from strands.multiagent import GraphBuilder
 from strands.types.exceptions import ModelThrottledException
 
-from hookline import HookResult, Message, guard, hook, observer
+from hookline import Message, guard, hook, observer
 from hookline.adapters.strands import HooklinePlugin
 from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END
 
+from .drafts import WRITE_DRAFT, only_drafts, writer
 from .drivers.strands import Scripted
-
-
-@guard(BEFORE_TOOL, tools="write")
-def only_drafts(ctx, request):
-    if not request.arguments["path"].endswith("draft.txt"):
-        return HookResult.block("Only drafts may be written.")
-    return None
 
 
 @pytest.fixture
 def write(tmp_path):
-    @tool
-    def write(path: str) -> str:
-        """Write a file."""
-        (tmp_path / path).write_text("written")
-        return "ok"
-
-    return write
+    return tool(writer(tmp_path))
 
 
 def agent_of(turns, tools, *hooks, **options):
     model = Scripted(ScriptedModel(turns))
     return Agent(model=model, tools=tools, plugins=[HooklinePlugin(*hooks)], callback_handler=None, **options)
-
-
-WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
 
 
 async def test_a_guard_judges_what_middleware_made_of_the_arguments(write, tmp_path):
