@@ -831,3 +831,19 @@ def test_what_has_no_effect_is_reported_once_by_name(project, event, output, nam
     project.run([call("list_files"), call("list_files"), "Ok."], ask)
     for each in (name, "terminalSequence"):
         assert caplog.text.count(f"returned {each}, which has no effect in Hookline") == 1
+
+
+def test_half_of_a_surrogate_pair_from_a_model_reaches_the_hooks_as_an_escape(project):
+    project.add("PreToolUse", "cat > input; exit 2")
+    result = project.run([call("shell", command="echo \ud83d"), "Ok."])
+    assert result.steps[0].outcomes == ("blocked",)
+    assert json.loads((project.folder / "input").read_text())["tool_input"]["command"] == "echo \ud83d"
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("open", "ok"), ("block", "blocked")])
+def test_an_updated_input_that_cannot_be_used_is_a_failure_of_its_hook(project, policy, outcome, caplog):
+    project.write("a.txt", "A")
+    both = {"file_path": "a.txt", "path": "b.txt"}
+    project.python("PreToolUse", decide("allow", updatedInput=both), on_failure=policy)
+    assert project.run([call("read_file", path="a.txt"), "Ok."]).steps[0].outcomes == (outcome,)
+    assert "its updatedInput cannot be used: an argument is given under two names" in caplog.text

@@ -45,7 +45,7 @@ from ...plugins.trust import check_file
 from .answers import Answer, Answers, failed, read_answer, read_reply
 from .errors import ClaudeHookError
 from .processes import MAX_OUTPUT, Ran, Script, read_variables, shell_argv
-from .protocol import BatchCall, HookInput, ToolMap
+from .protocol import BatchCall, HookInput, ToolMap, encode
 from .settings import Handler, OnFailure, project_of, read_settings
 from .tools import Translator, response_of, result_of
 from .transcript import Transcript
@@ -444,7 +444,14 @@ class ClaudeHooks:
             return HookResult.end(reason or f"The call of {name} is deferred.", reason="tool_deferred")
         question = (reason or f"A hook asks whether {name} may run.") if verb in ("ask", "defer") else None
         if may_rewrite and (updated := answers.updated_input) is not None:
-            new = self._translator.arguments(name, updated[1], request.arguments, tool)
+            try:
+                new = self._translator.arguments(name, updated[1], request.arguments, tool)
+            except ValueError as error:
+                broken = Answers([failed(updated[0].handler, f"its updatedInput cannot be used: {error}")])
+                self._report(broken)
+                if broken.blocked is not None:
+                    return HookResult.block(broken.blocked, reason="a PreToolUse hook", state=state)
+                new = dict(request.arguments)
             # The other hooks have not seen the new arguments. They judge them in the guard phase.
             others = len(answers.all) > 1
             rewriter = updated[0].handler.identity if others else None
@@ -562,7 +569,7 @@ class ClaudeHooks:
             permission_mode="default",
             **given,
         )
-        encoded = msgspec.json.encode(data)
+        encoded = encode(data)
         own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
         tasks = [
             asyncio.ensure_future(self._call_one(handler, encoded, own))
@@ -735,7 +742,7 @@ def _end_sessions(
         data = HookInput(
             session_id=session, hook_event_name="SessionEnd", transcript_path=path, cwd=folder, reason=reason
         )
-        encoded = msgspec.json.encode(data)
+        encoded = encode(data)
         running += [(handler, _start_ending(handler, encoded, folder, end)) for handler in chosen]
     for handler, get_answer in running:
         try:
