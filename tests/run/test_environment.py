@@ -27,7 +27,7 @@ class Noting:
     """A boundary that records all calls and passes them on. As a hook, it installs itself in the run."""
 
     points = ("on_run_start",)
-    is_replay = False
+    is_replay = times_tools = False
 
     def __init__(self):
         self.seen = []

@@ -181,7 +181,9 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
                 yield event
             yield work.result()
         finally:
-            work.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait([work])  # Strands closes the generators that the work still uses
 
 
 class _Invocation:

@@ -246,7 +246,7 @@ class Approver:
             self._hook = (
                 ApprovalsHook(store, notify=self._print_waiting)
                 if self._terminal is None
-                else ApprovalsHook(store, seconds=WAIT_SECONDS, notify=self._ask)
+                else ApprovalsHook(store, seconds=WAIT_SECONDS, hold_seconds=WAIT_SECONDS, notify=self._ask)
             )
         return self._hook
 

@@ -20,6 +20,8 @@ import msgspec
 from .._base.text import is_number
 from .database import open_database
 from .errors import StoreError
+from .journal import SCHEMA as _JOURNAL
+from .journal import Journal
 from .processes import is_process_running
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
@@ -114,15 +116,16 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     "CREATE INDEX idempotency_keys_by_run ON idempotency_keys (run_id)",
     *_INDEXES,
     *_PARTS,
+    *_JOURNAL,
 )
 
 SCHEMA = Schema(
     "runs",
     contents="runs",
     application_id=_APPLICATION_ID,
-    version=2,
-    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
-    upgrades={1: _FORMAT_1},
+    version=3,
+    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL),
+    upgrades={1: _FORMAT_1, 2: _JOURNAL},
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )
 
@@ -283,6 +286,10 @@ class RunStore:
             then calls at most once an hour. ``None`` keeps everything.
         pinned: if the file is moved or deleted while it is open, refuse to write until it is back. Otherwise a new
             file is started at the path.
+        synced: sync each commit to disk, so that it survives a power loss. Otherwise a power loss may undo the last
+            commits; the end of a process never does.
+        lease_seconds: how long a process may execute a durable run without renewing its lease; see
+            docs/guides/durable.md.
 
     Raises:
         StoreError: the path, or the number of days, cannot be used.
@@ -294,10 +301,19 @@ class RunStore:
             print(run.id, run.status, run.cost)
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keep_days: float | None = None, pinned: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep_days: float | None = None,
+        pinned: bool = False,
+        synced: bool = False,
+        lease_seconds: float = 15.0,
+    ) -> None:
         if keep_days is not None:
             _check_days(keep_days)
-        self.db = open_database(path, SCHEMA, pinned=pinned)
+        self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
+        self.journal = Journal(self.db, lease_seconds)
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
         self._pruned = float("-inf")

@@ -451,7 +451,7 @@ class ClaudeHooks:
                 self._report(broken)
                 if broken.blocked is not None:
                     return HookResult.block(broken.blocked, reason="a PreToolUse hook", state=state)
-                new = request.arguments
+                new = dict(request.arguments)
             # The other hooks have not seen the new arguments. They judge them in the guard phase.
             others = len(answers.all) > 1
             rewriter = updated[0].handler.identity if others else None
