@@ -190,7 +190,6 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
                 work.cancel()
                 await asyncio.wait([work])  # Strands closes the generators that the work still uses
 
-
     def _invocation(self, context: Any) -> _Invocation | None:
         """Return the invocation that a call belongs to, also if other middleware replaced the invocation state."""
         key = _key(context.agent)
