@@ -26,7 +26,7 @@ from hookline.payloads import AgentResult, ModelResponse, ToolCall, Usage
 from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
-from tests.durable_scene import World, make_agent
+from tests.durable_scene import EachFifth, World, make_agent
 from tests.waiting import wait_until
 
 
@@ -249,6 +249,13 @@ def test_a_call_in_flight_that_is_not_repeatable_gets_an_error_that_says_that_it
 
 def test_a_tool_begins_after_the_decisions_about_it_and_its_intent_are_committed(store: RunStore) -> None:
     stored: list[list[Any]] = []
+    append = store.journal.append
+
+    def slow(*args: Any, **named: Any) -> None:
+        time.sleep(0.05)
+        append(*args, **named)
+
+    store.journal.append = slow  # type: ignore[method-assign]
 
     @tool
     def look() -> str:
@@ -274,22 +281,22 @@ def test_a_process_that_lost_the_lease_begins_no_tool_calls_no_hook_and_saves_no
     tmp_path: Path, store: RunStore
 ) -> None:
     world, session = World(tmp_path), Session("s")
-    ended = []
+    called = []
 
     @guard("before_tool")
     def taken_over(ctx: Any, request: Any) -> None:
         interrupt(store)
         store.journal.claim("r", "payer", b"")
 
-    @observer("on_run_end")
-    def end(ctx: Any, result: Any) -> None:
-        ended.append(result)
+    @hook("after_tool", "after_step", "on_stop", "on_run_end")
+    def later(ctx: Any, payload: Any) -> None:
+        called.append(payload)
 
-    agent = payer(world, script(), hooks=[taken_over, end])
+    agent = payer(world, script(), hooks=[taken_over, later])
     with pytest.raises(LeaseLostError, match="run r was taken over by another process"):
         agent.run("go", durable=store, run_id="r", session=session)
     assert not world.lines("ran")
-    assert not ended
+    assert not called
     assert not session.messages
     assert store.journal.get("r").epoch == 2
 
@@ -346,6 +353,20 @@ def test_recovery_with_another_verdict_stops_before_any_call_and_names_the_hook(
     interrupt(store)
     model = ScriptedModel([reply("done")])
     assert payer(world, model, hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_recovery_that_would_run_a_blocked_tool_stops_at_once(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+
+    @guard("before_tool", name="rule")
+    def rule(ctx: Any, request: Any) -> Any:
+        return HookResult.block("no") if request.arguments["n"] == 1 else None
+
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), ToolCall("d", "pay", {"n": 2}), "done"])
+    killed_by(payer(world, model, [rule]), store, lambda run: wait_until(lambda: world.lines("ran")))
+    with pytest.raises(RecoveryError, match=r"'before_tool rule: block', but now it is event tool_started \(pay\)"):
+        payer(world, model).run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
 
 
 def test_recovery_with_another_request_stops(tmp_path: Path, store: RunStore) -> None:
@@ -529,7 +550,7 @@ class CountingModel:
         number = sum(message.role == "assistant" for message in request.messages)
         if self.world is not None:
             self.world.note("asked", request.purpose, number)
-        given = self.replies[number] if request.purpose == "step" else reply("an opinion")
+        given = self.replies[number] if request.purpose == "step" else ModelResponse("opinion", usage=Usage(1, 1))
         made = ModelResponse("", (given,)) if isinstance(given, ToolCall) else given
         return made if isinstance(made, ModelResponse) else ModelResponse(str(made))
 
@@ -651,7 +672,7 @@ def test_model_calls_inside_tools_and_observers_are_counted_and_not_repeated_wit
 
     def check(result: AgentResult[Any], world: World) -> None:
         assert result.reply == "done"
-        assert result.usage.input_tokens >= 30
+        assert result.usage.input_tokens >= 3 * 10 + 2 * (1 + 1 + 1)  # more if a call was in flight
 
     recover_everywhere(crashes, make, check, step)
     assert [line[0] for line in crashes.world.lines("asked")].count("judge") == 2
@@ -938,3 +959,90 @@ def test_text_of_a_reply_that_was_in_flight_is_withdrawn(tmp_path: Path, store: 
         ("text_delta", "Hello "),
         ("text_delta", "world"),
     ]
+
+
+def killed_by(agent: Agent, store: RunStore, until: Callable[[Any], Any]) -> None:
+    """Run an agent until a coroutine returns; then its process ends."""
+
+    async def execute() -> None:
+        run = agent.start("go", durable=store, run_id="r")
+        await until(run)
+        store.journal.append, append = _refuse, store.journal.append  # type: ignore[method-assign]
+        run.cancel()
+        await run.settled()
+        store.journal.append = append  # type: ignore[method-assign]
+
+    asyncio.run(execute())
+    interrupt(store)
+
+
+def test_concurrent_subagents_are_judged_in_the_recorded_order(tmp_path: Path, store: RunStore) -> None:
+    """The model of the first one replied last, so its call was the second one, which the guard blocks."""
+    world = World(tmp_path)
+    second_has_run = asyncio.Event()
+
+    def boss(*, recovers: bool) -> Agent:
+        class Ordered(CountingModel):
+            async def complete(self, request: Any) -> ModelResponse:
+                if not recovers and "first" in request.messages[0].content:
+                    await second_has_run.wait()
+                return await super().complete(request)
+
+        @tool
+        async def write() -> str:
+            """Write."""
+            second_has_run.set()
+            return "written"
+
+        replies = [ToolCall("w", "write", {}), "written"]
+        helper = Agent("helper", llm=Ordered(replies), tools=[write])
+        calls = [ToolCall(name, "delegate", {"to": "helper", "task": name}) for name in ("first", "second")]
+        model = CountingModel([ModelResponse("", tuple(calls)), ToolCall("p", "pay", {"n": 1}), "done"])
+        tools = [killed_in_tool(world), Team([helper])]
+        return Agent("boss", llm=model, tools=tools, hooks=[EachFifth(each=4)])
+
+    killed_by(boss(recovers=False), store, lambda run: wait_until(lambda: world.lines("ran")))
+    assert boss(recovers=True).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_a_steering_message_that_came_too_late_for_a_request_is_in_the_next_one(
+    tmp_path: Path, store: RunStore
+) -> None:
+    world = World(tmp_path)
+    waiting, steered = asyncio.Event(), asyncio.Event()
+
+    def agent(*, recovers: bool) -> Agent:
+        @hook("before_llm")
+        async def wait(ctx: Any, request: Any) -> None:
+            if request.hop == 0 and not recovers:
+                waiting.set()
+                await steered.wait()
+
+        calls = [ToolCall("c", "pay", {"n": 1}), ToolCall("d", "pay", {"n": 2})]
+        return payer(world, CountingModel([*calls, "done"]), [wait])
+
+    async def until(run: Any) -> None:
+        await waiting.wait()
+        run.steer("quickly")
+        steered.set()
+        await wait_until(lambda: world.lines("ran"))
+
+    killed_by(agent(recovers=False), store, until)
+    result = agent(recovers=True).run("go", durable=store, run_id="r")
+    assert [message.role for message in result.messages][:4] == ["user", "assistant", "tool", "user"]
+
+
+def test_a_message_that_is_sent_during_recovery_comes_after_those_in_the_journal(
+    tmp_path: Path, store: RunStore
+) -> None:
+    world = World(tmp_path)
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+    killed_by(payer(world, model), store, lambda run: wait_until(lambda: world.lines("ran")))
+
+    async def execute() -> AgentResult[Any]:
+        run = payer(world, model).start("go", durable=store, run_id="r")
+        assert run.steer("more")
+        return await run.result()
+
+    messages = asyncio.run(execute()).messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
