@@ -35,6 +35,7 @@ from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord
 from hookline.teams import Roster
+from tests.environment import with_source
 
 from ..waiting import wait_until
 from .rig import Blocker, make, service_at
@@ -465,7 +466,7 @@ async def test_the_run_of_a_killed_process_is_interrupted_and_its_events_can_be_
 
         asyncio.run(main())
     """
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    env = with_source()
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env
     )
