@@ -325,6 +325,7 @@ async def test_a_taken_port_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["runs.db", "keys.db"])
+@pytest.mark.sqlite
 async def test_unusable_files_are_reported_before_the_server_starts(tmp_path, broken):
     (tmp_path / broken).write_text("this is no database, and never was one")
     server = server_at(tmp_path, keys=KeyStore(tmp_path / "keys.db"))

@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from typing import Any
 
@@ -376,6 +376,9 @@ class EventReader:
         self._on_close: Callable[[], None] | None = on_close
         self._is_stopping = is_stopping
         self._live: LiveRun | None = None
+        self._stored = asyncio.Event()
+        self._listening = ExitStack()
+        self._is_listening = False
 
     async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
         """Wait for the next events. Return an empty list after ``timeout`` seconds, and ``None`` after the last event.
@@ -411,7 +414,23 @@ class EventReader:
             if left is not None and left <= 0:
                 return ()
             if not run.is_over:
-                await asyncio.sleep(POLL_SECONDS if left is None else min(POLL_SECONDS, left))
+                await self._wait_for_others(left)
+
+    async def _wait_for_others(self, left: float | None) -> None:
+        """Wait until another process has stored an event, for at most the polling interval and ``left`` seconds."""
+        if not self._is_listening:
+            self._is_listening = True
+            loop = asyncio.get_running_loop()
+
+            def wake() -> None:
+                with suppress(RuntimeError):  # the loop is closed, so nothing waits
+                    loop.call_soon_threadsafe(self._stored.set)
+
+            self._listening.enter_context(self._store.listen(self.run_id, wake))
+        with suppress(TimeoutError):
+            async with asyncio.timeout(POLL_SECONDS if left is None else min(POLL_SECONDS, left)):
+                await self._stored.wait()
+        self._stored.clear()
 
     async def _from_file(self) -> Sequence[StoredEvent]:
         return await asyncio.to_thread(self._store.events, self.run_id, self.seq, PAGE_EVENTS, PAGE_BYTES)
@@ -424,6 +443,7 @@ class EventReader:
 
     def close(self) -> None:
         """Stop reading. Later calls are ignored."""
+        self._listening.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()

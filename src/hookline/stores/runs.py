@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypedDict, Unpack
@@ -350,6 +351,7 @@ class RunStore:
         """
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
             _write(db, runs, events)
+        self.db.announce(*{event.run_id for event in events})
 
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
@@ -371,7 +373,15 @@ class RunStore:
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
             over, event = last(run, (seq or 0) + 1)
             _write(db, [over], [event])
+        self.db.announce(id)
         return over
+
+    def listen(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        """Inside the ``with`` block, call ``callback`` in another thread when a process stores events of a run.
+
+        Only PostgreSQL tells of changes by other processes; readers of a SQLite file poll it.
+        """
+        return self.db.listen(run_id, callback)
 
     def reserve(self, wanted: IdempotencyKey) -> tuple[IdempotencyKey, bool]:
         """Reserve a key for a run that is about to start.
