@@ -537,6 +537,36 @@ async def test_a_graph_that_resumes_ends_the_run_that_was_interrupted():
     assert sorted(ended) == ["cancelled", "completed"]
 
 
+async def test_runs_that_are_interrupted_again_and_never_continue_are_dropped_at_some_time(monkeypatch):
+    monkeypatch.setattr("hookline.adapters.langchain.MAX_RESUMED", 1)
+    ended = []
+
+    @observer(ON_RUN_END)
+    def note(ctx, result):
+        ended.append(result.status)
+
+    @tool
+    def shell(command: str) -> str:
+        """Run a command."""
+        return "ran"
+
+    approved = Command(resume={"decisions": [{"type": "approve"}]})
+    made = agent(
+        [call("shell", command="ls")] * 4,
+        HumanInTheLoopMiddleware(interrupt_on={"shell": True}),
+        HooklineMiddleware(note),
+        tools=[shell],
+        checkpointer=InMemorySaver(),
+    )
+    for conversation in "12":
+        config = {"configurable": {"thread_id": conversation}}
+        await made.ainvoke(GO, config)
+        await made.ainvoke(approved, config)  # the graph asks again
+    gc.collect()
+    await wait_until(lambda: len(ended) == 3)  # the first run of each conversation, and the resumed one of the first
+    assert ended == ["cancelled"] * 3
+
+
 async def test_text_is_streamed_live_while_no_hook_can_reject_it():
     pieces = []
 

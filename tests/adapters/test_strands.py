@@ -46,6 +46,19 @@ async def test_a_guard_judges_what_middleware_made_of_the_arguments(write, tmp_p
     assert list(tmp_path.iterdir()) == []
 
 
+async def test_middleware_that_replaces_the_invocation_state_does_not_evade_a_guard(write, tmp_path):
+    agent = agent_of([call("write", path="passwords.txt"), reply("Done.")], [write], only_drafts)
+
+    async def forgetful(context, next_fn):
+        async for event in next_fn(context.replace(invocation_state={})):
+            yield event
+
+    agent.add_middleware(ExecuteToolStage, forgetful)
+    agent.add_middleware(InvokeModelStage, forgetful)
+    await agent.invoke_async("Write.")
+    assert list(tmp_path.iterdir()) == []
+
+
 async def test_a_guard_judges_what_a_hook_of_strands_made_of_the_arguments(write, tmp_path):
     agent = agent_of(WRITE_DRAFT, [write], only_drafts)
 

@@ -61,6 +61,9 @@ SUPPORT = Support(
     "langchain",
 )
 
+MAX_RESUMED = 1000
+"""Maximum number of resumed runs that one middleware keeps: those that are interrupted again may never continue."""
+
 _FINISH = {"tool_calls": "tool_calls", "tool_use": "tool_calls", "length": "length", "max_tokens": "length"}
 
 
@@ -144,6 +147,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
                 if (interrupted := self._begun.get(_thread())) is not None:
                     interrupted.run.cancel("LangGraph interrupted the run")
                 run = self._resumed[_thread()] = self._start(state, start)
+                while len(self._resumed) > MAX_RESUMED:
+                    del self._resumed[next(iter(self._resumed))]  # which cancels it
         return run
 
     def _last_run(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
