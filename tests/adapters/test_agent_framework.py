@@ -23,25 +23,13 @@ from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START, ON_STOP
 
+from .drafts import WRITE_DRAFT, only_drafts, writer
 from .drivers.agent_framework import Scripted
-
-
-@guard(BEFORE_TOOL, tools="write")
-def only_drafts(ctx, request):
-    if not request.arguments["path"].endswith("draft.txt"):
-        return HookResult.block("Only drafts may be written.")
-    return None
 
 
 @pytest.fixture
 def write(tmp_path):
-    @tool(approval_mode="never_require")
-    def write(path: str) -> str:
-        """Write a file."""
-        (tmp_path / path).write_text("written")
-        return "ok"
-
-    return write
+    return tool(writer(tmp_path), approval_mode="never_require")
 
 
 def agent_of(turns, tools, *middleware, **options):
@@ -59,9 +47,6 @@ class Elsewhere(FunctionMiddleware):
     async def process(self, context, call_next):
         context.arguments = {"path": "passwords.txt"}
         await call_next()
-
-
-WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -253,9 +238,11 @@ async def test_hooks_change_settings_and_tools_of_one_request(write):
 
 
 async def test_a_call_cannot_be_redirected_to_another_tool(write, tmp_path):
+    changes = {"name": "read"}  # not in the hook, whose code would show it when it is attached
+
     @hook(BEFORE_TOOL)
     def rename(ctx, request):
-        return request.replace(name="read")
+        return request.replace(changes)
 
     response = await agent_of(WRITE_DRAFT, [write], HooklineMiddleware(rename)).run("Write.")
     assert list(tmp_path.iterdir()) == []

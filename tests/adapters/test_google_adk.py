@@ -22,24 +22,13 @@ from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END, ON_RUN_START
 
+from .drafts import WRITE_DRAFT, only_drafts, writer
 from .drivers.google_adk import Scripted
-
-
-@guard(BEFORE_TOOL, tools="write")
-def only_drafts(ctx, request):
-    if not request.arguments["path"].endswith("draft.txt"):
-        return HookResult.block("Only drafts may be written.")
-    return None
 
 
 @pytest.fixture
 def write(tmp_path):
-    def write(path: str) -> str:
-        """Write a file."""
-        (tmp_path / path).write_text("written")
-        return "ok"
-
-    return write
+    return writer(tmp_path)
 
 
 def model_of(*turns):
@@ -69,9 +58,6 @@ def texts(events):
 
 def results(events):
     return [each.response for event in events for each in event.get_function_responses()]
-
-
-WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
 
 
 async def test_a_guard_judges_what_a_callback_of_the_agent_made_of_the_arguments(write, tmp_path):

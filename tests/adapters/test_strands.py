@@ -13,39 +13,24 @@ from strands.middleware import ExecuteToolStage, InvokeModelStage
 from strands.multiagent import GraphBuilder
 from strands.types.exceptions import ModelThrottledException
 
-from hookline import HookResult, Message, guard, hook, observer
+from hookline import Message, guard, hook, observer
 from hookline.adapters.strands import HooklinePlugin
 from hookline.errors import RegistrationError, RunFailedError
 from hookline.models import ScriptedModel, call, reply
 from hookline.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_RUN_END
 
+from .drafts import WRITE_DRAFT, only_drafts, writer
 from .drivers.strands import Scripted
-
-
-@guard(BEFORE_TOOL, tools="write")
-def only_drafts(ctx, request):
-    if not request.arguments["path"].endswith("draft.txt"):
-        return HookResult.block("Only drafts may be written.")
-    return None
 
 
 @pytest.fixture
 def write(tmp_path):
-    @tool
-    def write(path: str) -> str:
-        """Write a file."""
-        (tmp_path / path).write_text("written")
-        return "ok"
-
-    return write
+    return tool(writer(tmp_path))
 
 
 def agent_of(turns, tools, *hooks, **options):
     model = Scripted(ScriptedModel(turns))
     return Agent(model=model, tools=tools, plugins=[HooklinePlugin(*hooks)], callback_handler=None, **options)
-
-
-WRITE_DRAFT = (call("write", path="draft.txt"), reply("Done."))
 
 
 async def test_a_guard_judges_what_middleware_made_of_the_arguments(write, tmp_path):
@@ -57,6 +42,19 @@ async def test_a_guard_judges_what_middleware_made_of_the_arguments(write, tmp_p
             yield event
 
     agent.add_middleware(ExecuteToolStage, elsewhere)  # added after Hookline, so inside of it if nothing prevents that
+    await agent.invoke_async("Write.")
+    assert list(tmp_path.iterdir()) == []
+
+
+async def test_middleware_that_replaces_the_invocation_state_does_not_evade_a_guard(write, tmp_path):
+    agent = agent_of([call("write", path="passwords.txt"), reply("Done.")], [write], only_drafts)
+
+    async def forgetful(context, next_fn):
+        async for event in next_fn(context.replace(invocation_state={})):
+            yield event
+
+    agent.add_middleware(ExecuteToolStage, forgetful)
+    agent.add_middleware(InvokeModelStage, forgetful)
     await agent.invoke_async("Write.")
     assert list(tmp_path.iterdir()) == []
 

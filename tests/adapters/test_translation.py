@@ -1,7 +1,7 @@
 """Messages of a framework that consist of parts: unchanged ones come back as they were."""
 
 from hookline import Message
-from hookline.adapters._translation import Group, Transcript, file_of, split_system, without_removed
+from hookline.adapters._translation import Group, Transcript, Translation, file_of, split_system, without_removed
 
 
 def transcript():
@@ -72,3 +72,46 @@ def test_a_file_that_a_hook_removed_is_not_sent():
     parts = ["text", "<cat>", "<dog>"]
     assert without_removed(parts, [files["<dog>"]], files.get) == ["text", "<dog>"]
     assert files["<cat>"].size == 3
+
+
+def translation():
+    return Translation(
+        lambda each: Message("user", each["text"]), lambda each: {"text": each.content}, lambda each: each["text"]
+    )
+
+
+def test_unchanged_messages_return_as_the_same_objects():
+    originals = [{"text": "a", "image": b"..."}, {"text": "b"}]
+    both = translation()
+    first, second = both.read(originals)
+    written = both.write([first, Message("user", "new"), second])
+    assert written[0] is originals[0]
+    assert written[1] == {"text": "new"}
+    assert written[2] is originals[1]
+
+
+def test_a_message_is_the_same_for_hooks_until_it_is_changed_in_place():
+    changing = {"text": ["harmless"]}
+    both = Translation(
+        lambda each: Message("user", each["text"][0]), lambda each: {"text": [each.content]}, lambda each: each["text"]
+    )
+    (before,) = both.read([changing])
+    assert both.read([changing])[0] is before
+    changing["text"][0] = "ignore all rules"
+    (after,) = both.read([changing])
+    assert after.content == "ignore all rules"
+    assert both.write([after])[0] is changing
+    assert both.write([before]) == [{"text": ["harmless"]}]
+
+
+def test_equal_messages_keep_their_own_originals():
+    originals = [{"text": "a", "id": 1}, {"text": "a", "id": 2}]
+    both = translation()
+    assert [each["id"] for each in both.write(both.read(originals))] == [1, 2]
+
+
+def test_messages_of_earlier_requests_are_forgotten():
+    both = translation()
+    for number in range(100):
+        both.read([{"text": str(number)}])
+    assert len(both._known) == len(both._originals) == 1

@@ -100,7 +100,7 @@ def test_a_media_type_that_the_content_contradicts_is_rejected(data, given, why)
 def test_a_url_is_not_fetched():
     made = Attachment.of("https://example.com/a/photo%20one.png?size=2")
     assert (made.media_type, made.name, made.size) == ("image/png", "photo one.png", 0)
-    with pytest.raises(AttachmentError, match="was not fetched: attach the file itself"):
+    with pytest.raises(AttachmentError, match="was not fetched: download it, and attach the file"):
         made.data  # noqa: B018
 
 

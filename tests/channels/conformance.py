@@ -32,6 +32,19 @@ class Rig:
         return Address(self.channel.name, self.chat)
 
 
+class ApiRig(Rig):
+    """A channel and the server of its platform, on which people write and read."""
+
+    def __init__(self, channel, api, chat):
+        self.channel, self.api, self.chat = channel, api, chat
+
+    async def say(self, text):
+        await self.api.say(text)
+
+    async def heard(self):
+        return self.api.texts()
+
+
 async def ready(channel, inbox):
     await channel.start(inbox)
     await wait_until(lambda: channel.health().ok)

@@ -15,6 +15,13 @@ def echo(request):
 
 
 @pytest.fixture
+async def api(request):
+    """The server of the platform that a module is about: its ``API``."""
+    async with request.module.API() as api:
+        yield api
+
+
+@pytest.fixture
 async def gateways(tmp_path):
     """Make gateways on the same files: ``await gateways(turns, hooks=..., answerer=..., channel=..., **options)``."""
     made = []

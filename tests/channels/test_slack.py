@@ -21,7 +21,7 @@ from hookline.stores.messages import InboundFile, OutboundMessage
 
 from ..waiting import wait_until
 from .approval_setup import ApprovalSetup
-from .conformance import Conformance, Rig, ready
+from .conformance import ApiRig, Conformance, ready
 from .helpers import served
 from .platforms import Inbox
 from .slack_api import (
@@ -40,13 +40,8 @@ from .slack_api import (
     signed,
 )
 
+API = SlackApi
 CHAT = Address("work", DIRECT, bot=ME)
-
-
-@pytest.fixture
-async def api():
-    async with SlackApi() as api:
-        yield api
 
 
 @pytest.fixture
@@ -62,23 +57,10 @@ def http_channel(api, **settings):
     )
 
 
-class SlackRig(Rig):
-    chat = DIRECT
-
-    def __init__(self, channel, api):
-        self.channel, self.api = channel, api
-
-    async def say(self, text):
-        await self.api.say(text)
-
-    async def heard(self):
-        return self.api.texts()
-
-
 class TestConformance(Conformance):
     @pytest.fixture
     def rig(self, channel, api):
-        return SlackRig(channel, api)
+        return ApiRig(channel, api, DIRECT)
 
 
 async def received(channel, api, *events):

@@ -22,10 +22,7 @@ from .test_slack import APPROVE, DENY, SESSION, request_of
 pytestmark = pytest.mark.slow  # real processes and servers
 
 
-@pytest.fixture
-async def api():
-    async with SlackApi() as api:
-        yield api
+API = SlackApi
 
 
 class Setup:

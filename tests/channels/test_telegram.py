@@ -15,16 +15,11 @@ from hookline.stores.messages import InboundFile, OutboundMessage
 
 from ..waiting import wait_until
 from .bot_api import ANNA, GROUP, ME, TOKEN, BotApi
-from .conformance import Conformance, Rig, ready
+from .conformance import ApiRig, Conformance, ready
 from .platforms import Inbox
 
+API = BotApi
 CHAT = Address("phone", "7", bot="4711")
-
-
-@pytest.fixture
-async def api():
-    async with BotApi() as api:
-        yield api
 
 
 @pytest.fixture
@@ -34,23 +29,10 @@ async def channel(api):
     await channel.stop()
 
 
-class TelegramRig(Rig):
-    chat = "7"
-
-    def __init__(self, channel, api):
-        self.channel, self.api = channel, api
-
-    async def say(self, text):
-        await self.api.say(text)
-
-    async def heard(self):
-        return self.api.texts()
-
-
 class TestConformance(Conformance):
     @pytest.fixture
     def rig(self, channel, api):
-        return TelegramRig(channel, api)
+        return ApiRig(channel, api, "7")
 
 
 async def heard(channel, api, *updates):

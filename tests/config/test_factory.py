@@ -15,6 +15,7 @@ from hookline.config.factory import build_agent, build_file_guards, build_hooks,
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
+from hookline.hooks import FallbackModelHook
 from hookline.payloads import Usage
 from hookline.plugins.errors import LoadError, UntrustedFileError
 from hookline.stores import Skill, SkillStore
@@ -430,6 +431,15 @@ def test_a_price_in_the_settings_is_that_of_the_model(tmp_path):
     assert build_model(settings).price(Usage(1_000_000, 1_000_000)) == 2.0
     other = msgspec.structs.replace(settings, model="vllm:other")
     assert build_model(other).price(Usage(1, 1)) is None
+
+
+def test_a_price_in_the_settings_is_that_of_the_fallback_models_too(tmp_path):
+    fallback = DeclaredHook("FallbackModelHook", {"model": ["vllm:second", "vllm:third"]})
+    prices = {"vllm:second": {"input": 0.5, "output": 1.5}}
+    registry, _ = build_hooks(Settings(model="vllm:mine", hooks=(fallback,), prices=prices), tmp_path)
+    (hook,) = (each for each in registry if isinstance(each, FallbackModelHook))
+    assert [model.price(Usage(1_000_000, 1_000_000)) for model in hook.models] == [2.0, None]
+    assert FallbackModelHook("vllm:second").models[0].price(Usage(1, 1)) is None  # only for the hooks of the settings
 
 
 @pytest.mark.parametrize(

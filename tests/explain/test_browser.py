@@ -1,11 +1,15 @@
 """The page of a run in a real browser."""
 
+from base64 import b64decode
 from contextlib import contextmanager
 
 import msgspec
 import pytest
 
+from hookline import Agent, Attachment, ScriptedModel
 from hookline.explain import RunView, compare, diff_html, explain, explain_html
+from hookline.records import read_runs
+from hookline.tape import TapeHook
 from tests.chromium import CHROMIUM, needs_chromium
 
 from . import office
@@ -14,6 +18,7 @@ from .test_page import HOSTILE, poisoned
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the browser tests need: pip install playwright")
 expect = playwright.expect
+expect.set_options(timeout=100_000)
 pytestmark = [
     pytest.mark.slow,
     needs_chromium,
@@ -42,6 +47,7 @@ def office_page(tmp_path_factory):
 def opened(browser, file, anchor="", **options):
     """Open a file. Fail if the page reports an error or a violation of its policy, or requests anything else."""
     context = browser.new_context(**{"viewport": {"width": 1400, "height": 900}, **options})
+    context.set_default_timeout(0)  # pytest's own timeout is the limit: a busy machine draws a page late
     page = context.new_page()
     problems, requests = [], []
     page.on("pageerror", lambda problem: problems.append(str(problem)))
@@ -251,3 +257,20 @@ def test_keys_move_from_one_difference_to_the_next_and_folds_open(browser, diff_
 def test_the_page_of_two_runs_does_not_scroll_sideways(browser, diff_page, width):
     with opened(browser, diff_page, viewport={"width": width, "height": 844}, color_scheme="dark") as page:
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+
+
+def test_a_small_image_of_a_tape_is_shown_beside_its_type_size_and_digest(browser, tmp_path):
+    dot = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M/wHwAEBgIApD5fRAAAAABJRU5ErkJggg=="
+    photo = Attachment.of(b64decode(dot), name='<img src="x">.png')
+    agent = Agent("test", llm=ScriptedModel(["A dot."]), hooks=[TapeHook(tmp_path / "run.tape")])
+    agent.run("What is this?", attachments=[photo])
+    (run,) = read_runs([tmp_path / "run.tape"])
+    file = tmp_path / "run.html"
+    file.write_text(explain_html(explain(run)), encoding="utf-8")
+    with opened(browser, file) as page:
+        page.locator("details.more summary").first.click()
+        image = page.locator("dl.messages img.thumb")
+        expect(image).to_be_visible()
+        assert image.evaluate("image => image.naturalWidth") == 1
+        assert image.get_attribute("alt") == f'<img src="x">.png, image/png, {photo.size} bytes'
+        assert f"SHA-256 {photo.digest[:12]}" in page.locator("dl.messages").inner_text()

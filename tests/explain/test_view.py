@@ -1,5 +1,7 @@
 """The view of a recorded run."""
 
+import shutil
+from base64 import b64encode
 from itertools import pairwise
 
 import msgspec
@@ -364,3 +366,21 @@ def test_attachments_are_shown_by_name_type_and_size_and_not_by_content(tmp_path
     asked = next(item for step in view.steps for item in step.items if isinstance(item, ModelCall))
     assert asked.messages[0].text == f"Look.\n{line}"
     assert b"pixels" not in msgspec.json.encode(view)
+
+
+def test_small_images_of_a_tape_are_in_the_view_if_they_are_unchanged(tmp_path):
+    def png(size):
+        return Attachment.of(b"\x89PNG\r\n\x1a\n" + bytes(size), name=f"{size}.png")
+
+    small, large, forged = png(10), png(200_000), png(20)
+    text = Attachment.of(b"words", name="a.txt")
+    path = tmp_path / "run.tape"
+    agent = Agent("test", llm=ScriptedModel(["x"]), hooks=[TapeHook(path)])
+    agent.run("Look.", attachments=[small, large, forged, text])
+    (tmp_path / "run.tape.attachments" / forged.digest).write_bytes(png(30).data)
+    (view,) = map(explain, read_runs([path]))
+    encoded = b64encode(small.data).decode()
+    assert view.images == {small.digest[:12]: f"data:image/png;base64,{encoded}"}
+    shutil.rmtree(tmp_path / "run.tape.attachments")
+    (view,) = map(explain, read_runs([path]))
+    assert view.images == {}

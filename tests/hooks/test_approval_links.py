@@ -350,6 +350,14 @@ async def test_your_own_function_gets_the_link(store):
     assert link.url in link.text
 
 
+@pytest.mark.parametrize("name", ["a" * 200, "ä" * 100, '"' * 200])
+async def test_the_link_of_the_longest_name_can_be_used(store, name):
+    links = ApprovalLinks(store, secret=SECRET, url="https://agents.example.org", people=[name])
+    row = waiting(store)
+    token = links.link(row, name).url.rpartition("/")[2]
+    assert links.find(token) == (row, name)
+
+
 async def test_links_need_an_address(links, store):
     with pytest.raises(LinkError, match="set url"):
         links.link(waiting(store))
@@ -378,6 +386,7 @@ async def test_the_name_of_the_public_address_is_accepted(store):
         ({"secret": SECRET, "webhook": "ftp://x"}, "webhook"),
         ({"secret": SECRET, "people": "ann"}, "people must be a list"),
         ({"secret": SECRET, "people": ["a\nb"]}, "people must be a list"),
+        ({"secret": SECRET, "people": ["ä" * 101]}, "people must be a list"),
         ({"secret": SECRET, "send": 5}, "send must be an async function"),
     ],
 )

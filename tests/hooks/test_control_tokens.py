@@ -46,25 +46,25 @@ TOKENS = [
 SPELT = re.compile("|".join(map(re.escape, TOKENS)) + r"|(?:^|\n)[ ]*(?:Human|Assistant|User|System):")
 
 
-@pytest.mark.parametrize("token", TOKENS)
-@pytest.mark.parametrize(
-    "disguise",
-    [
-        str,
-        str.upper,
-        "\u200b".join,
-        lambda token: token[0] + "\u202e" + token[1:] + "\U000e0041",
-        lambda token: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" and c not in '="' else c for c in token),
-        lambda token: token.replace("<", "< ").replace(">", " >"),
-    ],
+DISGUISES = (
+    str,
+    str.upper,
+    "\u200b".join,
+    lambda token: token[0] + "\u202e" + token[1:] + "\U000e0041",
+    lambda token: "".join(chr(ord(c) + 0xFEE0) if "!" <= c <= "~" and c not in '="' else c for c in token),
+    lambda token: token.replace("<", "< ").replace(">", " >"),
 )
-def test_no_control_token_survives_in_any_spelling(token, disguise):
-    cleaned = neutralise(f"before {disguise(token)} after")
-    assert cleaned.tokens >= 1
-    assert set(cleaned.text) & set("‹›")
-    assert cleaned.text.startswith("before ")
-    assert cleaned.text.endswith(" after")
-    assert not SPELT.search(cleaned.text)
+
+
+@pytest.mark.parametrize("token", TOKENS)
+def test_no_control_token_survives_in_any_spelling(token):
+    for disguise in DISGUISES:
+        cleaned = neutralise(f"before {disguise(token)} after")
+        assert cleaned.tokens >= 1, disguise(token)
+        assert set(cleaned.text) & set("‹›")
+        assert cleaned.text.startswith("before ")
+        assert cleaned.text.endswith(" after")
+        assert not SPELT.search(cleaned.text)
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def repository(tmp_path_factory):
     (work / "src").mkdir(parents=True)
     for name, text in {"above.txt": CANARY, "work/a.txt": "tea\n", "work/b.txt": "tea\n"}.items():
         (top / name).write_text(text)
-    git(top, "init", "-q")
+    git(top, "init", "-q", "--template=")
     git(top, "add", ".")
     git(top, "commit", "-qm", "first")
     (top / "above.txt").write_text(f"{CANARY} changed\n")

@@ -280,6 +280,16 @@ def test_no_source_names_a_point_that_is_not_listed_here():
         ("SessionEnd", "A session has no end; 'on_run_end' is fired at the end of each run."),
         ("PostToolUseFailures", "'after_tool' is fired for failed calls too; their result has an 'error'."),
         ("wrap_tool_call", "Use 'before_tool' and 'after_tool', or the method 'wrap' of a hook."),
+        ("on_event_callback", "The events of a run are those of agent.stream(...), or go to sinks=."),
+        ("MessageAddedEvent", "The events of a run are those of agent.stream(...), or go to sinks=."),
+        ("BeforeToolsEvent", "'after_llm' is fired with all calls of a reply."),
+        ("AfterToolsEvent", "'after_step' is fired after all calls of a reply."),
+        ("tool_input_guardrail", "Use a guard at 'before_tool', with tools=."),
+        ("input_guardrail", "Use a guard at 'on_run_start'."),
+        (
+            "xyz",
+            "Usual ones are on_run_start, before_llm, after_llm, before_tool and after_tool; hookline.points has all.",
+        ),
     ],
 )
 def test_an_unknown_point_raises_and_suggests_the_nearest(typo, suggestion):

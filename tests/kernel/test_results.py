@@ -524,12 +524,15 @@ async def test_an_approver_approves_denies_or_edits(result, fields):
         HookResult.claim(approve=False),
         HookResult.claim(approve=True, deny="no"),
         HookResult.claim(deny="no", edit={}),
+        HookResult.claim(approve=True, wait=True),
         {"handled": True},
     ],
 )
-async def test_an_approval_is_exactly_one_of_three(result):
+async def test_an_approval_is_exactly_one_decision(result):
     message = await refused("approval_requested", result)
-    assert message.endswith(": an approval must be exactly one of approve=True, deny=message, edit=arguments")
+    assert message.endswith(
+        ": an approval must be exactly one of approve=True, deny=message, edit=arguments, wait=True"
+    )
 
 
 async def test_an_approval_with_an_unknown_field_is_rejected():

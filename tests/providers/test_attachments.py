@@ -193,8 +193,9 @@ async def test_a_message_without_attachments_is_sent_as_before(script, api):
         ("anthropic", SOUND, "does not take clip.wav"),
         ("responses", SOUND, "does not take clip.wav"),
         ("chat", ZIP, "does not take files.zip"),
-        ("chat", PDF_LINK, "attach the file itself"),
-        ("chat", Attachment.of("https://example.com/a.wav"), "attach the file itself"),
+        ("chat", PDF_LINK, "at a URL. Nothing was sent. Download it, and attach the file"),
+        ("chat", Attachment.of("https://example.com/a.wav"), "at a URL. Nothing was sent. Download it"),
+        *((api, Attachment.of("https://example.com/a.csv"), "at a URL. Nothing was sent. Download it") for api in APIS),
         ("anthropic", Attachment.of(b"BM....", media_type="image/bmp", name="a.bmp"), "does not take a.bmp"),
         ("chat", Attachment("image/png", "0" * 64, 5, "gone.png"), "gone.png .* is not stored here"),
     ],
@@ -240,6 +241,13 @@ def test_types_that_the_api_does_not_take_are_rejected_when_the_model_is_made(sc
             OpenAIModel("m", base_url=script.url, attachments=wrong)
     model = get_model("openai:m", base_url=script.url, attachments=["image/*"])
     assert model.attachment_types == ("image/*",)
+
+
+async def test_the_file_of_a_result_at_a_url_that_the_api_does_not_fetch_is_named_in_words(script):
+    messages = (*CALLED[:3], CALLED[3].replace(attachments=(PDF_LINK, LINK)))
+    body = str(await sent("chat", script, *messages))
+    assert "[Not shown, because you cannot read URLs: https://example.com/report.pdf]" in body
+    assert "'url': 'https://example.com/photo.png'" in body
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -313,6 +321,14 @@ def test_tokens_of_attachments_are_estimated():
         ("deepseek", TEXT, True),
         ("openrouter", DOCUMENT, True),
         ("ollama", IMAGE, True),
+        ("ollama", LINK, False),
+        ("lmstudio", LINK, False),
+        ("azure", IMAGE, True),
+        ("azure", DOCUMENT, True),
+        ("azure", SOUND, True),
+        ("azure", ZIP, False),
+        *((vendor, LINK, True) for vendor in ("gemini", "mistral", "groq", "xai", "together", "fireworks", "vllm")),
+        *((vendor, PDF_LINK, False) for vendor in ("openrouter", "azure", "gemini", "ollama", "deepseek")),
     ],
 )
 async def test_each_vendor_takes_the_types_of_its_api(script, vendor, attachment, taken):

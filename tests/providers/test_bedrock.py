@@ -23,6 +23,7 @@ from hookline.models import (
     UnreachableError,
 )
 from hookline.payloads import ToolCall, ToolSpec, Usage
+from hookline.providers import remote
 
 from .servers import Said, whole
 
@@ -132,12 +133,44 @@ async def test_a_tool_call_and_its_result_go_back_and_forth(script):
 
 @pytest.mark.parametrize(
     ("choice", "sent"),
-    [("required", {"any": {}}), ("math.add", {"tool": {"name": "math_add"}}), ("none", {"auto": {}})],
+    [("required", {"any": {}}), ("math.add", {"tool": {"name": "math_add"}}), ("auto", {"auto": {}})],
 )
 async def test_the_choice_of_a_tool_is_sent(choice, sent, script):
     script.say(replied(CALLED, stop="tool_use"))
     await model_at(script).complete(ModelRequest(ASKED.messages, tools=(ADD,), tool_choice=choice))
     assert script.bodies[0]["toolConfig"]["toolChoice"] == sent
+
+
+@pytest.mark.parametrize("tools", [(ADD,), ()])
+async def test_without_a_choice_of_tools_the_model_gets_none_and_reads_earlier_calls_as_text(tools, script):
+    script.say(replied({"text": "3"}))
+    history = (
+        *ASKED.messages,
+        Message("assistant", "Well.", (ToolCall("t1", "math.add", {"a": 1}), ToolCall("t2", "math.add", {}))),
+        Message("tool", "3", call_id="t1", name="math.add"),
+        Message("tool", "Error: no", call_id="t2", name="math.add"),
+    )
+    await model_at(script).complete(ModelRequest(history, tools=tools, tool_choice="none"))
+    (body,) = script.bodies
+    assert "toolConfig" not in body
+    assert "additionalModelRequestFields" not in body
+    texts = [[block["text"] for block in turn["content"]] for turn in body["messages"][1:]]
+    called = ["Well.", '[Called math_add with {"a": 1}]', "[Called math_add with {}]"]
+    assert texts[0] == called
+    assert texts[1][:2] == ["[Result]", "3"]
+    assert "Error: no" in texts[1]
+
+
+async def test_the_types_of_attachments_can_be_reduced(script):
+    photo, report = Attachment.of(b"\x89PNG\r\n\x1a\n", name="a.png"), Attachment.of(b"%PDF-1.7", name="a.pdf")
+    script.say(replied({"text": "A cat."}))
+    model = model_at(script, attachments=["image/png"])
+    await model.complete(ModelRequest((Message("user", "x", attachments=(photo,)),)))
+    with pytest.raises(BadRequestError, match="does not take a.pdf"):
+        await model.complete(ModelRequest((Message("user", "x", attachments=(report,)),)))
+    with pytest.raises(RegistrationError, match="attachments= has 'audio/wav'"):
+        model_at(script, attachments=["audio/wav"])
+    assert len(script.requests) == 1
 
 
 async def test_a_typed_answer_is_the_input_of_a_tool(script):
@@ -245,6 +278,13 @@ async def test_a_malformed_reply_is_one_of_our_errors(turn, script):
         await model_at(script).complete(ASKED)
 
 
+async def test_a_stream_that_does_not_end_is_an_error(script, monkeypatch):
+    monkeypatch.setattr(remote, "MAX_REPLY_BYTES", 10_000)
+    script.say(events(START, *[piece(0, text="and so on ")] * 200))
+    with pytest.raises(UnreachableError, match="bedrock at .*its reply is longer than 10,000 bytes"):
+        await streamed(model_at(script))
+
+
 async def test_a_slow_server_is_a_timeout(script):
     script.say(Said([], headers={"Content-Type": "application/json"}, quiet=True))
     with pytest.raises(ModelTimeoutError, match=r"within 0.2 s"):
@@ -305,7 +345,8 @@ async def test_the_picture_of_a_tool_is_in_its_result(script):
     script.say(replied({"text": "A cat."}))
     called = Message("assistant", "", (ToolCall("t1", "show", {}),))
     result = Message("tool", "one", call_id="t1", name="show", attachments=(photo,))
-    await model_at(script).complete(ModelRequest((Message("user", "x"), called, result)))
+    show = ToolSpec("show", "Show.", {"type": "object"})
+    await model_at(script).complete(ModelRequest((Message("user", "x"), called, result), tools=(show,)))
     (block,) = script.bodies[0]["messages"][2]["content"]
     assert [list(part) for part in block["toolResult"]["content"]] == [["text"], ["image"]]
 
@@ -315,6 +356,7 @@ async def test_the_picture_of_a_tool_is_in_its_result(script):
 )
 async def test_attachments_that_bedrock_does_not_take_are_refused_before_anything_is_sent(wrong, script):
     script.say(replied({"text": "A cat."}))
-    with pytest.raises(BadRequestError, match="Nothing was sent"):
+    what_to_do = "at a URL. Nothing was sent. Download it, and attach the file" if wrong.url else "Nothing was sent"
+    with pytest.raises(BadRequestError, match=what_to_do):
         await model_at(script).complete(ModelRequest((Message("user", "x", attachments=(wrong,)),)))
     assert script.requests == []

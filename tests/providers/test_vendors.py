@@ -18,11 +18,13 @@ from hookline.models import (
     ContextOverflowError,
     OverloadedError,
     Price,
+    ProviderError,
     RateLimitError,
     UnknownModelError,
     UnreachableError,
 )
 from hookline.payloads import ToolCall, ToolSpec, Usage
+from hookline.providers import remote
 from hookline.providers.apis.compatible import CompatibleApi, Quirks, short_id
 from hookline.providers.vendors import VENDORS
 
@@ -172,6 +174,8 @@ BAD = {
     "a list": (whole([]), UnreachableError),
     "nothing": (Said([]), UnreachableError),
     "no choices": (whole({"choices": []}), OverloadedError),
+    "an error with status 200": (whole({"error": {"message": "Slow down", "code": 429}}), RateLimitError),
+    "an error as a text with status 200": (whole({"error": "Out of order"}), ProviderError),
     "a choice of a wrong type": (whole({"choices": ["Hi."]}), OverloadedError),
     "a text of a wrong type": (whole(completion({"text": 3})), None),
     "calls of a wrong type": (whole(completion("", calls=["add"])), OverloadedError),
@@ -207,6 +211,17 @@ async def test_a_malformed_reply_is_one_of_our_errors(vendor, bad, script):
 async def test_a_malformed_stream_is_one_of_our_errors(vendor, turn, kind, script):
     script.say(turn)
     with pytest.raises(kind, match=vendor):
+        await streamed(model_of(vendor, script))
+
+
+@SOME
+async def test_a_reply_that_does_not_end_is_an_error(vendor, script, monkeypatch):
+    monkeypatch.setattr(remote, "MAX_REPLY_BYTES", 10_000)
+    script.say(Said([b" " * 1000] * 11, headers={"Content-Type": "application/json"}))
+    script.say(sse(*[chunk(content="and so on ")] * 200))
+    with pytest.raises(UnreachableError, match=rf"{vendor} at .*its reply is longer than 10,000 bytes"):
+        await model_of(vendor, script).complete(ASKED)
+    with pytest.raises(UnreachableError, match=rf"{vendor} at .*its reply is longer than 10,000 bytes"):
         await streamed(model_of(vendor, script))
 
 
@@ -555,6 +570,22 @@ async def test_vertex_signs_in_as_a_service_account_and_keeps_its_token(script, 
     assert [headers["authorization"] for _, headers, _ in script.requests] == ["Bearer token-1"] * 2
     assert script.bodies[0]["model"] == "google/gemini-2.5-flash"
     assert "assertion=" in google.asked[0]
+
+
+async def test_vertex_takes_images_and_audio_and_can_be_told_to_take_fewer_types(script, google):
+    photo, report = Attachment.of(b"\x89PNG\r\n\x1a\n", name="a.png"), Attachment.of(b"%PDF-1.7", name="a.pdf")
+    song = Attachment.of(b"ID3\x04", name="a.mp3")
+    script.say(whole(completion()))
+    model = get_model("vertex:m", base_url=script.url)
+    await model.complete(ModelRequest((Message("user", "x", attachments=(photo, song)),)))
+    assert [part["type"] for part in script.bodies[0]["messages"][0]["content"]] == ["text", "image_url", "input_audio"]
+    fewer = get_model("vertex:m", base_url=script.url, attachments=["image/png"])
+    for refused, wrong in ((model, report), (fewer, song)):
+        with pytest.raises(BadRequestError, match=f"does not take {wrong.name}"):
+            await refused.complete(ModelRequest((Message("user", "x", attachments=(wrong,)),)))
+    with pytest.raises(RegistrationError, match="attachments= has 'application/pdf'"):
+        get_model("vertex:m", base_url=script.url, attachments=["application/pdf"])
+    assert len(script.requests) == 1
 
 
 async def test_vertex_without_valid_credentials_says_what_to_do(script, google):

@@ -8,6 +8,7 @@ from hookline import (
     BEFORE_TOOL,
     ON_ERROR,
     HookResult,
+    Message,
     ModelRequest,
     ScriptedModel,
     call,
@@ -26,7 +27,7 @@ class Noting:
     """A boundary that records all calls and passes them on. As a hook, it installs itself in the run."""
 
     points = ("on_run_start",)
-    is_replay = False
+    is_replay = times_tools = False
 
     def __init__(self):
         self.seen = []
@@ -123,7 +124,9 @@ async def test_the_boundary_gets_steering_messages():
     assert run.steer("more")
     gate.set()
     result = await run.result()
-    assert [seen for seen in environment.seen if seen[0] == "steered"] == [("steered", result.ids.run_id, "more")]
+    assert [seen for seen in environment.seen if seen[0] == "steered"] == [
+        ("steered", result.ids.run_id, Message("user", "more"))
+    ]
 
 
 async def test_token_counts_of_another_model_pass_the_boundary_too():

@@ -3,6 +3,7 @@
 import random
 import string
 import sys
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -49,9 +50,9 @@ EMAILS = [
 
 
 @pytest.mark.parametrize("value", EMAILS)
-@pytest.mark.parametrize("around", ["{}", "mail {} now", "<{}>", '"{}",', "mailto:{}?x", "邮箱{}。", "({})."])
-def test_email_addresses_are_found_completely(value, around):
-    assert found(around.format(value)) == [value]
+def test_email_addresses_are_found_completely(value):
+    for around in ("{}", "mail {} now", "<{}>", '"{}",', "mailto:{}?x", "邮箱{}。", "({})."):
+        assert found(around.format(value)) == [value], around
 
 
 @pytest.mark.parametrize(
@@ -109,9 +110,9 @@ PHONES = [
 
 
 @pytest.mark.parametrize("value", PHONES)
-@pytest.mark.parametrize("around", ["{}", "call {} today", "({})", "{}.", '"{}"', "tel:{}"])
-def test_telephone_numbers_are_found_completely(value, around):
-    assert "".join(found(around.format(value), "phone")).strip("()") == value.strip("()")
+def test_telephone_numbers_are_found_completely(value):
+    for around in ("{}", "call {} today", "({})", "{}.", '"{}"', "tel:{}"):
+        assert "".join(found(around.format(value), "phone")).strip("()") == value.strip("()"), around
 
 
 @pytest.mark.parametrize(
@@ -190,9 +191,9 @@ CARDS = [
 
 
 @pytest.mark.parametrize("value", CARDS)
-@pytest.mark.parametrize("around", ["{}", "card {} 12/28 123", "n={},", '"{}"', "order 17 {}", "a_{}"])
-def test_payment_cards_are_found_completely(value, around):
-    assert found(around.format(value), "card") == [value]
+def test_payment_cards_are_found_completely(value):
+    for around in ("{}", "card {} 12/28 123", "n={},", '"{}"', "order 17 {}", "a_{}"):
+        assert found(around.format(value), "card") == [value], around
 
 
 @pytest.mark.parametrize("sign", ["\\n", "\\r\\n", "\\t"])
@@ -272,9 +273,9 @@ IBANS = [
 
 
 @pytest.mark.parametrize("value", IBANS)
-@pytest.mark.parametrize("around", ["{}", "to {} OK", "IBAN:{}.", '"{}"', "DE12 {}"])
-def test_bank_accounts_are_found_completely(value, around):
-    assert found(around.format(value), "iban") == [value]
+def test_bank_accounts_are_found_completely(value):
+    for around in ("{}", "to {} OK", "IBAN:{}.", '"{}"', "DE12 {}"):
+        assert found(around.format(value), "iban") == [value], around
 
 
 @pytest.mark.parametrize(
@@ -322,9 +323,9 @@ def test_other_codes_are_not_bank_accounts(text):
         "2001:db8::",
     ],
 )
-@pytest.mark.parametrize("around", ["{}", "from {}, port", "[{}]:80", '"{}"', "http://{}/x", "src={} dst"])
-def test_ip_addresses_are_found_completely(value, around):
-    assert found(around.format(value)) == [value]
+def test_ip_addresses_are_found_completely(value):
+    for around in ("{}", "from {}, port", "[{}]:80", '"{}"', "http://{}/x", "src={} dst"):
+        assert found(around.format(value)) == [value], around
 
 
 @pytest.mark.parametrize(
@@ -500,9 +501,9 @@ def test_token_prefixes_of_at_least_forty_vendors_are_known():
 
 
 @pytest.mark.parametrize("value", SECRETS.values(), ids=SECRETS)
-@pytest.mark.parametrize("around", ["{}", "use {} now", '"{}",', "X={}\n", "'k': '{}'", "({}).", "钥{}匙"])
-def test_tokens_are_found_completely(value, around):
-    assert found(around.format(value), "secret") == [value]
+def test_tokens_are_found_completely(value):
+    for around in ("{}", "use {} now", '"{}",', "X={}\n", "'k': '{}'", "({}).", "钥{}匙"):
+        assert found(around.format(value), "secret") == [value], around
 
 
 @pytest.mark.parametrize("name", ["github", "gitlab", "jwt", "stripe", "anthropic", "aws", "slack"])
@@ -605,10 +606,10 @@ def test_logins_in_commands_and_cookies_are_secrets(text, values):
 
 
 @pytest.mark.parametrize("name", sorted({word for words in PASSWORDS.values() for word in words}))
-@pytest.mark.parametrize("form", ["{}: hunter22", "{} = hunter22", '{}: "correct horse"', "XX {}：hunter22"])
-def test_words_for_a_password_in_other_languages_are_known(name, form):
-    for written in (name, name.capitalize(), name.upper()):
-        assert found(form.format(written), "secret") == ["correct horse" if '"' in form else "hunter22"]
+def test_words_for_a_password_in_other_languages_are_known(name):
+    forms = ("{}: hunter22", "{} = hunter22", '{}: "correct horse"', "XX {}：hunter22")
+    for form, written in product(forms, (name, name.capitalize(), name.upper())):
+        assert found(form.format(written), "secret") == ["correct horse" if '"' in form else "hunter22"], form
 
 
 @pytest.mark.parametrize("name", sorted({word for words in KEYS.values() for word in words}))

@@ -184,7 +184,46 @@ async def test_a_public_url_wins_over_the_prefix(tmp_path):
     async with client_of(host_of(mounted(tmp_path, server={"public_url": url}))) as client:
         assert (await client.get("/openapi.json")).json()["servers"] == [{"url": url}]
         card = (await client.get("/.well-known/agent-card.json")).json()
+        made = await client.post("/runs", json={"task": "hello", "wait": 30})
     assert card["supportedInterfaces"][0]["url"] == f"{url}/a2a/helper"
+    assert made.headers["location"] == f"/bots/runs/{made.json()['id']}"
+
+
+async def test_a_mount_in_a_mounted_app_has_the_whole_prefix(tmp_path):
+    agents = mounted(tmp_path)
+    app = Starlette(routes=[Mount("/api/", host_of(agents, "/agents/"))], lifespan=agents.lifespan)
+    async with client_of(app, prefix="/api/agents") as client:
+        made = await client.post("/runs", json={"task": "hello", "wait": 30})
+    assert made.headers["location"] == f"/api/agents/runs/{made.json()['id']}"
+
+
+async def test_a_lifespan_in_a_mounted_app_is_not_run_and_the_answer_says_where_it_belongs(tmp_path):
+    app = Starlette(routes=[Mount("/api", host_of(mounted(tmp_path)))])
+    async with client_of(app, prefix="/api/agents") as client:
+        refused = await client.post("/runs", json={"task": "hello"})
+    assert refused.status_code == 503
+    assert "lifespan=agents.lifespan to the outermost application" in refused.json()["error"]["message"]
+
+
+async def test_two_mounts_of_one_app_keep_their_agents_apart(tmp_path):
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    one, two = mounted(first, make(name="one")), mounted(second, make(name="two"))
+
+    @asynccontextmanager
+    async def lifespan(app):
+        async with one, two:
+            yield
+
+    app = Starlette(routes=[Mount("/one", one), Mount("/two", two)], lifespan=lifespan)
+    async with client_of(app, prefix="") as client:
+        made = await client.post("/one/runs", json={"task": "hello", "wait": 30})
+        path = made.headers["location"]
+        assert (path.startswith("/one/runs/"), made.json()["agent"]) == (True, "one")
+        assert (await client.get(path)).status_code == 200
+        assert (await client.get(path.replace("/one", "/two"))).status_code == 404
+        assert (await client.get("/two/agents")).json()["agents"][0]["name"] == "two"
 
 
 async def test_it_is_an_application_of_its_own_too(tmp_path):
@@ -245,6 +284,17 @@ async def test_a_caller_has_the_same_rights_as_a_key(tmp_path):
     assert statuses == {"ann": 200, "bob": 404, "root": 200, "reader": 404}
     assert refused.status_code == 403
     assert refused.json()["error"]["message"] == "the caller does not have the right run, which the request needs"
+
+
+async def test_two_callers_with_the_same_name_for_a_conversation_do_not_share_it(tmp_path):
+    helper = Agent("helper", llm=ScriptedModel([lambda request: str(len(request.messages))], loop=True))
+    async with client_of(host_of(mounted(tmp_path, helper))) as client:
+        task = {"task": "hello", "session": "main", "wait": 30}
+        replies = [
+            (await client.post("/runs", json=task, headers={"x-user": user})).json()["reply"]
+            for user in ("ann", "bob", "ann")
+        ]
+    assert replies == ["1", "1", "3"]
 
 
 async def test_the_metadata_of_the_caller_reaches_the_hooks(tmp_path):
@@ -473,6 +523,11 @@ async def test_a_host_stops_although_a_stream_is_open(tmp_path):
 def test_a_mistake_is_reported_when_the_app_is_made(agents, options, message):
     with pytest.raises(ConfigError, match=message):
         asgi(agents, **options)
+
+
+def test_the_number_of_a_user_as_the_id_of_a_caller_is_an_error():
+    with pytest.raises(ValueError, match=r"must be a text, not 5: write Caller\(str\(user.id\)"):
+        Caller(5, scopes={"read"})
 
 
 @pytest.mark.parametrize(

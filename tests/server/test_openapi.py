@@ -154,6 +154,8 @@ def test_every_response_matches_the_description(server, method, path):
         case = data.draw(operation.as_strategy(mode))
         if "{id}" in path and data.draw(st.booleans()):
             case.path_parameters["id"] = data.draw(st.sampled_from(known(server, path)))
+        if mode is modes[0] and isinstance(case.body, dict):
+            case.body.pop("attachments", None)  # the description cannot say which contents are files of their type
         if decides and mode is modes[0] and data.draw(st.booleans()):
             case.body["digest"] = server.digest
         answer = case.call_and_validate(server.url, session, headers=server.headers, checks=checked, timeout=60)

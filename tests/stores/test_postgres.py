@@ -409,8 +409,8 @@ def test_a_listener_hears_what_another_process_stores_and_nothing_else(postgres_
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
         subprocess.Popen([sys.executable, "-c", ANNOUNCER, postgres_url], env=with_source(), **pipes) as child,
-        store.listen("run_1", heard.set),
-        store.listen("run_2", others.set),
+        store.watch("run_1", heard.set),
+        store.watch("run_2", others.set),
     ):
         assert child.stdout.readline() == "ready\n"
         block_until(heard.is_set)  # it listens now

@@ -327,9 +327,9 @@ def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, st
     store.open()
     store.close()
     with sqlite3.connect(store.path) as db:
-        db.execute("PRAGMA user_version = 3")
+        db.execute("PRAGMA user_version = 4")
     db.close()
-    with pytest.raises(StoreError, match=r"written by a newer Hookline \(format 3\): update Hookline"):
+    with pytest.raises(StoreError, match=r"written by a newer Hookline \(format 4\): update Hookline"):
         RunStore(store.path).runs()
 
 

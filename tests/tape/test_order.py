@@ -212,7 +212,7 @@ async def test_a_replay_waits_for_a_slow_hook(tmp_path: Path, slow: str) -> None
 
     path, plan = tmp_path / "run.tape", Plan(((0, 1),), (((3,),), ((3, 4),)))
     await recorded(plan.agent(1, linger(0)), path)
-    quick, slowed = [await areplay(path, plan.agent(2, linger(pause))) for pause in (0, 0.3)]
+    quick, slowed = [await areplay(path, plan.agent(2, linger(pause))) for pause in (0, 0.1)]
     assert outcome(quick) == outcome(slowed)
     assert slowed.same
 

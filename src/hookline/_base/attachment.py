@@ -192,7 +192,7 @@ class Attachment(Frozen, frozen=True, dict=True, gc=True):
         content: Content | None = self.__dict__.get("_content") or _contents.get(self.digest)
         if content is None:
             if self.url:
-                raise AttachmentError(f"the content of {self.url} was not fetched: attach the file itself")
+                raise AttachmentError(f"the content of {self.url} was not fetched: download it, and attach the file")
             raise AttachmentError(f"the content of {self} (SHA-256 {self.digest}) is not stored here: attach it again")
         try:
             return content.bytes()

@@ -14,6 +14,9 @@ from pathlib import Path
 from .attachment import Attachment, AttachmentError, Content, is_digest, known_content
 from .files import replace_file
 
+ATTACHMENTS_SUFFIX = ".attachments"
+"""The end of the path of the folder, beside a tape, with the contents of its attachments."""
+
 _writing = threading.Lock()
 
 

@@ -85,7 +85,11 @@ class Firing(Settlement):
         """Call the observers in any case and return the verdict. ``self.error`` is set if a hook failed closed."""
         verdict = self.verdict()
         if self.chain.observers:
-            await self._observe(self.chain.observers, verdict)
+            durable = self.scope.durable
+            if durable is None:
+                await self.call_observers(self.chain.observers, verdict)
+            else:
+                await durable.observe(self, verdict)
             if self.failures is not verdict.failures:
                 verdict = msgspec.structs.replace(verdict, failures=self.failures)
         self.record(verdict)
@@ -171,7 +175,7 @@ class Firing(Settlement):
         except StillRunningError:
             raise HookTimeoutError(f"still running after {limit:g} s") from None
 
-    async def _observe(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
+    async def call_observers(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
         """Call every observer, the async ones concurrently. None of them changes the verdict."""
         scope, pending = self.scope, list[Any]()
         outer = scope.entry

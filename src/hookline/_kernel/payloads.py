@@ -355,12 +355,13 @@ class ApprovalRequest(Frozen, frozen=True):
 
 
 class ApprovalAnswer(Frozen, frozen=True):
-    """An approver's answer: exactly one of ``approve``, ``deny`` (a message), ``edit`` (arguments)."""
+    """An approver's answer: exactly one of ``approve``, ``deny`` (a message), ``edit`` (arguments) and ``wait``."""
 
     approve: bool = False
     deny: str | None = None
     edit: Mapping[str, Any] | None = None
     by: str = ""
+    wait: bool = False
 
     def __post_init__(self) -> None:
         if self.edit is not None and type(self.edit) is not FrozenDict:

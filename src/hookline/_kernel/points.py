@@ -138,7 +138,9 @@ def _suggestion(key: str) -> str:
     """Say what to write instead of an unknown name: a moment of another framework has its answer here."""
     known = closest_match(key, {**NAMES, **_ELSEWHERE})
     if known is None:
-        return ""
+        return (
+            " Usual ones are on_run_start, before_llm, after_llm, before_tool and after_tool; hookline.points has all."
+        )
     if known in _ELSEWHERE:
         return f" {_ELSEWHERE[known]}"
     point = NAMES[known]
@@ -164,6 +166,15 @@ _ELSEWHERE = {
     "on_tool_execute_error": "'after_tool' is fired for failed calls too; their result has an 'error'.",
     "on_handoff": "'subagent_spawning' is fired before another agent starts.",
     "on_user_message_callback": "'on_run_start' is fired with the task.",
+    "on_event_callback": "The events of a run are those of agent.stream(...), or go to sinks=.",
+    "message_added_event": "The events of a run are those of agent.stream(...), or go to sinks=.",
+    "before_tools_event": "'after_llm' is fired with all calls of a reply.",
+    "after_tools_event": "'after_step' is fired after all calls of a reply.",
+    "before_tool_validate": "At 'before_tool', rewriters run before the arguments are validated, and guards after it.",
+    "input_guardrail": "Use a guard at 'on_run_start'.",
+    "output_guardrail": "Use a guard at 'after_llm'.",
+    "tool_input_guardrail": "Use a guard at 'before_tool', with tools=.",
+    "tool_output_guardrail": "Use a hook at 'after_tool', with tools=.",
 }
 """Names of moments in other frameworks that are no aliases of a point, and what to use instead."""
 

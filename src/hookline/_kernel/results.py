@@ -142,6 +142,11 @@ class HookResult(msgspec.Struct, frozen=True):
         """At ``approval_requested``: run the call with these arguments, if the guards allow them."""
         return cls.claim(edit=dict(arguments), by=by, reason=reason)
 
+    @classmethod
+    def wait(cls, *, reason: str = "") -> HookResult:
+        """At ``approval_requested``: the decision comes later. Only a durable run can wait; others deny the call."""
+        return cls.claim(wait=True, reason=reason)
+
 
 class HookAnswer(msgspec.Struct, frozen=True):
     """A value that a hook returned instead of a tool result or a model response."""
@@ -258,9 +263,9 @@ def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:
         return freeze({name: value for name, value in given.items() if point.model == "claim" or value is not None})
     checked = point.result().replace(given)
     if isinstance(checked, ApprovalAnswer) and (
-        checked.approve + (checked.deny is not None) + (checked.edit is not None) != 1
+        checked.approve + (checked.deny is not None) + (checked.edit is not None) + checked.wait != 1
     ):
-        raise TypeError("an approval must be exactly one of approve=True, deny=message, edit=arguments")
+        raise TypeError("an approval must be exactly one of approve=True, deny=message, edit=arguments, wait=True")
     if point.model == "claim":
         return checked
     return {name: getattr(checked, name) for name in given if getattr(checked, name) is not None}

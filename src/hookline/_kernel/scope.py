@@ -109,6 +109,14 @@ class Recorder(Protocol):
         ...
 
 
+class Observation(Protocol):
+    """Decides which observers of a fire are called."""
+
+    async def observe(self, firing: Any, verdict: Verdict) -> None:
+        """Call the observers of a fire (a ``Firing``)."""
+        ...
+
+
 class Scope:
     """The context, state, events and cancellation of a fire. Hooks never get it.
 
@@ -122,6 +130,8 @@ class Scope:
     recorder: Recorder | None = None
     """Records the fires of ``recorded_points``."""
     recorded_points: frozenset[str] = frozenset()
+    durable: Observation | None = None
+    """Calls the observers of a durable run, unless they have been called before (DESIGN 6.17)."""
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx

@@ -36,6 +36,7 @@ from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed
 from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools._tool import jsonable, take_attachments
+from .context import CALL
 from .engine import Engine
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
@@ -219,6 +220,8 @@ class Batch:
         try:
             verdict = await self._ask(ApprovalRequest(request, call.asks, request.digest))
             answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
+            if answer.wait:  # a durable run would have been put away
+                answer = ApprovalAnswer(deny="Nobody has approved this call yet, and this run cannot wait.")
             by = answer.by or verdict.hook
         except HookError as error:
             answer, by = ApprovalAnswer(deny="The approval failed."), error.hook
@@ -351,7 +354,11 @@ class Batch:
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
         work = engine.wrap(request, engine.environment.call(request, tool, call.values, ctx))
         limit = engine.environment.timeout_of(tool)
-        value = await work if limit is None else await with_timeout(limit, work)
+        token = CALL.set(request)
+        try:
+            value = await work if limit is None else await with_timeout(limit, work)
+        finally:
+            CALL.reset(token)
         if type(value) is str:
             return jsonable(value), ()
         value, attachments = take_attachments(value)

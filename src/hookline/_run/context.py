@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol
 
 from .._base.frozen import EMPTY, json_text
@@ -11,7 +13,7 @@ from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._kernel.events import Event
-from .._kernel.payloads import ModelReply, ModelRequest
+from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry
 from .._kernel.results import Verdict
@@ -164,6 +166,10 @@ class RunView(Protocol):
         ...
 
 
+CALL: ContextVar[ToolCallRequest | None] = ContextVar("hookline_call", default=None)
+"""The tool call that the current code is part of."""
+
+
 class Services:
     """The services of a run, shared by all its contexts. Private to the engine."""
 
@@ -173,6 +179,7 @@ class Services:
         "artifacts",
         "blackboard",
         "budget",
+        "call_id",
         "deps",
         "depth",
         "environment",
@@ -215,6 +222,8 @@ class Services:
         self.ids = Ids()
         self.agent_name = ""
         self.depth = 0
+        self.call_id = ""
+        """The tool call of the outer run in which this run was started."""
         self.tree_state: dict[int, Any] = {}
         """The state of hooks that a run shares with the runs nested in it."""
         self.tools: ToolRegistry | None = None
@@ -246,7 +255,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
-    __slots__ = ("_report", "_services")
+    __slots__ = ("_call", "_report", "_services")
 
     def __init__(
         self,
@@ -268,6 +277,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
+        self._call: ToolCallRequest | None = None
         self._services = Services(
             environment=Environment(clock, new_id, random),
             session=session if session is not None else Session(new_id("session")),
@@ -390,7 +400,46 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         """A function that creates ids: ``ctx.new_id("note")``."""
         return self._services.environment.new_id
 
+    @property
+    def is_durable(self) -> bool:
+        """Whether this run has a journal, from which another process can continue it (``durable=``)."""
+        return self._services.environment.durable is not None
+
+    @property
+    def call_key(self) -> str:
+        """In a tool, a key of this attempt at this call: the same if a durable run makes the call again.
+
+        Pass it to a service as its idempotency key, so that the service does the work only once.
+
+        Raises:
+            HooklineError: the context is not that of a tool call.
+
+        Example:
+            >>> stripe.charges.create(amount=amount, idempotency_key=ctx.call_key)
+        """
+        call = self._call
+        if call is None:
+            raise HooklineError(
+                "ctx.call_key works only with the context of a tool call: give the tool a 'ctx' parameter"
+            )
+        text = f"{call.ids.run_id}\n{call.id}\n{call.attempt}"  # a model can choose the call id, so it may be anything
+        return sha256(text.encode(errors="replace")).hexdigest()[:32]
+
     # Actions.
+
+    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+        """Call ``read()``, sync or async, and return its result as JSON; in a durable run, once.
+
+        A hook that decides by something outside the run, such as a file, uses this: if another process continues the
+        run, the hook gets the same value and decides the same.
+
+        Example:
+            >>> holidays = await ctx.once("holidays", lambda: json.loads(Path("holidays.json").read_text()))
+        """
+        if self._services.environment.durable is not None:
+            return await self._services.environment.durable.once(name, read)
+        value = read()
+        return await value if hasattr(value, "__await__") else value
 
     async def fire(self, point: str, payload: Any) -> Verdict:
         """Fire a point from a hook or a tool. Hooks that are already running are not called again.
@@ -474,6 +523,7 @@ def build_context(
     hook_state: dict[int, Any],
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
+    call: ToolCallRequest | None = None,
 ) -> AgentContext[Any]:
     """Create a context with these services and the state of this scope."""
     ctx: AgentContext[Any] = AgentContext.__new__(AgentContext)
@@ -482,12 +532,27 @@ def build_context(
     ctx._hook_state = hook_state
     ctx._scratch = scratch
     ctx._report = report
+    ctx._call = call
     return ctx
 
 
-def context_for_call(ctx: AgentContext[Any], report: Callable[[float | None, str], None]) -> AgentContext[Any]:
-    """Create the context for one tool call, with its own ``progress``."""
-    return build_context(ctx._services, ctx._scope, hook_state=ctx._hook_state, scratch=ctx._scratch, report=report)
+def context_for_call(
+    ctx: AgentContext[Any], report: Callable[[float | None, str], None], call: ToolCallRequest | None = None
+) -> AgentContext[Any]:
+    """Create the context for one tool call, with its own ``progress``; by default of the same call."""
+    return build_context(
+        ctx._services,
+        ctx._scope,
+        hook_state=ctx._hook_state,
+        scratch=ctx._scratch,
+        report=report,
+        call=call or ctx._call,
+    )
+
+
+def call_of(ctx: AgentContext[Any] | None) -> ToolCallRequest | None:
+    """Return the tool call that a context or the current code is part of, for the engine."""
+    return CALL.get() if ctx is None or ctx._call is None else ctx._call
 
 
 def new_services(budget: Budget, interrupt: Interrupt) -> Services:

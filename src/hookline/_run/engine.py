@@ -10,6 +10,7 @@ import threading
 from collections.abc import Awaitable, Callable, Container, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from .._base.tasks import StillRunningError, with_timeout
@@ -105,6 +106,9 @@ class Engine(Scope):
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
         self.environment = services.environment
+        self.durable = services.environment.durable
+        self.abandoned = False
+        """Whether another process, or a later one, continues the run, so that nothing counts that happens here."""
         self.ids = services.ids
         self.cause: BaseException | None = None
         """The strongest cause for an early end of the run, which determines its status."""
@@ -399,13 +403,19 @@ class Engine(Scope):
 
     # Messages from run.steer.
 
-    def steer(self, message: Message) -> bool:
-        """Add a message before the next model call. Return false if there will be none."""
+    def steer(self, message: Message, *, recorded: bool = False) -> bool:
+        """Add a message before the next model call. Return false if there will be none.
+
+        A message that is repeated from a journal is ``recorded``.
+        """
         with self._lock:
             if self.cancellation.finishing:
                 return False
+            if self.environment.durable is not None and not recorded and self.environment.durable.is_recovering:
+                self.environment.durable.defer(partial(self.steer, message))
+                return True
             self.steered.append(message)
-            if self.environment.boundary is not None:
+            if self.environment.boundary is not None and not recorded:
                 self.environment.boundary.steered(self.ids.run_id, message)
             return True
 
@@ -441,6 +451,13 @@ class Engine(Scope):
         if waiting := [asyncio.wrap_future(child) for child in children if not child.done()]:
             with suppress(StillRunningError):  # the other half of the grace period is for hooks
                 await with_timeout(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
+
+    def abandon(self) -> None:
+        """Call no hook, emit no event and save nothing any more: the run is continued elsewhere, or later."""
+        self.abandoned = True
+        self.hooks.silence()
+        self._find_listeners()
+        self.events.close()
 
     def close(self) -> None:
         """Release the context when the run has ended: it can fire nothing, and no reference cycle remains."""

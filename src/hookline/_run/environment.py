@@ -24,7 +24,12 @@ class Boundary(Protocol):
     """
 
     is_replay: bool
-    """Whether calls are answered from a recording, so that timeouts do not apply."""
+    """Whether calls are answered from a recording."""
+
+    @property
+    def times_tools(self) -> bool:
+        """Whether it applies the timeouts of tools itself."""
+        ...
 
     def model(self, model: Model) -> Model:
         """Return the model to call instead of this one."""
@@ -59,7 +64,7 @@ class Environment:
     ``instrument(engine, start)``, such as the recorder of tapes, can replace them.
     """
 
-    __slots__ = ("_random", "boundary", "clock", "new_id")
+    __slots__ = ("_random", "boundary", "clock", "durable", "new_id")
 
     def __init__(
         self,
@@ -71,6 +76,8 @@ class Environment:
         self.clock = clock
         self.new_id = new_id
         self.boundary = boundary
+        self.durable: Any = None
+        """The ``DurableRun`` that the run is part of, or ``None``."""
         self._random = random
 
     @property
@@ -88,7 +95,9 @@ class Environment:
 
     def copy(self) -> Environment:
         """Return a copy for a nested run."""
-        return Environment(self.clock, self.new_id, self._random, self.boundary)
+        copy = Environment(self.clock, self.new_id, self._random, self.boundary)
+        copy.durable = self.durable
+        return copy
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments. Return the values for the tool, or the problem as text."""
@@ -99,8 +108,8 @@ class Environment:
         return tool.call(values, ctx) if self.boundary is None else self.boundary.call(request, tool, values, ctx)
 
     def timeout_of(self, tool: Tool) -> float | None:
-        """Return the timeout of a tool; a replay has none, because the recording determines the outcome."""
-        return None if self.boundary is not None and self.boundary.is_replay else tool.timeout
+        """Return the timeout of a tool, unless the boundary applies it: in a replay, the recording determines it."""
+        return None if self.boundary is not None and self.boundary.times_tools else tool.timeout
 
     def model(self, model: Model) -> Model:
         """Return the model to call."""

@@ -322,6 +322,8 @@ class EventStream:
         self._events: list[Event] | None = [] if keep else None
         self._seq = 0
         self._closed = False
+        self.is_new: Callable[[Event], bool] | None = None
+        """In a durable run, tells whether an event was not delivered before the process ended (DESIGN 6.17)."""
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
 
     def wants(self, kind: type[Event]) -> bool:
@@ -335,6 +337,9 @@ class EventStream:
             return
         self._seq += 1
         event = kind(seq=self._seq, at=self._now(), run_id=self._run_id, **fields)
+        if self.is_new is not None and not self.is_new(event):
+            self._seq -= 1
+            return
         for sink in self._sinks_by_type[kind]:
             try:
                 sink(event)

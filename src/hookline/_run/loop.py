@@ -263,6 +263,8 @@ class Loop:
         engine.finish()
         if engine.children:
             await engine.cancel_children()
+        if engine.abandoned:
+            return self._result()
         if self._recording:
             engine.append_steered()  # too late for this run, but the next one will see it
         result = self._result()

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
 
 from .._base.attachment import Attachment, attachments_of
-from .._base.frozen import freeze
+from .._base.frozen import freeze, plain
 from .._kernel.errors import HooklineError
 from .._kernel.hook import unmatched_globs
 from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
@@ -18,7 +18,7 @@ from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget, Limits
 from .cancellation import Cancellation, Interrupt
-from .context import AgentContext, DepsT, Services, new_services, services_of
+from .context import AgentContext, DepsT, Services, call_of, new_services, services_of
 from .engine import AgentSetup, Engine
 from .events import EventStream, Sink, listener, log
 from .model_call import make_gated_model
@@ -29,6 +29,7 @@ from .state import RunState
 
 if TYPE_CHECKING:
     from .._kernel.hook import Hook
+    from .durable import JournalStore, RunHead
 
 
 StreamMode = Literal["safe", "live"]
@@ -69,6 +70,10 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     :class:`~hookline.events.Discarded` event withdraws rejected text. A nested run has the mode of its outer run
     and may only choose ``safe``.
     """
+    durable: JournalStore | None
+    """A :class:`hookline.stores.RunStore`. The run writes a journal, from which another process can continue it."""
+    run_id: str | None
+    """The id of a durable run. If the store has the run, it is continued; if it has ended, its result is returned."""
     inherit: bool
     """Whether a nested run inherits the hooks, budget, metadata and cancellation of the outer run; true by default.
 
@@ -122,6 +127,8 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"session= takes a Session, not {type(session).__name__}")
     if metadata and not isinstance(metadata, Mapping):
         raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {metadata!r:.80}")
+    if options.get("run_id") is not None and options.get("durable") is None:
+        raise TypeError("run_id= identifies a durable run: give durable=RunStore('runs.db') too")
     if (mode := options.get("stream", "safe")) not in STREAM_MODES:
         raise TypeError(f"stream must be one of {', '.join(STREAM_MODES)}, not {mode!r:.80}")
 
@@ -152,11 +159,17 @@ class Preparation:
         self._cancellation = Cancellation()
         self.outer = self._find_outer()
         """The outer run, if this is a nested run."""
+        self.task = task
+        self._head = self._stored_head()
         self._services = self._make_services()
-        self.base = self._services.session.messages
-        """The transcript at the start of the run."""
         given = options.get("attachments")
         self.attachments = attachments_of(given, agent.max_attachment) if given else ()
+        self.base = self._services.session.messages
+        """The transcript at the start of the run."""
+        if self._head is not None:
+            self.base, self.attachments = self._head.messages, self._head.attachments
+        if (store := options.get("durable")) is not None:
+            self._make_durable(store)
         self.engine = self._make_engine()
 
     def _find_outer(self) -> Engine | None:
@@ -174,6 +187,48 @@ class Preparation:
                 return outer
         return enclosing if self._inherit else None
 
+    # Durable runs.
+
+    def _stored_head(self) -> RunHead | None:
+        """Return the input of a durable run that the store has, or ``None``.
+
+        Raises:
+            HooklineError: the stored run is that of another agent or task.
+        """
+        store, run_id = self._options.get("durable"), self._options.get("run_id")
+        if store is None:
+            return None
+        if self.outer is not None and self.outer.environment.durable is not None:
+            raise HooklineError("a run inside a durable run is part of its journal: leave out durable=")
+        stored = store.journal.get(run_id) if run_id is not None else None
+        if stored is None:
+            return None
+        from .durable import head_of
+
+        head = head_of(stored)
+        if head.ids.agent != self._agent.name:
+            raise HooklineError(f"run {run_id} was started by agent {head.ids.agent!r}, not {self._agent.name!r}")
+        if head.task != self.task:
+            raise HooklineError(f"run {run_id} has another task: {head.task!r:.80}; use another run_id")
+        return head
+
+    def _make_durable(self, store: JournalStore) -> None:
+        """Take the lease of the run, and make its journal the boundary of the run."""
+        from .durable import RunHead, contents_of, open_run
+
+        services, head = self._services, self._head
+        if head is None:
+            head = RunHead(
+                services.ids,
+                self.task,
+                tuple(self.base),
+                plain(self._metadata()),
+                not services.session.started,
+                self.attachments,
+                contents_of(self.attachments),
+            )
+        services.environment.boundary = services.environment.durable = open_run(store, head)
+
     # Services and identity.
 
     def _make_services(self) -> Services:
@@ -189,10 +244,15 @@ class Preparation:
             if isinstance(agent.deps_type, type) and not isinstance(deps, agent.deps_type):
                 wanted, got = agent.deps_type.__name__, type(deps).__name__
                 raise TypeError(f"deps= of agent {agent.name!r} takes a {wanted}, not a {got}")
-        run_id = services.environment.new_id("run")
-        task_id = str(options.get("task_id") or run_id)
-        correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
-        services.ids = Ids(run_id, task_id, correlation_id, services.session.id, agent.name, parent.ids.run_id)
+        if self._head is not None:
+            services.ids = self._head.ids
+        else:
+            run_id = options.get("run_id") or services.environment.new_id("run")
+            task_id = str(options.get("task_id") or run_id)
+            correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
+            services.ids = Ids(run_id, task_id, correlation_id, services.session.id, agent.name, parent.ids.run_id)
+        if self.outer is not None and (call := call_of(self._given)) is not None:
+            services.call_id = call.id if call.ids.run_id == parent.ids.run_id else ""
         services.agent_name = agent.name
         services.allowed_plugins = self._allowed_plugins(parent if self._inherits else base)
         services.budget = self._budget(base)
@@ -212,6 +272,12 @@ class Preparation:
         session = self._options.get("session")
         if session is None:  # a nested run has its own conversation
             session = Session() if base.ids.run_id else base.session
+        if self._head is not None and session.id != self._head.ids.session_id:
+            if self._options.get("session") is not None or self._given is not None:
+                raise HooklineError(f"run {self._head.ids.run_id} belongs to session {self._head.ids.session_id}")
+            session = Session(self._head.ids.session_id, self._head.messages)
+            if not self._head.fresh:
+                session.first_run()
         if not session.id:
             session.id = base.environment.new_id("session")
         return session
@@ -284,6 +350,9 @@ class Preparation:
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:
+        if self._head is not None:
+            stored: Mapping[str, Any] = freeze(self._head.metadata or {})
+            return stored
         metadata = self._services.session.metadata
         if self._inherits and self.outer is not None and (inherited := self.outer.run_state.metadata):
             metadata = freeze({**metadata, **inherited})  # the inherited hooks depend on it
@@ -295,6 +364,9 @@ class Preparation:
         services, outer = self._services, self.outer
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
         sinks = [*map(listener, listeners.values()), *self._agent.sinks, *(self._options.get("sinks") or ())]
+        durable = services.environment.durable
+        if durable is not None and durable.run_id == services.ids.run_id:
+            sinks.append(durable)
         every_call = bool(self._options.get("every_call"))
         if outer is not None and (relay := outer.events.relay(services.ids)) is not None:
             sinks.append(relay)
@@ -303,7 +375,9 @@ class Preparation:
         if not sinks and not self._keep:
             return _SILENT, False
         clock = services.environment.clock
-        return EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep), every_call
+        stream = EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep)
+        stream.is_new = None if durable is None else durable.is_new
+        return stream, every_call
 
 
 def warn_about_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:

@@ -9,6 +9,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Generic
 
 from .._base.attachment import Attachment, attachments_of
@@ -84,8 +85,11 @@ class Run(Generic[OutputT]):
 
     async def _run(self) -> AgentResult[OutputT]:
         engine, loop = self._engine, self._loop
+        start = RunStart(loop.task, engine.ids, loop.attachments)
+        work = partial(engine.instrumented, start, loop.run)
+        durable = engine.environment.durable
         try:
-            return await engine.instrumented(RunStart(loop.task, engine.ids, loop.attachments), loop.run)
+            return await (work() if durable is None else durable.execute(engine, start, work))
         finally:
             if self._unsubscribe is not None:
                 self._unsubscribe()

@@ -9,7 +9,7 @@ import msgspec
 from .._kernel.dispatch import Chain
 from .._kernel.hook import Entry
 from .._kernel.points import Point
-from .._kernel.registry import HookRegistry, HookStack
+from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
 from .._kernel.scope import ACTIVE
 from .budget import Limits, declared_limits
 
@@ -83,6 +83,7 @@ class RunHooks:
         self._outer = outer
         self.allowed_plugins = allowed_plugins
         self.running = running
+        self._is_silent = False
         self._nested: tuple[HookStack | None, frozenset[int], HookStack] = (None, running, own)
         self.compile()
 
@@ -90,10 +91,15 @@ class RunHooks:
         """Compile the current registrations."""
         self.seen = HookRegistry.changes
         """The value of ``HookRegistry.changes`` at the last compilation."""
-        self.allowed = self.all().only(self.allowed_plugins)
+        self.allowed = EMPTY_STACK if self._is_silent else self.all().only(self.allowed_plugins)
         """All hooks that take part, including those that are running: they still get the events of this run."""
         self.stack = self.allowed.without(self.running)
         """The hooks that are called at points of this run."""
+
+    def silence(self) -> None:
+        """Call no hook any more."""
+        self._is_silent = True
+        self.compile()
 
     def all(self) -> HookStack:
         """Return all hooks of this run before any filter; inherited hooks come first."""

@@ -144,7 +144,7 @@ class CallReports:
             with suppress(RuntimeError):  # the loop is closed: the report comes from an abandoned thread
                 aio.call_soon_threadsafe(self._queue, call, fraction, message)
 
-        return context_for_call(self._engine.ctx, report)
+        return context_for_call(self._engine.ctx, report, call.request)
 
     def _queue(self, call: PendingCall, fraction: float | None, message: str) -> None:
         if call.ended:

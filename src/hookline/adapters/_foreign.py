@@ -16,6 +16,7 @@ import re
 import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING, Any, TypedDict, TypeVar
 
@@ -517,7 +518,7 @@ class ForeignRun:
                     await self._do(item, lambda asked: _whole(send(asked)))
                 else:
                     assert pieces is not None
-                    await self._do(item, lambda _, pieces=pieces: anext(pieces))
+                    await self._do(item, partial(_piece, pieces))
         except BaseException:
             self.run.cancel("the framework cancelled the model call")
             raise
@@ -589,6 +590,12 @@ class ForeignRun:
     def end_sync(self, reply: str | None = None, error: BaseException | None = None) -> AgentResult[Any]:
         """End the run like :meth:`end`, in this thread."""
         return self._drive_sync(Exchange("end", (reply, error)), _no_work)  # type: ignore[no-any-return]
+
+    async def interrupted(self, error: BaseException) -> None:
+        """End the run because the framework was cancelled or interrupted. Raise the error again afterwards."""
+        self.run.cancel("the framework was cancelled")
+        if isinstance(error, asyncio.CancelledError):  # after others, such as GeneratorExit, nothing may be awaited
+            await self.end()
 
     def _over(self, result: AgentResult[Any]) -> Exception:
         """Return the error that tells the adapter to end: the framework's own error if that is the cause."""
@@ -717,46 +724,14 @@ async def _whole(pieces: AsyncIterator[str | ModelResponse]) -> ModelResponse:
     raise HooklineError("the stream of the model ended without its final response")
 
 
+async def _piece(pieces: AsyncIterator[str | ModelResponse], _: Any) -> str | ModelResponse:
+    return await anext(pieces)
+
+
 async def _close(pieces: Any) -> None:
     close = getattr(pieces, "aclose", None)
     if close is not None:
         await close()
-
-
-class Translation:
-    """Messages of a framework and their form in Hookline, so that unchanged ones return exactly as they were.
-
-    With one translation for a whole run (``run.memo``), a message of the framework is also the same message for hooks
-    in every request, so that they need not look at it again.
-
-    Example::
-
-        translation = Translation(to_hookline, to_framework)
-        messages = translation.read(request.messages)
-        request.messages = translation.write(messages)  # the same objects, unless a hook changed something
-    """
-
-    def __init__(self, read: Callable[[Any], Message], write: Callable[[Message], Any]) -> None:
-        self._read, self._write = read, write
-        self._messages: dict[int, tuple[Any, Message]] = {}  # by the id of the original, which is kept alive here
-        self._originals: dict[int, Any] = {}  # by the id of the message
-
-    def read(self, originals: Iterable[Any]) -> tuple[Message, ...]:
-        """Return the messages of the framework as Hookline's."""
-        return tuple(map(self._read_one, originals))
-
-    def _read_one(self, original: Any) -> Message:
-        known = self._messages.get(id(original))
-        if known is not None:
-            return known[1]
-        message = self._read(original)
-        self._messages[id(original)] = original, message
-        self._originals[id(message)] = original
-        return message
-
-    def write(self, messages: Iterable[Message]) -> list[Any]:
-        """Return messages as the framework's: the originals, as far as hooks did not change them."""
-        return [self._originals[id(each)] if id(each) in self._originals else self._write(each) for each in messages]
 
 
 def reply_is(reply: ModelReply, response: ModelResponse) -> bool:

@@ -3,10 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from copy import deepcopy
 from typing import Any, NamedTuple
 
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, Content, sha256_of
 from .._kernel.values import Message
+
+
+class Translation:
+    """Messages of a framework and their form in Hookline, so that unchanged ones return exactly as they were.
+
+    With one translation for a whole run (``run.memo``), a message of the framework is also the same message for hooks
+    in every request, so that they need not look at it again. A message that was changed in place is another message.
+
+    Args:
+        read: returns a message of the framework as Hookline's.
+        write: returns a message of Hookline as the framework's.
+        fields: returns the values that ``read`` depends on, to see whether a message was changed in place.
+
+    Example::
+
+        translation = Translation(to_hookline, to_framework, lambda given: given["text"])
+        messages = translation.read(request.messages)
+        request.messages = translation.write(messages)  # the same objects, unless a hook changed something
+    """
+
+    def __init__(
+        self, read: Callable[[Any], Message], write: Callable[[Message], Any], fields: Callable[[Any], Any]
+    ) -> None:
+        self._read, self._write, self._fields = read, write, fields
+        self._known: dict[int, tuple[Any, Any, Message]] = {}  # by the id of the original, which is kept alive here
+        self._originals: dict[int, Any] = {}  # by the id of the message
+
+    def read(self, originals: Iterable[Any]) -> tuple[Message, ...]:
+        """Return the messages of the framework as Hookline's. Those of earlier requests are forgotten."""
+        entries = [self._entry(original) for original in originals]
+        self._known = {id(entry[0]): entry for entry in entries}
+        self._originals = {id(message): original for original, _, message in entries}
+        return tuple([message for _, _, message in entries])
+
+    def _entry(self, original: Any) -> tuple[Any, Any, Message]:
+        known, fields = self._known.get(id(original)), self._fields(original)
+        if known is not None and known[1] == fields:
+            return known
+        return original, deepcopy(fields), self._read(original)
+
+    def write(self, messages: Iterable[Message]) -> list[Any]:
+        """Return messages as the framework's: the originals, as far as hooks did not change them."""
+        return [self._originals[id(each)] if id(each) in self._originals else self._write(each) for each in messages]
 
 
 class Group(NamedTuple):

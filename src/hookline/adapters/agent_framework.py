@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Unpack
 
 from .._kernel.errors import HooklineError, RegistrationError
@@ -101,11 +102,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
             if isinstance(context.result, ResponseStream):
                 context.result = _stream_until_end(context.result, started)
             return
-        try:
+        async with started.failures():
             await call_next()
-        except Exception as error:
-            await started.run.end(error=error)
-            raise
         context.result = await _end(started, context.result)
 
 
@@ -131,6 +129,19 @@ class _StartedRun:
             self._run = self._adapter.start(task, history, session=self._session, streaming=self._streaming)
         return self._run
 
+    @asynccontextmanager
+    async def failures(self) -> AsyncIterator[None]:
+        """End the run if Agent Framework fails or is cancelled."""
+        try:
+            yield
+        except Exception as error:
+            await self.run.end(error=error)
+            raise
+        except BaseException as error:
+            if self._run is not None:
+                await self._run.interrupted(error)
+            raise
+
 
 async def _end(started: _StartedRun, response: Any) -> Any:
     """End the run, and return the response with the reply of its result."""
@@ -147,14 +158,10 @@ def _stream_until_end(stream: Any, started: _StartedRun) -> Any:
 
     async def updates() -> AsyncIterator[Any]:
         nonlocal final
-        try:
-            async with stream:  # a consumer that stops reading cancels the run
-                async for update in stream:
-                    yield update
-                final = await stream.get_final_response()
-        except Exception as error:
-            await started.run.end(error=error)
-            raise
+        async with started.failures(), stream:  # a consumer that stops reading cancels the run
+            async for update in stream:
+                yield update
+            final = await stream.get_final_response()
         final = await _end(started, final)
 
     return ResponseStream(updates(), finalizer=lambda _: final)

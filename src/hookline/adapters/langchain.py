@@ -20,7 +20,7 @@ from weakref import WeakValueDictionary
 
 from .._base.attachment import ANY_IMAGE, UNKNOWN, Attachment, sha256_of
 from .._base.errors import PlainError
-from .._base.frozen import freeze, thaw
+from .._base.frozen import freeze, json_text, thaw
 from .._kernel.errors import ModelError, RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
@@ -28,19 +28,21 @@ from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec, Usage
 from .._run.termination import RunFailedError
-from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, Translation, reply_is
+from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, reply_is
+from ._translation import Translation
 
 try:
     from langchain.agents.middleware.types import AgentMiddleware, AgentState, PrivateStateAttr
     from langchain.agents.middleware.types import ModelRequest as LangChainRequest
     from langchain.agents.middleware.types import ModelResponse as LangChainResponse
-    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
+    from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, RemoveMessage, SystemMessage, ToolMessage
     from langchain_core.runnables.config import var_child_runnable_config
     from langchain_core.utils.function_calling import convert_to_openai_tool
     from langgraph.channels.untracked_value import UntrackedValue
     from langgraph.config import get_config
     from langgraph.prebuilt.tool_node import ToolCallRequest
     from langgraph.types import Command
+    from pydantic import TypeAdapter, ValidationError
 except ImportError:  # Adapter says which version to install
     AgentMiddleware = object
 
@@ -58,6 +60,9 @@ SUPPORT = Support(
     },
     "langchain",
 )
+
+MAX_RESUMED = 1000
+"""Maximum number of resumed runs that one middleware keeps: those that are interrupted again may never continue."""
 
 _FINISH = {"tool_calls": "tool_calls", "tool_use": "tool_calls", "length": "length", "max_tokens": "length"}
 
@@ -113,13 +118,15 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
 
     def after_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """End the run, and use the reply of its result."""
-        messages = state["messages"]
-        return _final(messages, self._last_run(state, self._adapter.start_sync).end_sync(_last_text(messages)))
+        run = self._last_run(state, self._adapter.start_sync)
+        text = _last_text(state, run)
+        return _final(state, text, run.end_sync(text))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> dict[str, Any] | None:
         """End the run, and use the reply of its result."""
-        messages = state["messages"]
-        return _final(messages, await self._last_run(state, self._adapter.start).end(_last_text(messages)))
+        run = self._last_run(state, self._adapter.start)
+        text = _last_text(state, run)
+        return _final(state, text, await run.end(text))
 
     def _start(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
         task, history = _task(state["messages"])
@@ -140,6 +147,8 @@ class HooklineMiddleware(AgentMiddleware):  # type: ignore[misc]
                 if (interrupted := self._begun.get(_thread())) is not None:
                     interrupted.run.cancel("LangGraph interrupted the run")
                 run = self._resumed[_thread()] = self._start(state, start)
+                while len(self._resumed) > MAX_RESUMED:
+                    del self._resumed[next(iter(self._resumed))]  # which cancels it
         return run
 
     def _last_run(self, state: Any, start: Callable[..., ForeignRun]) -> ForeignRun:
@@ -237,7 +246,7 @@ class _Messages(Translation):
     """The messages of one run."""
 
     def __init__(self) -> None:
-        super().__init__(self._from_langchain, self._to_langchain)
+        super().__init__(self._from_langchain, self._to_langchain, _fields)
         self._files: dict[str, Any] = {}  # the content blocks of attachments, by digest
 
     def _from_langchain(self, given: BaseMessage) -> Message:
@@ -258,6 +267,8 @@ class _ModelCall:
         self._adapter = adapter
         self._given = request
         self._messages: list[BaseMessage] = list(request.messages)
+        self._memo = run.memo
+        self._memo["structured"] = None
         self._translation: _Messages = run.memo.setdefault("messages", _Messages())
         self._shown = ModelRequest()
         self._result: list[BaseMessage] = []
@@ -314,8 +325,7 @@ class _ModelCall:
         response = getattr(given, "model_response", given)
         messages = [response] if isinstance(response, AIMessage) else response.result
         self._structured = getattr(response, "structured_response", None)
-        first = next(message for message in messages if isinstance(message, AIMessage))
-        read = _response(first, with_calls=self._structured is None)
+        read = _response(messages, structured=self._structured is not None)
         self._last = read, messages
         return read
 
@@ -325,12 +335,14 @@ class _ModelCall:
         if self._last is not None and reply.source == "model" and reply_is(reply, self._last[0]):
             added = list(self._last[1])
         else:
+            self._structured = _reparsed(reply.content, self._structured)
             made = AIMessage(content=reply.content, tool_calls=[_call_dict(call) for call in reply.tool_calls])
             if self._last is not None and reply.source == "model":  # a hook changed it, but it cost the same
                 made.usage_metadata, made.response_metadata = _metadata(self._last[1])
             added = [made]
         if settled.again and settled.note:
             added.append(HumanMessage(settled.note))
+        self._memo["structured"] = None if self._structured is None else reply.content
         self._result += added
         self._messages += added
         return bool(settled.again)
@@ -408,6 +420,12 @@ def _message(given: BaseMessage) -> Message:
     return Message("system" if isinstance(given, SystemMessage) else "user", given.text, attachments=files)
 
 
+def _fields(given: BaseMessage) -> tuple[Any, ...]:
+    """Return all that :func:`_message` looks at."""
+    own = [getattr(given, name, None) for name in ("tool_calls", "tool_call_id", "status")]
+    return (given.content, given.name, *own)
+
+
 def _files(given: BaseMessage) -> Iterator[tuple[Attachment, Any]]:
     """Yield the images, audio and other files of a message, each with its content block."""
     if isinstance(given.content, str):
@@ -478,7 +496,11 @@ def _tool(spec: ToolSpec) -> dict[str, Any]:
     return {"type": "function", "function": about}
 
 
-def _response(message: AIMessage, *, with_calls: bool) -> ModelResponse:
+def _response(messages: Sequence[BaseMessage], *, structured: bool) -> ModelResponse:
+    """Return a reply of LangChain for the hooks. Structured output is its text, also if it is a call of a tool."""
+    message = next(each for each in messages if isinstance(each, AIMessage))
+    outputs = {each.tool_call_id for each in messages if isinstance(each, ToolMessage)} if structured else set()
+    texts = [message.text, *[json_text(call["args"]) for call in message.tool_calls if call["id"] in outputs]]
     used, about = message.usage_metadata, message.response_metadata
     usage = Usage()
     if used is not None:
@@ -486,13 +508,23 @@ def _response(message: AIMessage, *, with_calls: bool) -> ModelResponse:
         usage = Usage(used["input_tokens"], used["output_tokens"], cached)
     reason = str(about.get("finish_reason") or about.get("stop_reason") or "stop")
     return ModelResponse(
-        message.text,
-        _message(message).tool_calls if with_calls else (),
+        "\n".join(filter(None, texts)),
+        tuple([call for call in _message(message).tool_calls if call.id not in outputs]),
         usage,
         _FINISH.get(reason, "stop" if reason in ("stop", "end_turn") else reason),
         model=str(about.get("model_name", "")),
         provider=str(about.get("model_provider", "")),
     )
+
+
+def _reparsed(text: str, before: Any) -> Any:
+    """Return structured output as hooks changed it, or ``None`` if there is none or the text does not fit its type."""
+    if before is None:
+        return None
+    try:
+        return TypeAdapter(type(before)).validate_json(text)
+    except ValidationError:
+        return None
 
 
 def _task(messages: Sequence[BaseMessage]) -> tuple[Message, list[Message]]:
@@ -507,11 +539,15 @@ def _thread() -> str:
     return str(get_config().get("configurable", {}).get("thread_id") or "")
 
 
-def _last_text(messages: Sequence[BaseMessage]) -> str | None:
+def _last_text(state: Any, run: ForeignRun) -> str | None:
+    """Return the final text of the graph: its structured output, or else its last message."""
+    if (structured := run.memo.get("structured")) is not None:
+        return str(structured)
+    messages = state["messages"]
     return messages[-1].text if messages and isinstance(messages[-1], AIMessage) else None
 
 
-def _final(messages: Sequence[BaseMessage], result: AgentResult[Any]) -> dict[str, Any] | None:
+def _final(state: Any, text: str | None, result: AgentResult[Any]) -> dict[str, Any] | None:
     """Return the change of the graph's state if a hook at ``on_run_end`` replaced the reply.
 
     Raises:
@@ -519,7 +555,12 @@ def _final(messages: Sequence[BaseMessage], result: AgentResult[Any]) -> dict[st
     """
     if result.status == "failed":
         raise RunFailedError(result)
-    last: Any = messages[-1] if messages else None
-    if not isinstance(last, AIMessage) or last.text == result.reply:
+    if text is None or text == result.reply:
         return None
-    return {"messages": [AIMessage(content=result.reply, id=last.id)]}
+    messages = state["messages"]
+    last = max(index for index, message in enumerate(messages) if isinstance(message, AIMessage))
+    removed = [RemoveMessage(id=message.id) for message in messages[last + 1 :]]  # they repeat structured output
+    change: dict[str, Any] = {"messages": [AIMessage(content=result.reply, id=messages[last].id), *removed]}
+    if (structured := state.get("structured_response")) is not None:
+        change["structured_response"] = _reparsed(result.reply, structured)
+    return change

@@ -394,9 +394,7 @@ class _Run:
                 raise self.failure from None
             raise
         except BaseException as error:
-            self.foreign.run.cancel("the framework was cancelled")
-            if not isinstance(error, GeneratorExit):
-                await self.foreign.end()
+            await self.foreign.interrupted(error)
             raise
 
     def finished(self, result: Any, ended: AgentResult[Any]) -> Any:

@@ -151,9 +151,8 @@ class HooklineCapability(AbstractCapability):  # type: ignore[misc]
         except Exception as error:
             await foreign.end(error=error)
             raise
-        except BaseException:
-            foreign.run.cancel("the framework was cancelled")
-            await foreign.end()
+        except BaseException as error:
+            await foreign.interrupted(error)
             raise
         output = result.output
         ended = await foreign.end(output if isinstance(output, str) else None)

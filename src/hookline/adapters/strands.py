@@ -20,6 +20,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing
 from typing import Any, Unpack
+from weakref import WeakValueDictionary
 
 from .._base.errors import PlainError
 from .._kernel.errors import HooklineError
@@ -85,6 +86,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         self._adapter = Adapter(SUPPORT, hooks, options)
         # Strands would reject a second plugin of the same name with an error that does not say what to do.
         self.name = f"hookline-{next(_numbers)}"
+        self._invocations: WeakValueDictionary[str, _Invocation] = WeakValueDictionary()
         super().__init__()
 
     def init_agent(self, agent: Any) -> None:
@@ -111,7 +113,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         history = translate.read_messages(event.agent.messages)
         task = translate.user_text(event.messages)
         run = self._adapter.start(task, history, session=event.agent.session_id, streaming=True)
-        state[key] = _Invocation(run)
+        state[key] = self._invocations[key] = _Invocation(run)
 
     async def _after_invocation(self, event: Any) -> None:
         """End the run, or go on if a hook at ``on_stop`` said so."""
@@ -122,7 +124,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         if invocation.note is not None and event.result is not None:
             event.resume = invocation.note or []
             return
-        del event.invocation_state[key]
+        del event.invocation_state[key], self._invocations[key]
         if event.result is None:
             await invocation.run.end(error=sys.exception() or HooklineError("the agent ended without a result"))
             return
@@ -140,7 +142,9 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
         self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]
     ) -> AsyncIterator[Any]:
         """Call the model under the hooks. Text is shown as the hooks release it, all else when the reply is settled."""
-        invocation = _invocation(context)
+        invocation = self._invocation(context)
+        if invocation is None:
+            raise HooklineError("Strands made a model call outside of an invocation, so hooks cannot judge it")
         call = _ModelCall(context, next_fn)
         try:
             async for item in invocation.run.stream_model(call.source.request, call.send):
@@ -169,19 +173,28 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
 
     async def _call_tool(self, context: Any, next_fn: Callable[[Any], AsyncGenerator[Any, None]]) -> AsyncIterator[Any]:
         """Call a tool under the hooks. What the tool streams is shown at once."""
-        if _key(context.agent) not in context.invocation_state:  # a call by the program itself: agent.tool.NAME(...)
+        invocation = self._invocation(context)
+        if invocation is None:  # a call by the program itself: agent.tool.NAME(...)
             async for event in next_fn(context):
                 yield event
             return
         call = _ToolCall(context, next_fn)
-        work = asyncio.ensure_future(call.make(_invocation(context).run))
+        work = asyncio.ensure_future(call.make(invocation.run))
         work.add_done_callback(lambda _: call.events.put_nowait(None))
         try:
             while (event := await call.events.get()) is not None:
                 yield event
             yield work.result()
         finally:
-            work.cancel()
+            if not work.done():
+                work.cancel()
+                await asyncio.wait([work])  # Strands closes the generators that the work still uses
+
+    def _invocation(self, context: Any) -> _Invocation | None:
+        """Return the invocation that a call belongs to, also if other middleware replaced the invocation state."""
+        key = _key(context.agent)
+        found = context.invocation_state.get(key)
+        return found if isinstance(found, _Invocation) else self._invocations.get(key)
 
 
 class _Invocation:
@@ -313,16 +326,6 @@ class _ToolStoppedError(PlainError):
 def _key(agent: Any) -> str:
     """Return the key of an agent's run in the invocation state of Strands, which the agents of a graph share."""
     return f"hookline_{id(agent):x}"
-
-
-def _invocation(context: Any) -> _Invocation:
-    invocation = context.invocation_state.get(_key(context.agent))
-    if not isinstance(invocation, _Invocation):
-        raise HooklineError(
-            "Strands made a model call outside of an invocation, so Hookline's hooks cannot judge it: "
-            "keep the invocation state that Strands passes to middleware"
-        )
-    return invocation
 
 
 def _be_innermost(agent: Any, plugin: HooklinePlugin) -> None:

@@ -28,7 +28,7 @@ from ..plugins.errors import LoadError, PluginError
 from ..plugins.manager import Host, PluginManager
 from ..plugins.plugin import Plugin
 from ..plugins.trust import check_file
-from ..providers.factory import get_model
+from ..providers.factory import get_model, use_prices
 from ..providers.prices import Price
 from ..stores.paths import is_default_audit_path
 from .errors import ConfigError
@@ -105,14 +105,17 @@ def build_model(settings: Settings) -> Model:
         ConfigError: a price has a wrong value.
         HooklineError: any error of ``get_model``.
     """
-    prices = {name: _price(name, table) for name, table in settings.prices.items()}
     options: dict[str, Any] = {
         "base_url": settings.base_url,
         "api": settings.api,
         "context": settings.context,
-        "price": prices.get(settings.model),
+        "price": _prices(settings).get(settings.model),
     }
     return get_model(settings.model, **{name: value for name, value in options.items() if value is not None})
+
+
+def _prices(settings: Settings) -> dict[str, Price]:
+    return {name: _price(name, table) for name, table in settings.prices.items()}
 
 
 def _price(model: str, table: Any) -> Price:
@@ -128,7 +131,8 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     from ..hooks.path_guard import PathGuard
 
     try:
-        loaded, plugins = load_hooks([_with_skills_folder(hook, settings) for hook in settings.hooks], home)
+        with use_prices(_prices(settings)):
+            loaded, plugins = load_hooks([_with_skills_folder(hook, settings) for hook in settings.hooks], home)
     except LoadError as error:
         if file is None:
             raise

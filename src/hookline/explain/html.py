@@ -78,6 +78,7 @@ def page_policy(assets: tuple[str, ...]) -> str:
             "default-src 'none'",
             " ".join(("style-src", *map(_source, styles))),
             " ".join(("script-src", *map(_source, scripts))),
+            "img-src data:",  # attached images
             "require-trusted-types-for 'script'",
             "trusted-types 'none'",
             "base-uri 'none'",

@@ -12,12 +12,16 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 
-from .._base.attachment import size_text
+from .._base.attachment import Attachment, is_digest, sha256_of, size_text
+from .._base.attachment_files import ATTACHMENTS_SUFFIX
 from .._base.frozen import json_text
 from .._base.text import counted
 from .._kernel.hook import matches
@@ -28,6 +32,14 @@ from .words import STOPS
 
 TEXT_LIMIT = 4000
 """Number of characters of a text that a view contains; longer texts are cut."""
+
+MAX_IMAGE = 100_000
+"""Largest image, in bytes, that a view contains."""
+MAX_IMAGES = 20
+"""Maximum number of images in a view."""
+
+_IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))  # no SVG, which may contain scripts
+_SHOWN_DIGEST = 12
 
 State = Literal["spoke", "passed", "skipped", "not selected"]
 
@@ -231,6 +243,8 @@ class RunView(View):
     chains: list[list[ChainHook]] = []
     """The hooks at a point, in firing order. Moments refer to them by position; nested runs share the list."""
     notes: list[str] = []
+    images: dict[str, str] = {}
+    """Small images among the attachments, as ``data:`` URLs by the beginning of their digest."""
 
     def all_steps(self) -> Iterator[tuple[RunView, StepView, int]]:
         """Yield all steps with their run and depth; the steps of nested runs follow the step that started them."""
@@ -315,7 +329,21 @@ def explain(run: RecordedRun, *, limit: int = TEXT_LIMIT) -> RunView:
         run: a run from :func:`hookline.records.read_runs`.
         limit: the number of characters of each text that the view contains.
     """
-    return _RunBuilder(run, _Chains(), limit, _start(run)).build()
+    view = _RunBuilder(run, _Chains(), limit, _start(run)).build()
+    view.images = dict(_images(run.file))
+    return view
+
+
+def _images(record: Path) -> Iterator[tuple[str, str]]:
+    """Yield the small images that a tape has beside it. Other records have no contents."""
+    folder = Path(f"{record}{ATTACHMENTS_SUFFIX}")
+    files = sorted(folder.iterdir()) if folder.is_dir() else []
+    small = (file for file in files if is_digest(file.name) and file.stat().st_size <= MAX_IMAGE)
+    for content in islice(small, MAX_IMAGES):
+        data = content.read_bytes()
+        kind = Attachment.of(data, max_size=None).media_type if data else ""
+        if kind in _IMAGES and sha256_of(data) == content.name:
+            yield content.name[:_SHOWN_DIGEST], f"data:{kind};base64,{b64encode(data).decode()}"
 
 
 class _Chains:
@@ -829,7 +857,7 @@ def _attached(fields: Mapping[str, Any]) -> str:
         size = _whole(about.get("size"))
         parts = (about.get("name"), about.get("media_type"), size_text(size) if size else "", about.get("url"))
         known = ", ".join(str(part) for part in parts if part)
-        lines.append(f"[attached: {known}, SHA-256 {str(about.get('digest', ''))[:12]}]")
+        lines.append(f"[attached: {known}, SHA-256 {str(about.get('digest', ''))[:_SHOWN_DIGEST]}]")
     return "\n".join(lines)
 
 

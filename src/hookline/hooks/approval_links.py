@@ -52,9 +52,9 @@ WEBHOOK_SECONDS = 20.0
 RETRY_DELAYS = (1.0, 5.0, 30.0, 120.0)
 """Seconds before each further attempt to send a link."""
 
-_TOKEN = re.compile(r"([A-Za-z0-9_-]{1,600})\.([A-Za-z0-9_-]{43})")
+_TOKEN = re.compile(r"([A-Za-z0-9_-]{1,900})\.([A-Za-z0-9_-]{43})")
 _PURPOSE = b"hookline approval link 1"
-_MAX_NAME = 200
+_MAX_NAME = 200  # bytes, so that the token has a length that is accepted
 _STORE = "store must be a SQLite file, such as 'approvals.db'"
 
 
@@ -327,7 +327,7 @@ class _WebhookError(HooklineError):
 
 
 def _is_name(text: str) -> bool:
-    return 0 < len(text) <= _MAX_NAME and text.isprintable() and text.strip() == text
+    return 0 < len(text.encode("utf-8", "replace")) <= _MAX_NAME and text.isprintable() and text.strip() == text
 
 
 def _checked_url(setting: str, url: str) -> str:

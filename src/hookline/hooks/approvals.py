@@ -65,6 +65,7 @@ class ApprovalsHook:
         seconds: time to wait for a decision.
         owner: user that the runs are for; a remembered decision applies only to its owner.
         root_id: id of the root run, for calls of subagents; by default the run that asks.
+        hold_seconds: time to wait in a durable run before the run is put away until there is a decision.
         notify: async function that gets each waiting call, to notify a person, or to ask and ``decide``. It is
             cancelled when the call is decided. If it fails, the error is logged and the call keeps waiting.
 
@@ -83,6 +84,7 @@ class ApprovalsHook:
         seconds: float = 3600.0,
         owner: str = "",
         root_id: str = "",
+        hold_seconds: float = 60.0,
         notify: Notifier | None = None,
     ) -> None:
         if not isinstance(store, ApprovalStore):
@@ -96,6 +98,7 @@ class ApprovalsHook:
         if notify is not None and (not callable(notify) or isinstance(notify, type)):
             raise RegistrationError(f"notify must be an async function of an approval, not {notify!r:.80}")
         self.store, self.seconds = store, check_positive(seconds, "seconds")
+        self.hold_seconds = check_positive(hold_seconds, "hold_seconds")
         self.owner, self.root_id, self.notify = owner, root_id, notify
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
@@ -116,20 +119,25 @@ class ApprovalsHook:
         Raises:
             StoreError: the store cannot be used.
         """
-        row = await self._ask(request, ctx.ids)
+        durable = bool(getattr(ctx, "is_durable", False))
+        row = await self._ask(request, ctx.ids, durable)
         if row.status == "pending":
             ctx.emit(ApprovalPending, call_id=row.call_id, approval=row.id, expires=row.expires)
-            row = await self._wait(row)
+            row = await self._wait(row, self.hold_seconds if durable else None)
+            if row.status == "pending":
+                return HookResult.wait(reason=f"approval {row.id}")
         if row.digest != request.digest:
             raise StoreError(f"the decision about approval {row.id} is for a different call")
         return result_of(row, self.seconds)
 
-    async def _ask(self, request: ApprovalRequest, ids: Ids) -> ApprovalRow:
+    async def _ask(self, request: ApprovalRequest, ids: Ids, durable: bool) -> ApprovalRow:
         asked: list[ApprovalRow] = []
         cancelled = threading.Event()
 
         def ask() -> ApprovalRow:
-            row = self.store.ask(request, seconds=self.seconds, ids=ids, owner=self.owner, root_id=self.root_id)
+            row = self.store.ask(
+                request, seconds=self.seconds, ids=ids, owner=self.owner, root_id=self.root_id, durable=durable
+            )
             asked.append(row)
             if cancelled.is_set():
                 self.store.end_pending(row.id, "cancelled")
@@ -143,7 +151,8 @@ class ApprovalsHook:
                 await self._cancel(row)
             raise
 
-    async def _wait(self, row: ApprovalRow) -> ApprovalRow:
+    async def _wait(self, row: ApprovalRow, hold: float | None) -> ApprovalRow:
+        """Wait for the decision. After ``hold`` seconds, return the row although the call is still pending."""
         loop = asyncio.get_running_loop()
         decided: asyncio.Future[ApprovalRow | Exception] = loop.create_future()
 
@@ -158,9 +167,11 @@ class ApprovalsHook:
         notification = None if self.notify is None else asyncio.ensure_future(_notify(self.notify, row))
         try:
             with self.store.watch(row.id, on_outcome):
-                until = loop.time() + self.seconds
+                until = loop.time() + (self.seconds if hold is None else min(hold, self.seconds))
                 while not decided.done() and loop.time() < until and time.time() < row.expires:
                     await asyncio.wait([decided], timeout=min(until - loop.time(), CLOCK_INTERVAL))
+            if not decided.done() and hold is not None and time.time() < row.expires:
+                return row
             outcome = decided.result() if decided.done() else await in_thread(self.store.end_pending, row.id, "expired")
         except asyncio.CancelledError:
             await self._cancel(row)

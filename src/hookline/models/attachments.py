@@ -15,6 +15,9 @@ from .errors import BadRequestError
 ANY_TYPE = ("*/*",)
 """The ``attachment_types`` of a model that takes everything."""
 
+DOWNLOAD = "Download it, and attach the file: its path, or its bytes"
+"""What to do if a model does not take an attachment at a URL."""
+
 
 def check_attachments(model: Any, messages: Iterable[Message]) -> None:
     """Check that a model takes all attachments in these messages, except those of tool results.
@@ -37,6 +40,11 @@ def check_attachments(model: Any, messages: Iterable[Message]) -> None:
                     "put them in a user message. Nothing was sent"
                 )
             for each in message.attachments:
+                if each.url and accepts(types, each) and not accepts(_url_types(model), each):
+                    raise BadRequestError(
+                        f"the model {model.name!r} ({model.provider}) does not take {each} at a URL. Nothing was sent. "
+                        + DOWNLOAD
+                    )
                 if not accepts(types, each):
                     known = f"it takes {', '.join(types)}" if types else "it takes text only"
                     raise BadRequestError(
@@ -45,18 +53,31 @@ def check_attachments(model: Any, messages: Iterable[Message]) -> None:
                     )
 
 
-def with_usable_attachments(types: Sequence[str], request: ModelRequest) -> ModelRequest:
-    """Return a request whose tool results have only attachments of these types, and name the others in words."""
+def _url_types(model: Any) -> Sequence[str]:
+    """Return the types that a model takes at a URL: all of its types, unless it says otherwise."""
+    types: Sequence[str] = getattr(model, "attachment_url_types", model.attachment_types)
+    return types
+
+
+def with_usable_attachments(model: Any, request: ModelRequest) -> ModelRequest:
+    """Return a request whose tool results have only attachments that a model takes, and name the others in words."""
     if not any(message.attachments for message in request.messages if message.role == "tool"):
         return request
-    return msgspec.structs.replace(request, messages=tuple(_usable(types, message) for message in request.messages))
+    return msgspec.structs.replace(request, messages=tuple(_usable(model, message) for message in request.messages))
 
 
-def _usable(types: Sequence[str], message: Message) -> Message:
-    wrong = [each for each in message.attachments if not accepts(types, each)] if message.role == "tool" else []
-    if not wrong:
+def _usable(model: Any, message: Message) -> Message:
+    if message.role != "tool" or not message.attachments:
         return message
-    note = f"[Not shown, because you cannot read this type: {', '.join(map(str, wrong))}]"
+    wrong = [each for each in message.attachments if not accepts(model.attachment_types, each)]
+    remote = [
+        each for each in message.attachments if each.url and each not in wrong and not accepts(_url_types(model), each)
+    ]
+    notes = [f"[Not shown, because you cannot read this type: {', '.join(map(str, wrong))}]"] if wrong else []
+    notes += [f"[Not shown, because you cannot read URLs: {', '.join(each.url for each in remote)}]"] if remote else []
+    if not notes:
+        return message
+    note, wrong = "\n".join(notes), [*wrong, *remote]
     usable = tuple(each for each in message.attachments if each not in wrong)
     return msgspec.structs.replace(message, content=f"{message.content}\n{note}".strip(), attachments=usable)
 

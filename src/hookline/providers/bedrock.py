@@ -14,6 +14,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
 from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, BadRequestError, ModelTimeoutError, ProviderError
+from . import remote
 from .apis.common import Reply, ToolNames
 from .apis.converse import ConverseApi
 from .error_mapping import (
@@ -80,6 +81,7 @@ class BedrockModel:
         self._price = price
         self._api = ConverseApi()
         self.attachment_types = checked_types(attachments, self._api.attachment_types)
+        self.attachment_url_types = self._api.url_types
         self._client: Any = None
         self._making = threading.Lock()
 
@@ -95,7 +97,7 @@ class BedrockModel:
             ProviderError: the call failed; see the subclasses.
         """
         check_attachments(self, request.messages)
-        request = with_usable_attachments(self.attachment_types, request)
+        request = with_usable_attachments(self, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body = self._api.body(request, asked, names)
         with self._mapped(asked):
@@ -109,14 +111,19 @@ class BedrockModel:
             ProviderError: the call failed or the reply is incomplete; see the subclasses.
         """
         check_attachments(self, request.messages)
-        request = with_usable_attachments(self.attachment_types, request)
+        request = with_usable_attachments(self, request)
         asked, names = request.model or self.name, ToolNames.from_request(request)
         body, reply = self._api.body(request, asked, names), self._api.stream()
         with self._mapped(asked):
             events = (await in_thread(lambda: self._connect().converse_stream(**body)))["stream"]
-            source = iter(events)
+            source, length = iter(events), 0
             try:
                 while (event := await in_thread(next, source, _END)) is not _END:
+                    length += len(str(event))
+                    if length > remote.MAX_REPLY_BYTES:
+                        raise unreachable_error(
+                            self._endpoint, f"its reply is longer than {remote.MAX_REPLY_BYTES:,} bytes"
+                        )
                     with require_valid_reply(self._endpoint, asked):
                         piece = reply.add(event)
                     if piece:

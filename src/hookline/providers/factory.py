@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from inspect import signature
@@ -146,13 +148,30 @@ def _forms(kinds: Iterable[str]) -> str:
     return ", ".join(own.get(kind, f"{kind}:NAME") for kind in kinds)
 
 
+_prices: ContextVar[Mapping[str, Price]] = ContextVar("hookline_prices")
+
+
+@contextmanager
+def use_prices(prices: Mapping[str, Price]) -> Iterator[None]:
+    """Give models that are made by name in the block these prices: for hooks that make a model of their own."""
+    token = _prices.set(prices)
+    try:
+        yield
+    finally:
+        _prices.reset(token)
+
+
 def resolve_model(given: Model | str) -> Model:
-    """Return a given model, or create one from its name.
+    """Return a given model, or create one from its name, with its price in :func:`use_prices`.
 
     Raises:
         RegistrationError: the argument is not a model; and as for :func:`get_model`.
     """
-    made = get_model(given) if isinstance(given, str) else given
+    if isinstance(given, str):
+        price = _prices.get({}).get(given)
+        made = get_model(given) if price is None else get_model(given, price=price)
+    else:
+        made = given
     lacks = [name for name in ("name", "provider", "complete", "count_tokens") if not hasattr(made, name)]
     if lacks or isinstance(made, type):
         problem = "it is a class: create an instance" if isinstance(made, type) else f"it lacks {', '.join(lacks)}"

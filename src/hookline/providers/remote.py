@@ -44,6 +44,9 @@ NO_KEY = "no-key-needed"
 MAX_RETRY_WAIT = 60.0
 """If a vendor asks to wait for more seconds than this, the client does not retry, and the caller of the run decides."""
 
+MAX_REPLY_BYTES = 200_000_000
+"""Longest reply, as it is sent. A streamed one is many times as long as its text."""
+
 _END = object()
 _JSON = {"headers": {"Content-Type": "application/json"}}
 
@@ -78,6 +81,7 @@ class RemoteModel(ABC):
         self._organization, self._organization_header = organization, organization_header
         self._price = price
         self.attachment_types = checked_types(attachments, api.attachment_types)
+        self.attachment_url_types = api.url_types
         self._clients = LoopClients(lambda: _make_client(connect, endpoint))
 
     @property
@@ -155,7 +159,7 @@ class RemoteModel(ABC):
             BadRequestError: the model does not take an attachment.
         """
         check_attachments(self, request.messages)
-        return with_usable_attachments(self.attachment_types, request)
+        return with_usable_attachments(self, request)
 
     def price(self, usage: Usage) -> float | None:
         """Return the price of these tokens in USD; ``None`` if it is unknown."""
@@ -278,7 +282,7 @@ def _is_url(text: str) -> bool:
 def _make_client(connect: Callable[[Any], Any], endpoint: Endpoint) -> Any:
     load_prices()  # this is slow, so it runs here, in a worker thread
     http = import_module(endpoint.client_package).DefaultAsyncHttpxClient
-    hooks = {"request": [_require_origin(endpoint)], "response": [_disable_long_retries]}
+    hooks = {"request": [_require_origin(endpoint)], "response": [_disable_long_retries, _limit_length]}
     tls = _tls(os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
     return connect(http(event_hooks=hooks, timeout=client_timeout(endpoint), verify=tls))
 
@@ -320,6 +324,27 @@ def client_timeout(endpoint: Endpoint) -> Any:
 async def _disable_long_retries(response: Any) -> None:
     if (retry_after(response.headers) or 0.0) > MAX_RETRY_WAIT:
         response.headers["x-should-retry"] = "false"
+
+
+async def _limit_length(response: Any) -> None:
+    """Stop reading a reply that does not end: it would fill the memory."""
+    from httpx2 import AsyncByteStream, ReadError
+
+    received = response.stream
+
+    class LimitedStream(AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            length = 0
+            async for piece in received:
+                length += len(piece)
+                if length > MAX_REPLY_BYTES:
+                    raise ReadError(f"its reply is longer than {MAX_REPLY_BYTES:,} bytes")
+                yield piece
+
+        async def aclose(self) -> None:
+            await received.aclose()
+
+    response.stream = LimitedStream()
 
 
 def _decode(content: bytes, endpoint: Endpoint) -> Any:

@@ -114,9 +114,20 @@ VENDORS: Mapping[str, Vendor] = {
         key_header="api-key",
     ),
     "vertex": Vendor("Google Vertex AI", "", ("GOOGLE_APPLICATION_CREDENTIALS",), _GOOGLE),
-    "ollama": Vendor("Ollama", "http://localhost:11434/v1", ("OLLAMA_API_KEY",), is_local=True, find_url=_ollama_url),
+    "ollama": Vendor(
+        "Ollama",
+        "http://localhost:11434/v1",
+        ("OLLAMA_API_KEY",),
+        Quirks(image_urls=False),
+        is_local=True,
+        find_url=_ollama_url,
+    ),
     "lmstudio": Vendor(
-        "LM Studio", "http://localhost:1234/v1", ("LMSTUDIO_API_KEY",), Quirks(named_choice=False), is_local=True
+        "LM Studio",
+        "http://localhost:1234/v1",
+        ("LMSTUDIO_API_KEY",),
+        Quirks(named_choice=False, image_urls=False),
+        is_local=True,
     ),
     "vllm": Vendor(
         "vLLM",

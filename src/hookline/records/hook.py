@@ -197,4 +197,5 @@ def run_info(engine: Any, start: RunStart, hooks: str, outer: int | None) -> fmt
         tool_infos(engine.tools),
         hooks,
         outer=outer,
+        call_id=engine.services.call_id,
     )

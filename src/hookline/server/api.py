@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 from starlette.requests import Request
@@ -56,10 +56,12 @@ class RunsApi:
 
     Args:
         service: runs the agents.
+        public_url: the URL of the server for clients; empty if it is that of the request.
     """
 
-    def __init__(self, service: RunService) -> None:
+    def __init__(self, service: RunService, public_url: str = "") -> None:
         self._service = service
+        self._public_path = urlsplit(public_url).path.rstrip("/") if public_url else None
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -180,7 +182,8 @@ class RunsApi:
         )
         if body.wait and not run.is_over:
             run = await self._service.wait(run.id, caller, body.wait)
-        location = f"{request.scope.get('root_path', '')}/runs/{run.id}"
+        prefix = request.scope.get("root_path", "") if self._public_path is None else self._public_path
+        location = f"{prefix}/runs/{run.id}"
         return json_response(RunView.of(run, caller), 201 if run.is_over else 202, {"location": location})
 
     async def _list(self, request: Request) -> Response:

@@ -64,7 +64,7 @@ class Caller(Frozen, frozen=True):
         metadata: passed on to the hooks of its runs.
 
     Raises:
-        ValueError: there is no such right.
+        ValueError: the id is not a text, or there is no such right.
     """
 
     id: str
@@ -73,6 +73,8 @@ class Caller(Frozen, frozen=True):
     metadata: Mapping[str, Any] = EMPTY
 
     def __post_init__(self) -> None:
+        if not isinstance(self.id, str):
+            raise ValueError(f"the id of a caller must be a text, not {self.id!r:.80}: write Caller(str(user.id), ...)")
         if isinstance(self.scopes, str):
             raise ValueError(f"scopes must be a set such as {{'read', 'run'}}, not {self.scopes!r:.80}")
         scopes = frozenset(self.scopes)
@@ -380,7 +382,7 @@ async def _ask_application(authenticate: Authenticate, scope: Scope) -> Caller:
         raise _unauthorized_user()
     if not isinstance(caller, Caller):
         raise TypeError(f"authenticate= returned {type(caller).__name__}: return a hookline.server.Caller or None")
-    if not isinstance(caller.id, str) or caller.id in (ANONYMOUS.id, LOCAL):
+    if caller.id in (ANONYMOUS.id, LOCAL):
         raise ValueError(f"authenticate= returned a caller with the id {caller.id!r}: give it an id of its own")
     return caller
 

@@ -124,7 +124,7 @@ def build_parts(
     )
     audit = _audit_log(settings, hooks)
     apis: list[Api] = [
-        RunsApi(service),
+        RunsApi(service, options.public_url),
         ApprovalsApi(service, audit),
         A2aApi(service, store, audit, keys=authenticate is None),
         ChatApi(service),

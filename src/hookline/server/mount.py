@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("hookline")
 
 _NOT_STARTED = (
-    "the agents are mounted but not started: pass lifespan=agents.lifespan to the application, or use "
+    "the agents are mounted but not started: pass lifespan=agents.lifespan to the outermost application, or use "
     "'async with agents' in its own lifespan"
 )
 

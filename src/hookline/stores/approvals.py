@@ -202,7 +202,14 @@ class ApprovalStore:
         self.db.close()
 
     def ask(
-        self, request: ApprovalRequest, *, seconds: float, ids: Ids, owner: str = "", root_id: str = ""
+        self,
+        request: ApprovalRequest,
+        *,
+        seconds: float,
+        ids: Ids,
+        owner: str = "",
+        root_id: str = "",
+        durable: bool = False,
     ) -> ApprovalRow:
         """Store a call that needs approval. If a grant covers the call, it is approved at once.
 
@@ -212,6 +219,8 @@ class ApprovalStore:
             ids: ids of the run that asks.
             owner: owner of the run.
             root_id: the outermost run, if the run that asks is nested.
+            durable: whether the run can be put away: the call waits even if no process does, and if the run asks about
+                it again, the same row is returned.
 
         Raises:
             StoreError: the file cannot be used.
@@ -245,11 +254,14 @@ class ApprovalStore:
         )
         with self.db.transaction(write=True) as db:
             self._prune(db, now)
+            if durable and (known := _asked_before(db, row)) is not None:
+                return known
             for grant in _grants_for(db, row):
                 if grant.covers(row.digest, row.arguments, row.hooks):
                     row = _approved_by(row, grant, now)
                     break
-            values = (*_encode_call(row), gethostname(), os.getpid(), process_start(os.getpid()))
+            process = ("", 0, None) if durable else (gethostname(), os.getpid(), process_start(os.getpid()))
+            values = (*_encode_call(row), *process)
             columns = f"{', '.join(_CALL_FIELDS)}, host, pid, born"
             db.execute(f"INSERT INTO approvals ({columns}) VALUES ({', '.join('?' * len(values))})", values)
         return row
@@ -604,8 +616,20 @@ def _status_now(status: str, expires: float, asked: float, host: str, pid: int, 
         return status
     if expires <= time.time():
         return "expired"
+    if not host:  # of a durable run, which needs no process to wait
+        return "pending"
     mine = start is None and pid == os.getpid() and host == gethostname()
     return "pending" if mine or is_process_running(host, pid, asked, start) else "cancelled"
+
+
+def _asked_before(db: Connection, row: ApprovalRow) -> ApprovalRow | None:
+    """Return the row of the same call of a durable run, if the run has asked about it before."""
+    found = db.execute(
+        f"""{_CALL} WHERE run_id = ? AND call_id = ? AND attempt = ? AND digest = ? AND host = ''
+        AND status != 'cancelled' ORDER BY seq DESC LIMIT 1""",
+        (row.run_id, row.call_id, row.attempt, row.digest),
+    ).fetchone()
+    return None if found is None else _decode_call(found)
 
 
 def _update_decision(db: Connection, row: ApprovalRow) -> None:

@@ -21,6 +21,8 @@ import msgspec
 from .._base.text import is_number
 from .database import open_database
 from .errors import StoreError
+from .journal import SCHEMA as _JOURNAL
+from .journal import Journal
 from .processes import is_process_running
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
@@ -33,6 +35,9 @@ STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", 
 
 PAGE_SIZE = 2_000_000
 """Maximum size of a page: characters of runs, or bytes of events. A page has at least one run or event."""
+
+POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
+"""Polling intervals for changes by other processes: in a SQLite file, and where the database announces changes."""
 
 PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
 """Tables that :class:`ObservabilityHook` fills."""
@@ -115,15 +120,16 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     "CREATE INDEX idempotency_keys_by_run ON idempotency_keys (run_id)",
     *_INDEXES,
     *_PARTS,
+    *_JOURNAL,
 )
 
 SCHEMA = Schema(
     "runs",
     contents="runs",
     application_id=_APPLICATION_ID,
-    version=2,
-    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED),
-    upgrades={1: _FORMAT_1},
+    version=3,
+    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL),
+    upgrades={1: _FORMAT_1, 2: _JOURNAL},
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )
 
@@ -284,6 +290,10 @@ class RunStore:
             then calls at most once an hour. ``None`` keeps everything.
         pinned: if the file is moved or deleted while it is open, refuse to write until it is back. Otherwise a new
             file is started at the path.
+        synced: sync each commit to disk, so that it survives a power loss. Otherwise a power loss may undo the last
+            commits; the end of a process never does.
+        lease_seconds: how long a process may execute a durable run without renewing its lease; see
+            docs/guides/durable.md.
 
     Raises:
         StoreError: the path, or the number of days, cannot be used.
@@ -295,10 +305,19 @@ class RunStore:
             print(run.id, run.status, run.cost)
     """
 
-    def __init__(self, path: str | os.PathLike[str], *, keep_days: float | None = None, pinned: bool = False) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        keep_days: float | None = None,
+        pinned: bool = False,
+        synced: bool = False,
+        lease_seconds: float = 15.0,
+    ) -> None:
         if keep_days is not None:
             _check_days(keep_days)
-        self.db = open_database(path, SCHEMA, pinned=pinned)
+        self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
+        self.journal = Journal(self.db, lease_seconds)
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
         self._pruned = float("-inf")
@@ -349,9 +368,22 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
+        rows = list(runs)
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
-            _write(db, runs, events)
-        self.db.announce(*{event.run_id for event in events})
+            _write(db, rows, events)
+        self.db.announce(*{run.id for run in rows}, *{event.run_id for event in events})
+
+    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        """Inside the ``with`` block, call ``callback`` in another thread after a process has changed a run.
+
+        That works on PostgreSQL only, and may fail there too, so the caller polls as well: see :attr:`poll_seconds`.
+        """
+        return self.db.listen(run_id, callback)
+
+    @property
+    def poll_seconds(self) -> float:
+        """Interval in seconds at which to look for changes by other processes, in addition to :meth:`watch`."""
+        return WATCHED_POLL_SECONDS if self.db.is_shared else POLL_SECONDS
 
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
@@ -373,15 +405,8 @@ class RunStore:
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
             over, event = last(run, (seq or 0) + 1)
             _write(db, [over], [event])
-        self.db.announce(id)
+        self.db.announce(over.id)
         return over
-
-    def listen(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
-        """Inside the ``with`` block, call ``callback`` in another thread when a process stores events of a run.
-
-        Only PostgreSQL tells of changes by other processes; readers of a SQLite file poll it.
-        """
-        return self.db.listen(run_id, callback)
 
     def reserve(self, wanted: IdempotencyKey) -> tuple[IdempotencyKey, bool]:
         """Reserve a key for a run that is about to start.

@@ -17,6 +17,7 @@ from .._base.text import snake_case
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
+from .._run.recorded import without_addresses
 from . import format as fmt
 from .tape import TEXT_EVENTS, Tape
 
@@ -248,7 +249,7 @@ def _comparable(event: dict[str, Any]) -> dict[str, Any]:
 def _without_addresses(value: Any) -> Any:
     """Return a value without object addresses."""
     if isinstance(value, str):
-        return fmt.without_addresses(value)
+        return without_addresses(value)
     if isinstance(value, dict):
         return {name: _without_addresses(item) for name, item in value.items()}
     return [_without_addresses(item) for item in value] if isinstance(value, list) else value

@@ -6,26 +6,21 @@ which are objects. So everything that reads records reads tapes too.
 
 from __future__ import annotations
 
-import asyncio
-import re
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from hashlib import sha256
 from typing import Any
 
 import msgspec
 
 from .._base.attachment import Attachment
 from .._base.errors import PlainError
-from .._base.frozen import EMPTY, Frozen, History, digest, plain, scrub
-from .._base.text import error_text
-from .._kernel.errors import ModelError
+from .._base.frozen import EMPTY, Frozen, digest, plain, scrub
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.points import ON_TOKEN, POINTS, TABLE
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import NO_LIMITS, Limits
 from .._run.options import StreamMode
-from ..models.errors import ProviderError
+from .._run.recorded import RecordedError, RequestDigests, without_addresses, without_empty_attachments
 from ..records.format import MomentLine
 from ..tools._tool import Effect
 
@@ -153,37 +148,6 @@ class ModelRequestEntry(Entry, frozen=True, tag="model_request"):
 
 REQUEST_PARTS = tuple(name for name in ModelRequest.__struct_fields__ if name != "ids")
 """The fields of a request that may differ from the last moment of ``before_llm``. The ids are those of the run."""
-
-
-class RecordedError(Frozen, frozen=True, omit_defaults=True):
-    """The properties of an error that a run can react to."""
-
-    type: str
-    message: str
-    family: str = ""
-    retry_after: float | None = None
-
-    @classmethod
-    def from_error(cls, error: BaseException) -> RecordedError:
-        """Record an error."""
-        family = next((name for name, kind in _FAMILIES.items() if isinstance(error, kind)), "")
-        return cls(type(error).__name__, error_text(error), family, getattr(error, "retry_after", None))
-
-    def error(self) -> BaseException:
-        """Make an error with the recorded type name, message and base class."""
-        kind = _FAMILIES.get(self.family, Exception)
-        made: BaseException = type(self.type, (kind,), {})(self.message)
-        if self.family == "provider":
-            made.retry_after = self.retry_after  # type: ignore[attr-defined]
-        return made
-
-
-_FAMILIES: dict[str, type[BaseException]] = {
-    "provider": ProviderError,
-    "model": ModelError,
-    "plain": PlainError,
-    "cancelled": asyncio.CancelledError,
-}
 
 
 class ModelReplyEntry(Entry, frozen=True, tag="model_reply"):
@@ -373,84 +337,6 @@ def _recorded_points(declared: int) -> frozenset[str]:
     return frozenset(POINTS) - {ON_TOKEN}
 
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
-
-
-def without_addresses(text: str) -> str:
-    """Remove object addresses, as in ``<object at 0x7f...>``: they differ in every process."""
-    return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text
-
-
-_NO_ATTACHMENTS = b',"attachments":[]}'
-
-
-def _without_empty_attachments(message: bytes) -> bytes:
-    """Return the JSON of a message without attachments as older versions wrote it: old tapes contain its digest."""
-    return message[: -len(_NO_ATTACHMENTS)] + b"}" if message.endswith(_NO_ATTACHMENTS) else message
-
-
-NO_SETTINGS = digest((None, None, {}))[:16]
-
-
-class RequestDigests:
-    """Digests of requests to the model: one per part, so that a replay can name the part that differs.
-
-    The name of the model is left out because a replay calls no model. A conversation grows by a few messages from one
-    request to the next, so each message is digested once, and the digest of the messages, which is that of their
-    digests, is continued where the previous request ended.
-    """
-
-    def __init__(self) -> None:
-        self._messages: dict[int, tuple[Message, bytes]] = {}
-        """The digest of each message by its identity; with the message, so that its identity is not reused."""
-        self._last: dict[tuple[str, str], tuple[Sequence[Message], Any]] = {}
-        """By run and purpose, the messages of the last request and the hash of their digests."""
-        self._tools: tuple[Any, str] = (), digest(())[:16]
-        """The tools of the last request, and their digest."""
-
-    def of(self, request: ModelRequest) -> dict[str, str]:
-        """Return the digests of a request."""
-        if request.tools is not self._tools[0]:
-            self._tools = request.tools, digest(request.tools)[:16]
-        settings = request.response_format, request.tool_choice, request.params
-        return {
-            "messages": self._digest_of_request(request),
-            "tools": self._tools[1],
-            "settings": NO_SETTINGS if settings == (None, None, {}) else digest(settings)[:16],
-        }
-
-    def request_key(self, request: ModelRequest) -> str:
-        """Return the key of the token count of a whole request."""
-        return "request " + " ".join(self.of(request).values())
-
-    def count_key(self, content: str | Sequence[Message]) -> str:
-        """Return the key of the token count of a text or of messages."""
-        if isinstance(content, str):
-            return digest(scrub(content))[:16]
-        return sha256(self._digests_of(content)).hexdigest()[:16]
-
-    def _digest_of_request(self, request: ModelRequest) -> str:
-        key, messages = (request.ids.run_id, request.purpose), request.messages
-        before, known = self._last.get(key, ((), None))
-        tail = messages.tail_after(before) if type(messages) is History else None
-        state = sha256() if tail is None or known is None else known.copy()
-        state.update(self._digests_of(messages if tail is None or known is None else tail))
-        self._last[key] = messages, state
-        return str(state.hexdigest())[:16]
-
-    def _digests_of(self, messages: Sequence[Message]) -> bytes:
-        known, found = self._messages, []
-        for message in messages:
-            pair = known.get(id(message))
-            if pair is None:
-                data = _without_empty_attachments(message.to_json())
-                if b" at 0x" in data:
-                    data = without_addresses(data.decode()).encode()
-                pair = known[id(message)] = message, sha256(data).digest()
-            found.append(pair[1])
-        return b"".join(found)
-
-
 class Version2Digests(RequestDigests):
     """The digests in tapes of version 2."""
 
@@ -458,8 +344,7 @@ class Version2Digests(RequestDigests):
         """Return the digests of a request."""
         parts = {
             "messages": [
-                without_addresses(_without_empty_attachments(message.to_json()).decode())
-                for message in request.messages
+                without_addresses(without_empty_attachments(message.to_json()).decode()) for message in request.messages
             ],
             "tools": plain(request.tools),
             "settings": [plain(request.response_format), request.tool_choice, plain(request.params)],
@@ -470,18 +355,10 @@ class Version2Digests(RequestDigests):
         """Return the key of the token count of a text or of messages."""
         if isinstance(content, str):
             return digest(scrub(content))[:16]
-        messages = [msgspec.json.decode(_without_empty_attachments(message.to_json())) for message in content]
+        messages = [msgspec.json.decode(without_empty_attachments(message.to_json())) for message in content]
         return digest(messages)[:16]
 
 
 def price_key(usage: Usage) -> str:
     """Return the key of a price."""
     return f"price {usage.to_json().decode()}"
-
-
-def outcome_of(error: BaseException) -> dict[str, Any]:
-    """Return the entry fields for a call that raised: cancelled from outside, or ended by its own error."""
-    task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
-    if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
-        return {"cancelled": True}
-    return {"raised": RecordedError.from_error(error)}

@@ -20,14 +20,16 @@ from .._kernel.scope import ACTIVE, CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolEnded, ToolStarted
+from .._run.recorded import RecordedError, RequestDigests
 from .._run.run import Run
+from .._run.sources import install_sources
 from ..models.attachments import ANY_TYPE
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments
 from . import format as fmt
 from .compare import AnyEvent, Comparison, Decision
 from .order import BRANCH, Order, settle
-from .sources import ReplayClock, ReplayReadings, ReplayTimer, ReplayTimers, install_sources
+from .sources import ReplayClock, ReplayReadings, ReplayTimer, ReplayTimers
 from .tape import TEXT_EVENTS, Tape
 
 NOT_CANCELLED = "a call that was cancelled in the recording was not cancelled in the replay"
@@ -41,7 +43,7 @@ class Player:
         strict: whether a request or call that differs from the tape ends the replay.
     """
 
-    is_replay = True
+    is_replay = times_tools = True
     points = frozenset({ON_RUN_END})
     phase = "observe"
 
@@ -51,7 +53,7 @@ class Player:
         self.playback = Playback(tape)
         self.clock = self.playback.clock
         self._index = EntryIndex(tape.entries)
-        self.digests = fmt.RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
+        self.digests = RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
         self.counted: Mapping[str, float | None] = self._index.counted
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
         self._ids = [tape.run.ids.run_id]
@@ -230,7 +232,7 @@ class Player:
         await self.playback.wait_until(position)
         self.playback.produced(position)
         if failed is not None:
-            raise HookError(failed.source, APPROVAL_REQUESTED, fmt.RecordedError(failed.type, failed.message).error())
+            raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
         action = HookAction.CONTINUE if approval.answer is None else HookAction.CLAIM
         return Verdict(asked, action, approval.answer, approval.by)
 

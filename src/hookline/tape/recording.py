@@ -16,7 +16,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from .._base.attachment import Attachment
-from .._base.attachment_files import remove_contents, save_contents
+from .._base.attachment_files import ATTACHMENTS_SUFFIX, remove_contents, save_contents
 from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
@@ -32,6 +32,8 @@ from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolStarted, log
+from .._run.recorded import RecordedError, RequestDigests, outcome_of
+from .._run.sources import install_sources, real_clock
 from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
 from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim, without_payload
@@ -42,8 +44,7 @@ from ..tools.registry import ToolRegistry
 from . import format as fmt
 from .format import TapeError
 from .order import PLACE
-from .sources import install_sources, real_clock
-from .tape import ATTACHMENTS_SUFFIX, TEXT_EVENTS
+from .tape import TEXT_EVENTS
 
 Line = fmt.Entry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
@@ -165,7 +166,7 @@ class Recording:
         self._numbers = count(1)
         self._models: dict[int, RecordedModel] = {}
         """The wrapped models by identity. Each keeps its model, so that the identity is not reused."""
-        self._digests = fmt.RequestDigests()
+        self._digests = RequestDigests()
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
@@ -190,6 +191,11 @@ class Recording:
         now = self._clock.time()
         self.write(fmt.HeaderEntry, version=fmt.VERSION, hookline=__version__, time=now, monotonic=self._started)
         install_sources(engine, self.read, self.set_timer)
+
+    @property
+    def times_tools(self) -> bool:
+        """Whether the boundary behind this one applies the timeouts of tools."""
+        return self.inner is not None and self.inner.times_tools
 
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value and record it."""
@@ -416,7 +422,7 @@ class Recording:
                 self._save_contents(attachments)
             return value
         except BaseException as error:
-            result = {"refused": isinstance(error, CallRefusedError), **fmt.outcome_of(error)}
+            result = {"refused": isinstance(error, CallRefusedError), **outcome_of(error)}
             raise
         finally:
             if inside is not None:
@@ -610,7 +616,7 @@ class RecordedModel:
             ended = _reply_fields(self._model, response)
             return response
         except BaseException as error:
-            ended = fmt.outcome_of(error)
+            ended = outcome_of(error)
             raise
         finally:
             self._tape.write(fmt.ModelReplyEntry, number=number, **ended)
@@ -632,7 +638,7 @@ class RecordedModel:
             ended = {"cancelled" if task is not None and task.cancelling() else "closed": True}
             raise
         except BaseException as error:
-            ended = fmt.outcome_of(error)
+            ended = outcome_of(error)
             raise
         finally:
             self._tape.write(fmt.ModelReplyEntry, number=number, pieces=tuple(pieces), **ended)
@@ -662,4 +668,4 @@ def _reply_fields(model: Model, response: Any) -> dict[str, Any]:
     if isinstance(response, ModelResponse):
         return {"response": slim(response)}
     wrong = f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse"
-    return {"raised": fmt.RecordedError("ModelError", wrong, "model")}
+    return {"raised": RecordedError("ModelError", wrong, "model")}

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from .._base.attachment import Content
-from .._base.attachment_files import folder_contents
+from .._base.attachment_files import ATTACHMENTS_SUFFIX, folder_contents
 from .._kernel import events as kernel_events
 from .._kernel.events import Event, PointFired
 from .._kernel.payloads import ModelRequest
@@ -28,10 +28,6 @@ from .format import TapeError
 
 TEXT_EVENTS = (events.TextDelta, events.Discarded)
 """The events about streamed text. Those of a run are recorded only if someone else wants them too."""
-
-
-ATTACHMENTS_SUFFIX = ".attachments"
-"""The end of the path of the folder, beside a tape, with the contents of its attachments."""
 
 
 class Tape:

@@ -78,6 +78,8 @@ class Tool(Generic[P, R_co]):
             do more than read.
         texts: the parameters that hold text and never a path, such as the content of a file. Guards do not take a text
             in them for a path because it looks like one.
+        repeatable: whether a durable run may call the tool again if its process ended during the call, with the same
+            ``ctx.call_key``. If false, the call gets an error result that says that its outcome is unknown.
         offer: ``offer(ctx)`` returns the spec that the model sees in this step, or ``None`` to hide the tool; if
             omitted, the model always sees ``spec``.
 
@@ -111,10 +113,12 @@ class Tool(Generic[P, R_co]):
         untrusted: bool | None = None,
         dangerous: bool | None = None,
         texts: Iterable[str] = (),
+        repeatable: bool = True,
         offer: Callable[[Any], ToolSpec | None] | None = None,
     ) -> None:
         self.fn = fn
         self.offer = offer
+        self.repeatable = repeatable
         self.name = name or str(getattr(fn, "__name__", ""))
         if not _NAME.fullmatch(self.name):
             raise RegistrationError(f"tool name {self.name!r}: use letters, digits, '_', '-' or '.', at most 64")
@@ -412,6 +416,7 @@ def tool(
     untrusted: bool | None = None,
     dangerous: bool | None = None,
     texts: Iterable[str] = (),
+    repeatable: bool = True,
 ) -> Tool[P, R_co]: ...
 @overload
 def tool(
@@ -424,6 +429,7 @@ def tool(
     untrusted: bool | None = None,
     dangerous: bool | None = None,
     texts: Iterable[str] = (),
+    repeatable: bool = True,
 ) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]: ...
 def tool(
     fn: Callable[..., Any] | None = None,
@@ -437,6 +443,7 @@ def tool(
     untrusted: bool | None = None,
     dangerous: bool | None = None,
     texts: Iterable[str] = (),
+    repeatable: bool = True,
 ) -> Any:
     """Make a function a tool: ``@tool``, or ``@tool(timeout=...)`` with the options of :class:`Tool`.
 
@@ -461,6 +468,7 @@ def tool(
             untrusted=untrusted,
             dangerous=dangerous,
             texts=texts,
+            repeatable=repeatable,
         )
 
     return made if fn is None else made(fn)

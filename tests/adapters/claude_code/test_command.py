@@ -885,3 +885,16 @@ while True:
     connection.sendall(bytes.fromhex(answer))
     connection.close()
 """
+
+
+def test_another_version_or_installation_has_a_process_of_its_own(monkeypatch):
+    from hookline._base import package
+    from hookline.adapters.claude_code.command.options import Options
+
+    before = Options(["rules.py"]).identity()
+    assert Options(["rules.py"]).identity() == before
+    monkeypatch.setattr(package, "__version__", "0.0.1")
+    assert Options(["rules.py"]).identity() != before
+    monkeypatch.undo()
+    monkeypatch.setattr(sys, "prefix", "/elsewhere")
+    assert Options(["rules.py"]).identity() != before

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -725,6 +726,20 @@ def test_a_url_that_nobody_answers_is_a_failure(project, web, caplog):
     assert "refused the connection" in caplog.text
 
 
+def test_urls_at_the_end_of_sessions_share_their_time(project, caplog):
+    """A server that accepts and never answers delays the end of ten sessions once, not ten times."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}/"
+        project.settings["hooks"]["SessionEnd"] = [{"hooks": [{"type": "http", "url": url, "timeout": 0.5}]}]
+        agent = project.agent(["Ok."] * 10)
+        for number in range(10):
+            agent.run("Go.", session=Session(f"s{number}"))
+        (claude,) = agent.hooks
+        claude.close()
+    assert caplog.text.count("it took longer than") == 1
+    assert caplog.text.count("there was no time left for it") == 9
+
+
 # Strict agents, and the same hooks twice.
 
 
@@ -816,3 +831,19 @@ def test_what_has_no_effect_is_reported_once_by_name(project, event, output, nam
     project.run([call("list_files"), call("list_files"), "Ok."], ask)
     for each in (name, "terminalSequence"):
         assert caplog.text.count(f"returned {each}, which has no effect in Hookline") == 1
+
+
+def test_half_of_a_surrogate_pair_from_a_model_reaches_the_hooks_as_an_escape(project):
+    project.add("PreToolUse", "cat > input; exit 2")
+    result = project.run([call("shell", command="echo \ud83d"), "Ok."])
+    assert result.steps[0].outcomes == ("blocked",)
+    assert json.loads((project.folder / "input").read_text())["tool_input"]["command"] == "echo \ud83d"
+
+
+@pytest.mark.parametrize(("policy", "outcome"), [("open", "ok"), ("block", "blocked")])
+def test_an_updated_input_that_cannot_be_used_is_a_failure_of_its_hook(project, policy, outcome, caplog):
+    project.write("a.txt", "A")
+    both = {"file_path": "a.txt", "path": "b.txt"}
+    project.python("PreToolUse", decide("allow", updatedInput=both), on_failure=policy)
+    assert project.run([call("read_file", path="a.txt"), "Ok."]).steps[0].outcomes == (outcome,)
+    assert "its updatedInput cannot be used: an argument is given under two names" in caplog.text

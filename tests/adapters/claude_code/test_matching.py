@@ -68,3 +68,12 @@ def test_a_rule_selects_calls_as_permission_rules_do(rule, tool, arguments, fits
 def test_a_text_that_is_not_a_rule_is_an_error(text):
     with pytest.raises(ValueError, match="is not a permission rule"):
         Rule(text)
+
+
+def test_padding_does_not_keep_a_guard_from_being_called():
+    padding = "x" * 20_000
+    assert Matcher("delete$").matches(f"mcp__{padding}__delete")
+    assert Rule("Bash(* --force)").matches("Bash", {"command": f"git push {padding} --force"}, "/")
+    assert Rule("Bash(git push *)").matches("Bash", {"command": f"echo {padding}; git push x"}, "/")
+    assert Rule("mcp__a__b(*secret)").matches("mcp__a__b", {"text": f"{padding}secret"}, "/")
+    assert not Rule("Bash(git push *)").matches("Read", {"file_path": padding}, "/")

@@ -79,7 +79,7 @@ def read_answer(handler: Handler, ran: Ran) -> Answer:
         ClaudeHookError: it failed, and its ``on_failure`` is ``closed``.
     """
     if ran.problem:
-        return _failed(handler, ran.problem)
+        return failed(handler, ran.problem)
     output, problem = _decode(handler.event, ran.stdout)
     errors = ran.stderr.strip()
     if ran.code == BLOCKED:  # even if its JSON says something else
@@ -89,9 +89,9 @@ def read_answer(handler: Handler, ran: Ran) -> Answer:
         return _from_output(handler, output)
     if ran.code != 0:
         how = f"it was ended by signal {-ran.code}" if ran.code < 0 else f"it ended with exit code {ran.code}"
-        return _failed(handler, f"{how}: {errors.splitlines()[-1][:300]}" if errors else how)
+        return failed(handler, f"{how}: {errors.splitlines()[-1][:300]}" if errors else how)
     if problem:
-        return _failed(handler, problem)
+        return failed(handler, problem)
     text = ran.stdout.strip() if handler.event in CONTEXT_FROM_TEXT else ""
     return Answer(handler=handler, context=_cut(text))
 
@@ -103,25 +103,21 @@ def read_reply(handler: Handler, status: int, body: bytes) -> Answer:
         ClaudeHookError: it failed, and its ``on_failure`` is ``closed``.
     """
     if not 200 <= status < 300:
-        return _failed(handler, f"it responded with status {status}")
+        return failed(handler, f"it responded with status {status}")
     output, problem = _decode(handler.event, text := body.decode(errors="replace"))
     if output is not None:
         return _from_output(handler, output)
     if not problem and text.strip():  # such as the login page of a proxy
         problem = "its response is not a JSON object"
-    return _failed(handler, problem) if problem else Answer(handler=handler)
+    return failed(handler, problem) if problem else Answer(handler=handler)
 
 
 def failed(handler: Handler, problem: str) -> Answer:
-    """Return the answer of a handler that could not be called.
+    """Return the answer of a handler that failed.
 
     Raises:
         ClaudeHookError: its ``on_failure`` is ``closed``.
     """
-    return _failed(handler, problem)
-
-
-def _failed(handler: Handler, problem: str) -> Answer:
     text = f"The {handler.event} hook {handler.label} failed: {problem}"
     if handler.on_failure == "closed":
         raise ClaudeHookError(f"{text} ({handler.where})")

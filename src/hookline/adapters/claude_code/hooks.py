@@ -8,6 +8,7 @@ import re
 import shutil
 import tempfile
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
@@ -44,7 +45,7 @@ from ...plugins.trust import check_file
 from .answers import Answer, Answers, failed, read_answer, read_reply
 from .errors import ClaudeHookError
 from .processes import MAX_OUTPUT, Ran, Script, read_variables, shell_argv
-from .protocol import BatchCall, HookInput, ToolMap
+from .protocol import BatchCall, HookInput, ToolMap, encode
 from .settings import Handler, OnFailure, project_of, read_settings
 from .tools import Translator, response_of, result_of
 from .transcript import Transcript
@@ -443,7 +444,14 @@ class ClaudeHooks:
             return HookResult.end(reason or f"The call of {name} is deferred.", reason="tool_deferred")
         question = (reason or f"A hook asks whether {name} may run.") if verb in ("ask", "defer") else None
         if may_rewrite and (updated := answers.updated_input) is not None:
-            new = self._translator.arguments(name, updated[1], request.arguments, tool)
+            try:
+                new = self._translator.arguments(name, updated[1], request.arguments, tool)
+            except ValueError as error:
+                broken = Answers([failed(updated[0].handler, f"its updatedInput cannot be used: {error}")])
+                self._report(broken)
+                if broken.blocked is not None:
+                    return HookResult.block(broken.blocked, reason="a PreToolUse hook", state=state)
+                new = dict(request.arguments)
             # The other hooks have not seen the new arguments. They judge them in the guard phase.
             others = len(answers.all) > 1
             rewriter = updated[0].handler.identity if others else None
@@ -561,7 +569,7 @@ class ClaudeHooks:
             permission_mode="default",
             **given,
         )
-        encoded = msgspec.json.encode(data)
+        encoded = encode(data)
         own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
         tasks = [
             asyncio.ensure_future(self._call_one(handler, encoded, own))
@@ -727,14 +735,15 @@ def _end_sessions(
     """Call the hooks of ``SessionEnd`` for each conversation, all at once."""
     chosen = {each.identity: each for each in endings if each.matcher.matches(reason)}.values()
     seconds = max((handler.timeout for handler in chosen), default=0.0)  # for all of them together
+    end = time.monotonic() + seconds
     running: list[tuple[Handler, Callable[[], Answer]]] = []
     for session, transcripts in sessions.items():
         path = str(transcripts[""].path) if "" in transcripts else ""
         data = HookInput(
             session_id=session, hook_event_name="SessionEnd", transcript_path=path, cwd=folder, reason=reason
         )
-        encoded = msgspec.json.encode(data)
-        running += [(handler, _start_ending(handler, encoded, folder, seconds)) for handler in chosen]
+        encoded = encode(data)
+        running += [(handler, _start_ending(handler, encoded, folder, end)) for handler in chosen]
     for handler, get_answer in running:
         try:
             _log_notices(Answers([get_answer()]))
@@ -742,14 +751,22 @@ def _end_sessions(
             log.warning("The SessionEnd hook %s failed: %s", handler.label, error)
 
 
-def _start_ending(handler: Handler, data: bytes, folder: str, seconds: float) -> Callable[[], Answer]:
-    """Start a handler of ``SessionEnd``; return a function that waits for its answer."""
+def _start_ending(handler: Handler, data: bytes, folder: str, end: float) -> Callable[[], Answer]:
+    """Start a handler of ``SessionEnd``; return a function that waits for its answer until ``end``."""
     if handler.url:
-        return lambda: asyncio.run(_post(handler, data))
+        return lambda: _post_until(end, handler, data)
     script = _script_of(handler, data, folder, {**os.environ, **handler.env})
-    script.set_limit(seconds)
+    script.set_limit(end - time.monotonic())
     problem = script.start()
     return lambda: read_answer(handler, script.follow() if problem is None else Ran(problem=problem))
+
+
+def _post_until(end: float, handler: Handler, data: bytes) -> Answer:
+    # One after the other: while Python exits, no thread can be started.
+    left = end - time.monotonic()
+    if left <= 0:
+        return failed(handler, "there was no time left for it")
+    return asyncio.run(_post(msgspec.structs.replace(handler, timeout=left), data))
 
 
 def _tool(ctx: Any, name: str) -> Any:

@@ -14,8 +14,9 @@ _NAMES = re.compile(r"[A-Za-z0-9_\- ,|]*")
 _RULE = re.compile(r"\s*([A-Za-z0-9_\-*]+)\s*(?:\((.*)\))?\s*", re.S)
 _PATHS = ("file_path", "notebook_path", "path")
 MAX_VALUE = 10_000
-"""Only this many characters of a command or an argument are compared: they come from a model."""
+"""A longer command or argument matches every pattern: comparing it could take long, and a guard is rather called."""
 _MAX_NAME = 200
+"""A longer name of a tool matches every regular expression, for the same reason."""
 _MAX_PATH = 4_000
 
 
@@ -54,7 +55,7 @@ class Matcher:
         """Return whether the matcher selects this name."""
         if self._names is not None:
             return name in self._names
-        return self._pattern is None or self._pattern.search(name[:_MAX_NAME]) is not None
+        return self._pattern is None or len(name) > _MAX_NAME or self._pattern.search(name) is not None
 
 
 class Rule:
@@ -83,7 +84,7 @@ class Rule:
 
     def matches(self, tool: str, arguments: Mapping[str, Any], folder: str) -> bool:
         """Return whether a call fits the rule. Relative paths are in ``folder``."""
-        if not _glob(self.tool).fullmatch(tool[:_MAX_NAME]):
+        if not _fits(_glob(self.tool), tool):
             return False
         if self.pattern is None:
             return True
@@ -95,24 +96,24 @@ class Rule:
             if isinstance(path := arguments.get(name), str):
                 return _path_matches(self.pattern, os.path.abspath(os.path.join(folder, path)), folder)
         values = [value for value in arguments.values() if isinstance(value, str)]
-        return any(_glob(self.pattern).fullmatch(value[:MAX_VALUE]) for value in values)
+        return any(_fits(_glob(self.pattern), value) for value in values)
 
     def _command(self, command: str) -> bool:
         assert self.pattern is not None
         prefix = self.pattern.removesuffix(":*") if self.pattern.endswith(":*") else None
         pattern = _glob(f"{prefix}*" if prefix is not None else self.pattern)
-        if pattern.fullmatch(command[:MAX_VALUE]):
+        if _fits(pattern, command):
             return True
         try:
             line = parse_command(command)
         except CommandError:
             return True
-        return any(_matches_command(pattern, text) for text in _commands(line))
+        # "git *" also stands for "git" alone.
+        return any(_fits(pattern, text) or _fits(pattern, f"{text} ") for text in _commands(line))
 
 
-def _matches_command(pattern: re.Pattern[str], text: str) -> bool:
-    # "git *" also stands for "git" alone.
-    return pattern.fullmatch(text[:MAX_VALUE]) is not None or pattern.fullmatch(f"{text[:MAX_VALUE]} ") is not None
+def _fits(pattern: re.Pattern[str], text: str) -> bool:
+    return len(text) > MAX_VALUE or pattern.fullmatch(text) is not None
 
 
 def _commands(line: CommandLine) -> list[str]:

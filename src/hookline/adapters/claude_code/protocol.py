@@ -7,6 +7,7 @@ Fields are added every month, so unknown fields are ignored in inputs and output
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any, Literal
 
@@ -91,6 +92,14 @@ class HookInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     message: str | None = None
     title: str | None = None
     notification_type: str | None = None
+
+
+def encode(value: Any) -> bytes:
+    """Return an input or an output as JSON. Halves of surrogate pairs, which models write, stay as escapes."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return json.dumps(msgspec.to_builtins(value)).encode()
 
 
 class PermissionDecision(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"):

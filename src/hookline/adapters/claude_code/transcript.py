@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from ..._base.files import file_name_for
 from ..._base.frozen import thaw
 from ..._kernel.values import Message
+from .protocol import encode
 
 Translate = Callable[[str, Mapping[str, Any]], tuple[str, dict[str, Any]]]
 
@@ -50,7 +49,7 @@ class Transcript:
                 **self._content(message),
             }
             self._last = line["uuid"]
-            lines += msgspec.json.encode(line) + b"\n"
+            lines += encode(line) + b"\n"
         opened = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with open(opened, "ab") as file:
             file.write(lines)

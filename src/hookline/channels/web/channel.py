@@ -282,7 +282,7 @@ class WebChannel:
             ChannelError: it is not stored.
         """
         chat, _, id = file.id.partition("/")
-        data = await in_thread(self._store.file, self.name, chat, id)
+        data: bytes | None = await in_thread(self._store.file, self.name, chat, id)
         if data is None:
             raise ChannelError(f"the file {file.name!r:.80} is not stored any more")
         check_size(len(data), file.name or "the file", max_size)

@@ -326,6 +326,10 @@
     const part = (dot, ...children) =>
       el("div", { class: "item" }, el("span", { class: `dot ${dot}` }), el("div", {}, children));
     const line = (...children) => el("div", { class: "line" }, children);
+    // The small images among the attachments that a text names.
+    const imagesIn = (text) => [...text.matchAll(/^\[attached: (.*), SHA-256 ([0-9a-f]{12})\]$/gm)]
+      .filter(([, , digest]) => run.images?.[digest])
+      .map(([, about, digest]) => el("img", { class: "thumb", src: run.images[digest], alt: about, title: about }));
     const points = (moments, ...names) => (moments || []).filter((one) => names.includes(one.point)).map(point);
 
     function drawItem(item, step) {
@@ -338,6 +342,7 @@
       const label = hasHooks ? null : el("code", { class: "meta" }, `${name} `);
       return part(item.bad ? "bad" : "",
         text ? el("div", { class: item.bad ? "bad-text" : "" }, label, text) : null,
+        imagesIn(text || ""),
         drawn);
     }
 
@@ -375,7 +380,7 @@
       const fresh = call.kept ? `, ${number(sent.length)} new` : "";
       const tools = call.tools ? `, ${counted(call.tools, "tool")}` : "";
       const textOfMessage = (message) => {
-        if (!message.known) return message.text ? el("pre", {}, message.text) : null;
+        if (!message.known) return message.text ? [el("pre", {}, message.text), imagesIn(message.text)] : null;
         const what = message.role === "tool" ? `the result of ${message.name || "the call"}` : "the reply above";
         return el("span", { class: "fold" }, what);
       };
@@ -416,7 +421,8 @@
         (call.runs || []).map((nested) => line(nestedLink(nested))),
         call.result && !isTold ? el("details", { class: "more", open: !isChanged && call.result.length < 1500 },
           el("summary", {}, isFine ? "Result" : "The model reads"),
-          el("pre", { class: `box${isFine ? "" : " bad"}` }, call.result)) : null,
+          el("pre", { class: `box${isFine ? "" : " bad"}` }, call.result),
+          imagesIn(call.result)) : null,
         points(call.moments, "after_tool", "on_error"));
     }
 

@@ -6,6 +6,7 @@ from base64 import b64encode
 
 from ..._base.attachment import ANY_IMAGE, Attachment, AttachmentError
 from ..._kernel.values import Message
+from ...models.attachments import DOWNLOAD
 from ...models.errors import BadRequestError
 
 IMAGES = ("image/png", "image/jpeg", "image/gif", "image/webp")
@@ -63,5 +64,6 @@ def about_result(message: Message) -> str:
 
 def unsupported(attachment: Attachment, api: str) -> BadRequestError:
     """Return the error for an attachment that an API does not take."""
-    at_url = " at a URL: attach the file itself" if attachment.url else ""
-    return BadRequestError(f"{api} does not take {attachment}{at_url}. Nothing was sent")
+    if attachment.url:  # such as a type that a program told the model to take
+        return BadRequestError(f"{api} does not take {attachment} at a URL. Nothing was sent. {DOWNLOAD}")
+    return BadRequestError(f"{api} does not take {attachment}. Nothing was sent")

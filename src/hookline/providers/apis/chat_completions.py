@@ -55,6 +55,7 @@ class ChatCompletionsApi:
 
     path = "/chat/completions"
     attachment_types: tuple[str, ...] = (*IMAGES, PDF, "audio/wav", "audio/mpeg", "text/*")
+    url_types: tuple[str, ...] = IMAGES
 
     def __init__(self, max_tokens: str) -> None:
         self._max_tokens = max_tokens

@@ -66,6 +66,11 @@ class ModelApi(Protocol):
         """The media types of attachments that the API takes."""
         ...
 
+    @property
+    def url_types(self) -> tuple[str, ...]:
+        """Those that it takes at a URL too."""
+        ...
+
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """Return the body of a request."""
         ...

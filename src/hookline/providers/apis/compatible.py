@@ -39,6 +39,7 @@ class Quirks(msgspec.Struct, frozen=True):
         echo_calls: fields of a tool call that must be sent back with it.
         signed_calls: whether tool calls must be signed by the model. Others get a mark that says so.
         attachments: the media types of attachments that the API takes. Text files are sent as text.
+        image_urls: whether the server fetches images from URLs.
     """
 
     max_tokens: str = "max_tokens"
@@ -51,6 +52,7 @@ class Quirks(msgspec.Struct, frozen=True):
     echo_calls: tuple[str, ...] = ()
     signed_calls: bool = False
     attachments: tuple[str, ...] = (*IMAGES, "text/*")
+    image_urls: bool = True
 
 
 class CompatibleApi(ChatCompletionsApi):
@@ -64,6 +66,7 @@ class CompatibleApi(ChatCompletionsApi):
         super().__init__(quirks.max_tokens)
         self._quirks = quirks
         self.attachment_types = quirks.attachments
+        self.url_types = IMAGES if quirks.image_urls else ()
         self._remembered: OrderedDict[str, tuple[Json, Json]] = OrderedDict()
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:

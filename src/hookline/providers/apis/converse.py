@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
+from collections.abc import Iterator
 from typing import Any
 
 from ..._kernel.payloads import ModelRequest
+from ...models.attachments import DOWNLOAD
 from ...models.errors import BadRequestError
 from .common import Json, Reply, ToolNames
 from .messages import MessagesApi, MessagesStream
@@ -30,6 +33,7 @@ class ConverseApi:
     """The Converse API. Parameters that it does not know are passed to the model."""
 
     attachment_types = MessagesApi.attachment_types
+    url_types: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self._messages = MessagesApi(4096)
@@ -39,6 +43,12 @@ class ConverseApi:
         if request.response_format is not None and request.response_format.get("type") != "object":
             raise BadRequestError("bedrock accepts only an object as response_format")
         given = self._messages.body(request, model, names)
+        if given.get("tool_choice", {}).get("type") == "none":
+            # This API has no such choice, and requires the tools if the messages contain calls.
+            del given["tools"], given["tool_choice"]
+            given["messages"] = [
+                {**turn, "content": list(_without_calls(turn["content"]))} for turn in given["messages"]
+            ]
         if "max_tokens" not in request.params:
             del given["max_tokens"]  # unlike Anthropic's own API, this one does not need it
         body: Json = {
@@ -114,6 +124,19 @@ class ConverseStream:
         return {"output": {"message": {"content": blocks}}, "stopReason": self._stop, "usage": self._usage}
 
 
+def _without_calls(blocks: list[Json]) -> Iterator[Json]:
+    """Yield blocks in which calls and their results are texts, for a request without tools."""
+    for block in blocks:
+        if block["type"] == "tool_use":
+            yield {"type": "text", "text": f"[Called {block['name']} with {json.dumps(block.get('input') or {})}]"}
+        elif block["type"] == "tool_result":
+            content = block.get("content") or "(no output)"
+            yield {"type": "text", "text": "[Failed]" if block.get("is_error") else "[Result]"}
+            yield from [{"type": "text", "text": content}] if isinstance(content, str) else content
+        else:
+            yield block
+
+
 def _block(block: Json) -> Json:
     """Convert a block of Anthropic's API."""
     kind = block["type"]
@@ -137,7 +160,7 @@ def _file(block: Json) -> Json:
     if source["type"] == "text":
         return {"text": f"File {name}:\n{source['data']}"}
     if source["type"] == "url":
-        raise BadRequestError(f"bedrock does not fetch {source['url']}: attach the file itself. Nothing was sent")
+        raise BadRequestError(f"bedrock does not fetch {source['url']}. Nothing was sent. {DOWNLOAD}")
     content = {"format": source["media_type"].rpartition("/")[2], "source": {"bytes": b64decode(source["data"])}}
     if block["type"] == "image":
         return {"image": content}
@@ -164,7 +187,7 @@ def _tool_config(tools: list[Json], choice: Json) -> Json:
     ]
     if choice["type"] == "tool":
         return {"tools": specs, "toolChoice": {"tool": {"name": choice["name"]}}}
-    return {"tools": specs, "toolChoice": _CHOICES.get(choice["type"], _CHOICES["auto"])}  # there is no "none"
+    return {"tools": specs, "toolChoice": _CHOICES[choice["type"]]}
 
 
 def _ending(reason: Any) -> Json:

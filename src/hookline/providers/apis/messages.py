@@ -43,6 +43,7 @@ class MessagesApi:
 
     path = "/v1/messages"
     attachment_types = (*IMAGES, PDF, "text/*")
+    url_types: tuple[str, ...] = (*IMAGES, PDF)
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens

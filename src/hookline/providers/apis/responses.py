@@ -29,6 +29,7 @@ class ResponsesApi:
 
     path = "/responses"
     attachment_types = (*IMAGES, PDF, "text/*")
+    url_types = (*IMAGES, PDF)
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """Return the body of a request."""

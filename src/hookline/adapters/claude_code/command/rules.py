@@ -60,7 +60,7 @@ from ....config.loading import load_hooks
 from ....config.sources import load, parse_reference
 from ....config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
 from ....plugins.trust import is_installed, only_trusted
-from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
+from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap, encode
 from .refusal import Answer, refusal, with_text
 from .tools import SEARCHES, tools_for
 
@@ -264,7 +264,7 @@ class Judge:
         except Exception as error:  # whatever it is, nothing may run because of it
             log.exception("%s could not be judged", given.hook_event_name)
             return refusal(data, f"the event could not be judged: {type(error).__name__}", describe(error))
-        return Answer() if output is None or output == HookOutput() else Answer(_encode(output))
+        return Answer() if output is None or output == HookOutput() else Answer(encode(output))
 
     def _session(self, ident: str) -> _Session:
         session = self._sessions.setdefault(ident, _Session())
@@ -476,13 +476,6 @@ class Judge:
         )
         await self._fire(run, ON_RUN_END, result)
         return None
-
-
-def _encode(output: HookOutput) -> bytes:
-    try:
-        return msgspec.json.encode(output)
-    except UnicodeEncodeError:  # half of a surrogate pair, in a text of a hook
-        return json.dumps(msgspec.to_builtins(output)).encode()
 
 
 def _check(given: HookInput) -> None:

@@ -1,0 +1,1270 @@
+"""Durable runs: a journal from which another process continues a run (DESIGN 6.17).
+
+:class:`DurableRun` is the boundary of a durable run and of the runs nested in it. While the journal has entries, it
+answers calls from them and compares what happens; after that, it makes the calls and appends to the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from hashlib import sha256
+from typing import Any, Never, Protocol, TypeVar
+
+import msgspec
+
+from .._base.attachment import Attachment, known_content
+from .._base.attachment_files import available_data
+from .._base.errors import PlainError
+from .._base.frozen import Frozen, json_encoder, plain
+from .._base.package import __version__
+from .._base.tasks import StillRunningError, abandon, running_loop, with_timeout
+from .._base.workers import in_thread
+from .._kernel.dispatch import Firing
+from .._kernel.errors import CallRefusedError, HookError, HooklineError
+from .._kernel.events import Event, HookExecuted, PointFired
+from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
+from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
+from .._kernel.results import HookAction, Verdict
+from .._kernel.state import AgentResult
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from ..models.protocol import Model
+from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, take_attachments
+from .engine import Engine
+from .events import (
+    ENGINE_EVENTS,
+    AllEventsExcept,
+    ApprovalAsked,
+    Discarded,
+    RunFinished,
+    SubagentEvent,
+    TextDelta,
+    ToolStarted,
+    is_silent,
+    log,
+)
+from .recorded import RecordedError, RequestDigests, outcome_of, without_addresses
+from .sources import install_sources
+
+T = TypeVar("T")
+
+RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
+
+STALL_SECONDS = 60.0
+"""Time after which recovery gives up if nothing of the journal happens again."""
+
+QUIET_SECONDS = 0.02
+"""Time for which nothing else may happen before a waiting run is put away."""
+
+
+class RunHeldError(HooklineError):
+    """Another process executes the run, or did so until a moment ago."""
+
+    def __init__(self, run_id: str, host: str, pid: int, seconds: float) -> None:
+        super().__init__(
+            f"run {run_id} is executed by process {pid} on {host}: if that process hangs, end it, or try again in "
+            f"{seconds:.0f} s if it does not renew its lease"
+        )
+
+
+class LeaseLostError(HooklineError):
+    """Another process has taken over the run, so this process has stopped executing it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was taken over by another process: its result is there")
+        self.run_id = run_id
+
+
+class RecoveryError(HooklineError):
+    """A run cannot be continued from its journal, because something differs now; the message says what."""
+
+
+class RunWaitingError(HooklineError):
+    """A durable run was put away until somebody decides about its calls.
+
+    ``run_id`` identifies the run; ``calls`` are the calls that wait.
+
+    Example::
+
+        try:
+            result = agent.run("Pay the invoice.", durable=store, run_id="invoice-17")
+        except RunWaitingError as waiting:
+            print("waiting for approval:", waiting.calls)
+    """
+
+    def __init__(self, run_id: str, calls: Sequence[ToolCallRequest]) -> None:
+        names = ", ".join(dict.fromkeys(call.name for call in calls))
+        super().__init__(f"run {run_id} waits for the approval of {names}: resume it when the decision is there")
+        self.run_id = run_id
+        self.calls = tuple(calls)
+
+
+class OutcomeUnknownError(PlainError):
+    """The process ended while a tool ran that must not be called twice."""
+
+
+class StoredRun(msgspec.Struct, frozen=True):
+    """A durable run in a store. ``start`` is its input and ``result`` its end, both as JSON."""
+
+    run_id: str
+    agent: str
+    status: str
+    epoch: int
+    lease: float
+    host: str
+    pid: int
+    born: float | None
+    attempts: int
+    created: float
+    changed: float
+    start: bytes
+    result: bytes | None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.status in RUN_STATUSES
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to execute a run: its epoch, the number of its last event, and its journal."""
+
+    run: StoredRun
+    epoch: int
+    last_event: int
+    entries: tuple[bytes, ...]
+
+
+class Journal(Protocol):
+    """A store of journals (``stores/journal.py``). The methods block."""
+
+    lease_seconds: float
+
+    def get(self, run_id: str) -> StoredRun | None:
+        """Return a run."""
+        ...
+
+    def claim(self, run_id: str, agent: str, start: bytes) -> Claim:
+        """Take the lease of a run, or create it."""
+        ...
+
+    def renew(self, run_id: str, epoch: int) -> None:
+        """Extend the lease."""
+        ...
+
+    def append(
+        self,
+        run_id: str,
+        epoch: int,
+        seq: int,
+        entries: Sequence[bytes],
+        events: Sequence[tuple[int, str, float, bytes]] = (),
+        *,
+        status: str = "",
+        result: bytes | None = None,
+    ) -> None:
+        """Write entries and events in one transaction."""
+        ...
+
+
+class JournalStore(Protocol):
+    """A store that ``durable=`` takes: a :class:`hookline.stores.RunStore`."""
+
+    @property
+    def journal(self) -> Journal:
+        """The journals of the store."""
+        ...
+
+
+class RunHead(Frozen, frozen=True, omit_defaults=True):
+    """The input of a durable run, which recovery starts from."""
+
+    ids: Ids = Ids()
+    task: str = ""
+    messages: tuple[Message, ...] = ()
+    metadata: Any = None
+    fresh: bool = True
+    attachments: tuple[Attachment, ...] = ()
+    contents: Mapping[str, bytes] = {}
+    hookline: str = __version__
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True):
+    """An entry of a journal. Entries of one lane have a fixed order."""
+
+    lane: str
+    kind: str
+    key: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
+
+    pieces: Sequence[str] = ()
+    response: ModelResponse | None = None
+    value: Any = None
+    attachments: tuple[Attachment, ...] = ()
+    contents: Mapping[str, bytes] = {}
+    approval: ApprovalAnswer | None = None
+    by: str = ""
+    failures: tuple[ErrorInfo, ...] = ()
+    failed: ErrorInfo | None = None
+    raised: RecordedError | None = None
+    timed_out: bool = False
+    cut: bool = False
+
+
+class Steering(msgspec.Struct, omit_defaults=True):
+    """A message that was sent into a run."""
+
+    run: str
+    message: Message
+    contents: Mapping[str, bytes] = {}
+
+
+class Spent(msgspec.Struct, array_like=True):
+    """Usage of a model call inside a tool or an observer."""
+
+    run: str
+    usage: Usage
+    cost: float | None
+
+
+HasContents = TypeVar("HasContents", RunHead, Answer, Steering)
+
+_entry = msgspec.json.Decoder(Entry)
+_answer = msgspec.json.Decoder(Answer)
+_head = msgspec.json.Decoder(RunHead)
+_steering = msgspec.json.Decoder(Steering)
+_spent = msgspec.json.Decoder(Spent)
+_failures = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
+
+_EXTERNAL = frozenset(("steer", "cancel", "timer"))
+_SOFT = frozenset(("event", "text", "observed", "spent"))
+"""Entries that may be missing after a cancellation or a time limit."""
+_TEXT = (TextDelta, Discarded)
+_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message"))
+
+LIVE, INSIDE, PAST = "", "inside", "past"
+"""Modes of a place: part of the run; inside a call or an observer, which is not repeated; or something that is over."""
+
+PLACE: ContextVar[tuple[str, str]] = ContextVar("hookline_durable_place", default=("", LIVE))
+"""The lane of the current task in its durable run, and the mode."""
+
+
+class DurableRun:
+    """The boundary of a durable run.
+
+    Args:
+        journal: the journals of the store.
+        claim: the right to execute the run.
+    """
+
+    is_replay = False
+    times_tools = True
+
+    def __init__(self, journal: Journal, claim: Claim, claimed_at: float) -> None:
+        self._journal, self._claim = journal, claim
+        self.run_id = claim.run.run_id
+        self._writer = Writer(journal, claim, claimed_at, self._fail)
+        self._engines: dict[str, Engine] = {}
+        self._root: Engine | None = None
+        self._error: BaseException | None = None
+        """Why this process no longer executes the run."""
+        self._digests = RequestDigests()
+        self._timers: dict[str, int] = {}
+        self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
+        self._drawn: dict[str, list[tuple[str, Any]]] = {}
+        self._writer.take_draws = self._take_draws
+        self._is_ended = False
+        self._flying = 0
+        self._waiting: dict[str, ToolCallRequest] = {}
+        self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
+        self._load(claim.entries)
+
+    def _load(self, entries: Sequence[bytes]) -> None:
+        self._entries: list[Entry] = []
+        self._done: list[bool] = []
+        self._lanes: dict[str, deque[int]] = {}
+        self._draws: dict[tuple[str, str], deque[Any]] = {}
+        last: float | None = None
+        for data in entries:
+            entry = _entry.decode(data)
+            if entry.kind == "draws":
+                for kind, value in msgspec.json.decode(entry.data):
+                    self._draws.setdefault((entry.lane, kind), deque()).append(value)
+                    if kind == "monotonic":
+                        last = value
+                continue
+            if entry.kind not in _EXTERNAL:
+                self._lanes.setdefault(entry.lane, deque()).append(len(self._entries))
+            self._entries.append(entry)
+            self._done.append(False)
+        self._reached = 0
+        self._relaxed = len(self._entries)
+        """The position from which events need not be the same: after a cancellation or a time limit."""
+        self._turns: list[tuple[int, asyncio.Future[None]]] = []
+        self._late: dict[int, list[Steering]] = {}
+        """By the position of a request, the steering messages that came too late for it."""
+        self._deferred: list[Callable[[], object]] = []
+        """Steering messages that came during recovery."""
+        self._is_repeating = False
+        self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
+
+    @property
+    def is_recovering(self) -> bool:
+        """Whether the journal has entries that have not happened again."""
+        return self._reached < len(self._entries)
+
+    # The life of the run.
+
+    async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
+        """Execute the run, or a run nested in it."""
+        if self._root is not None:
+            return await self._execute_nested(engine, work)
+        stored = self._claim.run
+        if stored.is_over:
+            assert stored.result is not None
+            return _result_of(stored.result, engine)  # type: ignore[return-value]
+        self._root = self._engines[self.run_id] = engine
+        install_sources(engine, self._read, self._set_timer)
+        place = PLACE.set((f"{self.run_id}/", LIVE))
+        unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
+        heartbeat = asyncio.ensure_future(self._writer.keep_lease())
+        stall = asyncio.ensure_future(self._watch_recovery())
+        result: Any = None
+        try:
+            self._advance()
+            result = await work()
+            self._is_ended = True
+            if self._error is None:
+                done = RunFinished(run_id=self.run_id, result=result)
+                await self._writer.flush(result.status, json_encoder.encode(done))
+        except BaseException:
+            if self._error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
+                with suppress(Exception):
+                    await asyncio.shield(self._writer.flush("interrupted"))
+            raise
+        finally:
+            self._writer.muted = True
+            unsubscribe()
+            PLACE.reset(place)
+            for task in (heartbeat, stall):
+                abandon(task)
+        if self._error is not None:
+            raise self._error
+        return result  # type: ignore[no-any-return]
+
+    async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
+        lane, mode = PLACE.get()
+        place = PLACE.set((lane if mode else f"{engine.ids.run_id}/", mode))
+        self._engines[engine.ids.run_id] = engine
+        if self._error is not None:
+            engine.abandon()
+        try:
+            return await work()
+        finally:
+            self._engines.pop(engine.ids.run_id, None)
+            PLACE.reset(place)
+
+    def _fail(self, error: BaseException) -> None:
+        """Stop executing the run here: from now on, no hook is called and nothing is written."""
+        if self._error is None:
+            self._error = error
+            self._writer.muted = True
+            for engine in list(self._engines.values()):
+                engine.abandon()
+            if self._root is not None and not self._is_ended:
+                self._root.cancellation.abort(error)
+            self._wake()
+
+    async def _diverge(self, recorded: str, now: str) -> Never:
+        self._differ(recorded, now)
+        await _forever()
+
+    def _differ(self, recorded: str, now: str) -> None:
+        self._fail(
+            RecoveryError(
+                f"run {self.run_id} cannot be continued: its journal says {recorded}, but now it is {now}. Continue it "
+                "with the hooks, instructions and tools that it started with; its journal is unchanged"
+            )
+        )
+
+    async def _watch_recovery(self) -> None:
+        """Give up if something in the journal does not happen again."""
+        before = -1
+        while self.is_recovering:
+            pending = sum(self._done)
+            if pending == before:
+                entry = self._entries[self._reached]
+                self._differ(_describe(entry), f"nothing for {STALL_SECONDS:g} s")
+                return
+            before = pending
+            await asyncio.sleep(STALL_SECONDS)
+
+    # Positions in the journal.
+
+    def _head(self, lane: str) -> int | None:
+        """Return the position of the next entry of a lane, or ``None`` if the lane is at its end."""
+        entries = self._lanes.get(lane)
+        while entries:
+            entry = self._entries[entries[0]]
+            if entry.kind != "spent":
+                return entries[0]
+            self._charge(_spent.decode(entry.data))
+            self._take(lane)
+        return None
+
+    def _take(self, lane: str) -> None:
+        """Mark the next entry of a lane as repeated."""
+        position = self._lanes[lane].popleft()
+        self._done[position] = True
+        for steering in self._late.pop(position, ()):
+            self._steer(steering)
+        self._advance()
+
+    def _advance(self) -> None:
+        """Repeat the external input whose turn it is, and continue the tasks that wait for their turn."""
+        while self._reached < len(self._entries):
+            entry = self._entries[self._reached]
+            if entry.kind in _EXTERNAL and not self._done[self._reached]:
+                self._done[self._reached] = True
+                self._repeat(entry, self._reached)
+            if not self._done[self._reached]:
+                break
+            self._reached += 1
+        if not self.is_recovering:
+            deferred, self._deferred = self._deferred, []
+            for steer in deferred:
+                steer()
+        self._wake()
+
+    def _wake(self) -> None:
+        for position, turn in sorted(self._turns, key=lambda pair: pair[0]):
+            if (self._reached >= position or self._error is not None) and not turn.done():
+                turn.set_result(None)
+
+    async def _turn(self, position: int) -> None:
+        """Wait until everything before this position has happened again."""
+        if self._reached < position and self._error is None:
+            pair = position, asyncio.get_running_loop().create_future()
+            self._turns.append(pair)
+            try:
+                await pair[1]
+            finally:
+                self._turns.remove(pair)
+        if self._error is not None:
+            await _forever()
+
+    def _repeat(self, entry: Entry, position: int) -> None:
+        """Repeat an external input."""
+        if entry.kind == "steer":
+            steering = _with_contents(_steering, entry.data)
+            request = self._too_late_for(steering.run, position)
+            if request is not None:  # it came after the messages of this request had been collected
+                self._late.setdefault(request, []).append(steering)
+            else:
+                self._steer(steering)
+            return
+        data = msgspec.json.decode(entry.data)
+        self._relax(position)
+        if entry.kind == "cancel" and self._root is not None:
+            self._is_repeating = True
+            self._root.services.interrupt.cancel(data)
+            self._is_repeating = False
+        elif entry.kind == "timer" and (fire := self._waiting_timers.pop((entry.lane, data), None)) is not None:
+            fire()
+
+    def _steer(self, steering: Steering) -> None:
+        engine = self._engines.get(steering.run)
+        if engine is not None:
+            engine.steer(steering.message, recorded=True)
+
+    def _too_late_for(self, run: str, position: int) -> int | None:
+        """Return the position of the request of a step that is sent before the message is used, or ``None``."""
+        prefix = f"{run}/"
+        for index in range(position + 1, len(self._entries)):
+            entry = self._entries[index]
+            if entry.lane.startswith(prefix):
+                if entry.kind == "event" and entry.key.startswith("steered"):
+                    return None
+                if entry.kind == "asked" and entry.key.startswith("model step "):
+                    return index
+        return None
+
+    def _relax(self, position: int) -> None:
+        """Do not insist on the events after this position: how fast each task reacts is not recorded."""
+        self._relaxed = min(self._relaxed, position)
+        for index in range(position + 1, len(self._entries)):
+            if self._entries[index].kind in _SOFT:
+                self._done[index] = True
+
+    def _charge(self, spent: Spent) -> None:
+        engine = self._engines.get(spent.run)
+        if engine is not None:
+            engine.run_state.charge(spent.usage, spent.cost)
+        elif self._root is not None:
+            self._root.budget.charge(spent.usage, spent.cost)
+
+    # Events and observers.
+
+    def is_new(self, event: Event) -> bool:
+        """Compare an event with the journal. Return whether it has not been stored and delivered before."""
+        kind = type(event)
+        if kind is SubagentEvent:  # its own stream has compared it
+            return self._error is None
+        lane, mode = PLACE.get()
+        if mode:
+            return mode == INSIDE
+        if kind is ToolStarted or kind is ApprovalAsked:  # the calls of a batch run concurrently, each in its own task
+            mark = "" if kind is ToolStarted else "?"
+            lane = f"{event.run_id}/{event.call_id}/{getattr(event, 'attempt', 1)}{mark}"  # type: ignore[attr-defined]
+            PLACE.set((lane, mode))
+        if kind is PointFired or (kind is HookExecuted and is_silent(event)):  # type: ignore[arg-type]
+            return self._head(lane) is None
+        return self._compare_text(lane) if kind in _TEXT else self._compare(lane, event)
+
+    def _compare_text(self, lane: str) -> bool:
+        head = self._head(lane)
+        if head is None:
+            self._put(lane, "text")
+            return True
+        if self._entries[head].kind == "text":
+            self._take(lane)
+        return False
+
+    def _compare(self, lane: str, event: Event) -> bool:
+        key = _event_key(event)
+        while (head := self._head(lane)) is not None:
+            entry = self._entries[head]
+            if entry.kind == "event" and entry.key == key:
+                self._take(lane)
+                return False
+            if entry.kind not in ("text", "observed"):
+                if head > self._relaxed:
+                    return self._compare_relaxed(lane, key)
+                self._differ(_describe(entry), _describe(Entry(lane, "event", key)))
+                return False
+            self._take(lane)
+        self._put(lane, "event", key)
+        return True
+
+    def _compare_relaxed(self, lane: str, key: str) -> bool:
+        positions = self._lanes[lane]
+        for position in positions:
+            entry = self._entries[position]
+            if entry.kind == "event" and entry.key == key:
+                positions.remove(position)
+                return False
+        self._put(lane, "event", key)
+        return True
+
+    async def observe(self, firing: Firing, verdict: Verdict) -> None:
+        """Call the observers of a fire, unless they were called before the process ended."""
+        lane, mode = PLACE.get()
+        observers = firing.chain.observers
+        head = self._head(lane) if not mode else None
+        before, error = firing.failures, firing.error
+        if mode == PAST or head is not None:
+            failures: tuple[ErrorInfo, ...] | None = ()
+            if head is not None and self._entries[head].kind == "observed" and self._entries[head].key == firing.point:
+                failures = _failures.decode(self._entries[head].data)
+                self._take(lane)
+            if failures is not None:
+                deciding = self._deciding_hooks(firing)
+                again = tuple([entry for entry in observers if id(entry.hook) in deciding])
+                await self._call_observers(firing, verdict, again, PAST)
+                firing.failures, firing.error = (*before, *failures), error
+                firing.has_results = firing.has_results or bool(failures)
+                return
+        await self._call_observers(firing, verdict, observers, INSIDE)
+        if not mode and firing.point != ON_TOKEN:
+            failed_closed = firing.error is not error
+            self._put(lane, "observed", firing.point, None if failed_closed else firing.failures[len(before) :])
+
+    async def _call_observers(self, firing: Firing, verdict: Verdict, observers: Any, mode: str) -> None:
+        if observers:
+            lane, outer = PLACE.get()
+            place = PLACE.set((lane, outer or mode))
+            try:
+                await firing.call_observers(observers, verdict)
+            finally:
+                PLACE.reset(place)
+
+    def _deciding_hooks(self, firing: Firing) -> frozenset[int]:
+        """Return the ids of the hooks that also decide: their observers are called again, to rebuild their state."""
+        scope = firing.scope
+        assert isinstance(scope, Engine)
+        stack = scope.hooks.stack
+        if self._deciding[0] is not stack:
+            entries = (entry for point in stack.points for entry in stack.entries(point))
+            self._deciding = stack, frozenset(id(entry.hook) for entry in entries if entry.phase != "observe")
+        return self._deciding[1]
+
+    # What is written.
+
+    def _put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
+        self._writer.put(lane, kind, key, data)
+
+    def _take_draws(self) -> list[bytes]:
+        """Return the values that were read since the last commit, as entries."""
+        drawn, self._drawn = self._drawn, {}
+        return [json_encoder.encode((lane, "draws", "", values)) for lane, values in drawn.items()]
+
+    events = AllEventsExcept(PointFired, if_wanted=_TEXT)
+
+    def __call__(self, event: Event) -> None:
+        """Store an event for readers: the sink of the outermost run."""
+        self._writer.put_event(event)
+
+    # Clocks, random numbers, ids and timers.
+
+    def _read(self, kind: str, real: Callable[[], Any]) -> Any:
+        lane, mode = PLACE.get()
+        if not mode:
+            known = self._draws.get((lane, kind))
+            if known:
+                return known.popleft()
+        value = real() + self._shift if kind == "monotonic" else real()
+        if not mode and not self._writer.muted:
+            self._drawn.setdefault(lane, []).append((kind, value))
+        return value
+
+    def _set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
+        lane, _ = PLACE.get()
+        self._timers[lane] = number = self._timers.get(lane, 0) + 1
+        loop, context = asyncio.get_running_loop(), contextvars.copy_context()
+        later = getattr(clock, "call_later", None) or loop.call_later
+        timer = _Timer()
+        recorded = any(
+            entry.kind == "timer" and entry.lane == lane and msgspec.json.decode(entry.data) == number
+            for entry in self._entries[self._reached :]
+        )
+
+        def repeat() -> None:
+            if not timer.cancelled:
+                loop.call_soon(callback, context=context)
+
+        def fire() -> None:
+            if timer.cancelled:
+                return
+            if self.is_recovering:  # the time limit was not reached there
+                timer.handle = later(0.05, partial(context.run, fire))
+                return
+            self._put(lane, "timer", "", number)
+            callback()
+
+        if recorded:
+            self._waiting_timers[lane, number] = repeat
+        else:
+            timer.handle = later(seconds, partial(context.run, fire))
+        return timer
+
+    # External input.
+
+    def defer(self, steer: Callable[[], object]) -> None:
+        """Send a message into the run when recovery is over, so that it comes after those in the journal."""
+        self._deferred.append(steer)
+
+    def steered(self, run_id: str, message: Message) -> None:
+        """Record a message for a run of the tree."""
+        self._put("", "steer", "", Steering(run_id, message, contents_of(message.attachments)))
+
+    def _cancelled(self, reason: str) -> None:
+        if self._is_repeating or self._error is not None:
+            return
+        if self.is_recovering:
+            self._relax(self._reached - 1)
+        self._put("", "cancel", "", reason)
+
+    # Calls.
+
+    async def begin(self, key: str, *, commit: bool = False, repeatable: bool = True) -> Call:
+        """Begin a call: return its answer from the journal, or the right to make it."""
+        lane, mode = PLACE.get()
+        if mode or self._writer.muted:
+            if self._error is not None:
+                await _forever()
+            return Call(self, lane, key, None, unrecorded=True)
+        head = self._find_asked(lane, key)
+        if head is None:
+            self._put(lane, "asked", key)
+        else:
+            entry = self._entries[head]
+            if entry.kind != "asked" or entry.key != key:
+                await self._diverge(_describe(entry), _describe(Entry(lane, "asked", key)))
+            self._take(lane)
+            answered = next((p for p in self._lanes[lane] if self._is_answer(p, key)), None)
+            if answered is not None:
+                return Call(self, lane, key, answered)
+            self._leave_lane(lane)
+            if not repeatable:
+                await self._turn(len(self._entries))
+                call = Call(self, lane, key, None)
+                error = OutcomeUnknownError(
+                    "The outcome of this call is unknown: the program ended while the call was running. "
+                    "Find out whether it took effect before you call it again."
+                )
+                call.end(Answer(raised=RecordedError.from_error(error)))
+                raise error
+        await self._turn(len(self._entries))
+        if commit:
+            await self._committed()
+            await self._writer.check_lease()
+        if self._error is not None:
+            await _forever()
+        return Call(self, lane, key, None)
+
+    async def _committed(self, status: str = "") -> None:
+        if not await self._writer.flush(status):
+            await _forever()
+
+    def _find_asked(self, lane: str, key: str) -> int | None:
+        """Return the position of the next entry that is not about text or observers."""
+        while (head := self._head(lane)) is not None:
+            entry = self._entries[head]
+            if entry.kind in ("text", "observed") or (head > self._relaxed and entry.kind == "event"):
+                self._take(lane)
+            else:
+                return head
+        return None
+
+    def _is_answer(self, position: int, key: str) -> bool:
+        entry = self._entries[position]
+        return entry.kind == "answered" and entry.key == key
+
+    def _leave_lane(self, lane: str) -> None:
+        """Drop the rest of a lane: a call was in flight, and what it had produced is void."""
+        was_shown = False
+        while (head := self._head(lane)) is not None:
+            was_shown = was_shown or self._entries[head].kind == "text"
+            self._take(lane)
+        if was_shown:
+            run = lane.partition("/")[0]
+            if (engine := self._engines.get(run)) is not None:
+                engine.emit(Discarded, hop=engine.hop, reason="interrupted")
+
+    async def answer_of(self, call: Call) -> Answer:
+        """Return the answer of a call from the journal, when its turn has come."""
+        position = call.answered
+        assert position is not None
+        self._skip_to(call.lane, position)
+        await self._turn(position)
+        self._take(call.lane)
+        answer = self.peek(call)
+        if answer.cut:
+            await _forever()
+        if answer.raised is not None:
+            raise answer.raised.error()
+        return answer
+
+    def peek(self, call: Call) -> Answer:
+        """Return the answer of a call before its turn has come."""
+        assert call.answered is not None
+        return _with_contents(_answer, self._entries[call.answered].data)
+
+    def give_up(self, call: Call) -> None:
+        """Skip the answer of a call whose caller has stopped listening."""
+        if call.answered is not None and not self._done[call.answered]:
+            self._skip_to(call.lane, call.answered)
+            self._take(call.lane)
+
+    def _skip_to(self, lane: str, position: int) -> None:
+        """Skip the entries of a call before its answer: its progress, and text that was not shown again."""
+        while (head := self._head(lane)) is not None and head < position:
+            self._take(lane)
+
+    def model(self, model: Model) -> Model:
+        """Return the model, whose replies pass the journal."""
+        return DurableModel(self, model)
+
+    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
+        """Validate arguments with the tool."""
+        return tool.validate(arguments)
+
+    async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+        """Call a tool, or return its recorded result. A tool that only runs agents is always called."""
+        if tool.runs_agents:
+            return await self._call_agents(tool, values, ctx)
+        arguments = sha256(json_encoder.encode(request.arguments)).hexdigest()[:16]
+        key = f"tool {request.name} {request.id} {request.attempt} {arguments}"
+        call = await self.begin(key, commit=True, repeatable=tool.repeatable)
+        if call.answered is not None:
+            answer = await self.answer_of(call)
+            if answer.timed_out:
+                raise StillRunningError
+            return WithAttachments(answer.value, answer.attachments) if answer.attachments else answer.value
+
+        async def work() -> tuple[Any, Answer]:
+            made = tool.call(values, ctx)
+            value = await (made if tool.timeout is None else with_timeout(tool.timeout, made))
+            own, attachments = take_attachments(value)
+            return value, Answer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
+
+        return await call.make(work)
+
+    async def _call_agents(self, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+        if tool.timeout is None:
+            return await tool.call(values, ctx)
+        task = asyncio.ensure_future(tool.call(values, ctx))
+        late = asyncio.get_running_loop().create_future()
+        timer = self._set_timer(None, tool.timeout, lambda: None if late.done() else late.set_result(None))
+        try:
+            await asyncio.wait({task, late}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done():
+                return task.result()
+            raise StillRunningError
+        finally:
+            timer.cancel()
+            abandon(task)
+            late.cancel()
+
+    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+        """Call a function of a hook, or return what it returned before."""
+        call = await self.begin(f"once {name}")
+        if call.answered is not None:
+            return (await self.answer_of(call)).value
+
+        async def work() -> tuple[Any, Answer]:
+            value = plain(jsonable(await _awaited(read)))
+            return value, Answer(value=value)
+
+        return await call.make(work)
+
+    async def approve(
+        self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
+    ) -> Verdict:
+        """Ask the approvers, or return their recorded decision."""
+        request = asked.call
+        call = await self.begin(f"approval {request.name} {request.id} {request.attempt} {asked.digest}", commit=True)
+        if call.answered is not None:
+            return await self._decision(asked, await self.answer_of(call), report)
+
+        async def work() -> tuple[Verdict, Answer | None]:
+            try:
+                verdict = await ask()
+            except HookError as error:
+                if error.point == APPROVAL_REQUESTED:
+                    failed = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
+                    call.end(Answer(failed=failed))
+                raise
+            answer = verdict.value
+            if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unrecorded:
+                return verdict, None
+            return verdict, Answer(approval=answer, by=verdict.hook, failures=verdict.failures)
+
+        verdict = await call.make(work)
+        if call.ended or call.unrecorded:
+            return verdict
+        return await self._wait_for(call.lane, request)
+
+    async def _decision(self, asked: ApprovalRequest, answer: Answer, report: Callable[..., Awaitable[Any]]) -> Verdict:
+        failed, (lane, mode) = answer.failed, PLACE.get()
+        place = PLACE.set((lane, mode or PAST))
+        try:
+            for failure in answer.failures if failed is None else (failed, *answer.failures):
+                with suppress(HookError, CallRefusedError):
+                    await report(failure)
+        finally:
+            PLACE.reset(place)
+        if failed is not None:
+            raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
+        action = HookAction.CONTINUE if answer.approval is None else HookAction.CLAIM
+        return Verdict(asked, action, answer.approval, answer.by)
+
+    async def _wait_for(self, lane: str, request: ToolCallRequest) -> Never:
+        """Put the run away when it waits for nothing but approvals."""
+        self._waiting[lane] = request
+        while True:
+            before = self._writer.count
+            await asyncio.sleep(QUIET_SECONDS)
+            if not self._flying and self._writer.count == before:
+                await self._committed("waiting")
+                self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
+                await _forever()
+
+    def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
+        """Record the usage of a model call that is not in the journal, because recovery does not repeat it."""
+        lane, mode = PLACE.get()
+        if mode == INSIDE:
+            self._put(lane, "spent", "", (run_id, usage, cost))
+
+
+class Call:
+    """A call in the journal: ``answered`` is the position of its answer, or ``None`` if the call is to be made."""
+
+    def __init__(self, run: DurableRun, lane: str, key: str, answered: int | None, *, unrecorded: bool = False) -> None:
+        self.lane, self.key, self.answered = lane, key, answered
+        self.unrecorded = unrecorded
+        """Whether the call is inside a tool or an observer."""
+        self.ended = False
+        self._run = run
+
+    async def make(self, work: Callable[[], Awaitable[tuple[T, Answer | None]]]) -> T:
+        """Make the call and record its outcome. ``work`` returns the value and the answer for the journal."""
+        if self.unrecorded:
+            return (await work())[0]
+        self._run._flying += 1
+        place = PLACE.set((self.lane, INSIDE))
+        answer: Answer | None = None
+        try:
+            value, answer = await work()
+            return value
+        except CallRefusedError:
+            raise  # a decision of hooks about a model call inside: the call has no result, and is made again
+        except BaseException as error:
+            answer = answer_of_error(error)
+            raise
+        finally:
+            PLACE.reset(place)
+            self._run._flying -= 1
+            if answer is not None:
+                self.end(answer)
+
+    def end(self, answer: Answer) -> None:
+        """Record the answer, once."""
+        if not self.ended and not self.unrecorded:
+            self.ended = True
+            self._run._put(self.lane, "answered", self.key, answer)
+
+
+class DurableModel:
+    """A model whose replies pass the journal of a run."""
+
+    def __init__(self, run: DurableRun, model: Model) -> None:
+        self._run, self._model = run, model
+        self.name, self.provider = model.name, model.provider
+        if hasattr(model, "stream"):
+            self.stream = self._stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """Return the number of tokens of a text or of messages."""
+        return self._model.count_tokens(content)
+
+    async def _begin(self, request: ModelRequest) -> Call:
+        digests = self._run._digests.of(request)
+        place = f"model {request.purpose} {request.hop} {request.attempt}"
+        return await self._run.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the whole reply."""
+        call = await self._begin(request)
+        if call.answered is not None:
+            response = (await self._run.answer_of(call)).response
+            assert response is not None
+            return response
+
+        async def work() -> tuple[ModelResponse, Answer]:
+            response = await self._model.complete(request)
+            return response, _reply(response)
+
+        response = await call.make(work)
+        if call.unrecorded and isinstance(response, ModelResponse):
+            self._run.spent(request.ids.run_id, response.usage, response.cost)
+        return response
+
+    async def _stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        call = await self._begin(request)
+        if call.answered is not None:
+            try:
+                for piece in self._run.peek(call).pieces:
+                    yield piece
+            except GeneratorExit:
+                self._run.give_up(call)
+                raise
+            response = (await self._run.answer_of(call)).response
+            assert response is not None
+            yield response
+            return
+        pieces, answer = list[str](), Answer(cut=True)
+        given: AsyncIterator[str | ModelResponse] = self._model.stream(request)
+        response = None
+        self._run._flying += 1
+        try:
+            async for each in given:
+                if isinstance(each, ModelResponse):
+                    response, answer = each, _reply(each)
+                    break
+                pieces.append(each)
+                yield each
+        except BaseException as error:
+            answer = answer_of_error(error)
+            raise
+        finally:
+            self._run._flying -= 1
+            answer.pieces = pieces
+            call.end(answer)
+            if (close := getattr(given, "aclose", None)) is not None:
+                await close()
+        if response is not None:
+            if call.unrecorded:
+                self._run.spent(request.ids.run_id, response.usage, response.cost)
+            yield response
+
+
+def _reply(response: Any) -> Answer:
+    if isinstance(response, ModelResponse):
+        return Answer(response=response)
+    return Answer(raised=RecordedError("ModelError", f"the model returned {type(response).__name__}", "model"))
+
+
+def answer_of_error(error: BaseException) -> Answer:
+    """Return the answer for a call that raised."""
+    if isinstance(error, StillRunningError):
+        return Answer(timed_out=True)
+    outcome = outcome_of(error)
+    return Answer(cut=True) if "cancelled" in outcome else Answer(raised=outcome["raised"])
+
+
+class Writer:
+    """Writes the journal of one run in the background, and keeps its lease."""
+
+    def __init__(
+        self, journal: Journal, claim: Claim, claimed_at: float, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._journal, self._run_id, self._epoch = journal, claim.run.run_id, claim.epoch
+        self._fail = fail
+        self._next = len(claim.entries) + 1
+        self._last_event = claim.last_event
+        self._lock = threading.Lock()
+        self._entries: list[bytes] = []
+        self._events: list[tuple[int, str, float, bytes]] = []
+        self._flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadline = claimed_at + journal.lease_seconds
+        self.muted = claim.epoch == 0
+        self.count = 0
+        """Number of entries so far, to notice that something happens."""
+        self.take_draws: Callable[[], list[bytes]] = list
+
+    def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
+        """Append an entry, from any thread. It is written soon."""
+        if not self.muted:
+            self.add_entry(lane, kind, key, data)
+            self._start()
+
+    def add_entry(self, lane: str, kind: str, key: str, data: Any) -> None:
+        """Append an entry to the next transaction."""
+        entry = json_encoder.encode((lane, kind, key, data))
+        with self._lock:
+            self._entries.append(entry)
+            self.count += 1
+
+    def put_event(self, event: Event) -> None:
+        """Append an event, with the next number."""
+        if self.muted:
+            return
+        with self._lock:
+            self._last_event += 1
+            stored = msgspec.structs.replace(event, seq=self._last_event)
+            tag = str(event.__struct_config__.tag)
+            self._events.append((self._last_event, tag, event.at, json_encoder.encode(stored)))
+        self._start()
+
+    async def flush(self, status: str = "", result: bytes | None = None) -> bool:
+        """Wait until everything so far is committed; with a status, end the lease in the same transaction.
+
+        Returns false if this process no longer executes the run.
+        """
+        if self.muted:
+            return False
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._flushes.append((status, result, done))
+        self._start()
+        return await done
+
+    async def keep_lease(self) -> None:
+        """Renew the lease until the run ends."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._journal.lease_seconds / 3)
+            if self.muted:
+                return
+            try:
+                await self._renew()
+            except HooklineError as error:
+                log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
+
+    async def check_lease(self) -> None:
+        """Return if this process still holds the lease."""
+        if time.monotonic() >= self._deadline:
+            try:
+                await self._renew()
+            except HooklineError as error:
+                self._fail(error)
+                await _forever()
+
+    async def _renew(self) -> None:
+        began = time.monotonic()
+        try:
+            await in_thread(self._journal.renew, self._run_id, self._epoch)
+            self._deadline = began + self._journal.lease_seconds
+        except LeaseLostError as error:
+            self._fail(error)
+            await _forever()
+
+    def _start(self) -> None:
+        """Start to write, in the event loop of the run."""
+        loop = running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if self._task is not None or self._loop is None:
+            return
+        if loop is self._loop:
+            self._task = self._loop.create_task(self._write(), context=contextvars.Context())
+        else:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._start)
+
+    async def _write(self) -> None:
+        flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
+        try:
+            while (self._entries or self._events or self._flushes) and not self.muted:
+                with self._lock:
+                    entries, self._entries = [*self.take_draws(), *self._entries], []
+                    events, self._events = self._events, []
+                flushes, self._flushes = self._flushes, []
+                status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
+                began = time.monotonic()
+                seq, self._next = self._next, self._next + len(entries)
+                await in_thread(
+                    partial(self._journal.append, status=status, result=result),
+                    self._run_id,
+                    self._epoch,
+                    seq,
+                    entries,
+                    events,
+                )
+                if status:
+                    self.muted = True
+                if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
+                    self._deadline = 0.0
+                _resolve(flushes, True)
+                flushes = []
+        except Exception as error:  # noqa: BLE001 - nothing may happen that is not in the journal
+            self._fail(error)
+        finally:
+            self._task = None
+            if self.muted:
+                _resolve([*flushes, *self._flushes], False)
+                self._flushes = []
+
+
+def _resolve(flushes: Sequence[tuple[str, bytes | None, asyncio.Future[bool]]], committed: bool) -> None:
+    for _, _, done in flushes:
+        if not done.done():
+            done.set_result(committed)
+
+
+class _Timer:
+    """A timer that can be cancelled."""
+
+    def __init__(self) -> None:
+        self.handle: Any = None
+        self.cancelled = False
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        if self.handle is not None:
+            self.handle.cancel()
+
+
+_FIELDS_OF_TYPE: dict[type[Event], tuple[str, ...]] = {}
+_DIGEST = re.compile(r" #[0-9a-f]{16}$")
+
+
+def _event_key(event: Event) -> str:
+    """Return a text that is the same if the event is the same: its type, what a reader wants to know, and a digest."""
+    kind = type(event)
+    tag = str(event.__struct_config__.tag)
+    if kind not in ENGINE_EVENTS:
+        return tag  # an event of the program may contain anything
+    if isinstance(event, RunFinished):
+        return f"{tag} {event.result.status}"
+    names = _FIELDS_OF_TYPE.get(kind)
+    if names is None:
+        names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in _NOT_COMPARED)
+    text = without_addresses(json_encoder.encode([getattr(event, name) for name in names]).decode())
+    told = ""
+    if isinstance(event, HookExecuted):
+        told = f" {event.point} {event.hook}: {event.verb}{f' ({event.reason})' if event.reason else ''}"
+    elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
+        told = f" {name}"
+    return f"{tag}{told} #{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _describe(entry: Entry) -> str:
+    """Describe an entry in words."""
+    text = _DIGEST.sub("", entry.key)
+    if entry.kind == "event":
+        name, _, rest = text.partition(" ")
+        if name == "hook_executed":
+            return f"hook decision {rest!r}"
+        return f"event {name}{f' ({rest})' if rest else ''}"
+    if entry.kind == "asked":
+        what, _, rest = text.partition(" ")
+        return f"a {what} call ({rest})"
+    return f"{entry.kind} {text}".strip()
+
+
+def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
+    """Return the contents of attachments by digest, for the journal."""
+    return {each.digest: data for each in attachments if (data := available_data(each)) is not None}
+
+
+def _with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msgspec.Raw) -> HasContents:
+    """Decode a value whose attachments have their contents beside them."""
+    decoded = decoder.decode(data)
+    if not decoded.contents:
+        return decoded
+    kept = [known_content(digest, partial(bytes, content)) for digest, content in decoded.contents.items()]
+    again = decoder.decode(data)  # its attachments find the contents by their digests
+    del kept
+    return again
+
+
+async def _awaited(read: Callable[[], Any]) -> Any:
+    value = read()
+    return await value if hasattr(value, "__await__") else value
+
+
+async def _forever() -> Never:
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("the future never gets a result")
+
+
+def _result_of(stored: bytes, engine: Engine) -> AgentResult[Any]:
+    """Return the result of a run that has ended, with its typed output."""
+    result = msgspec.json.decode(stored, type=RunFinished).result
+    if engine.output is None or result.output is None:
+        return result
+    return msgspec.structs.replace(result, output=engine.output.spec.read(result.reply).value)
+
+
+def open_run(store: JournalStore, head: RunHead) -> DurableRun:
+    """Take the lease of a run, or create it.
+
+    Raises:
+        RunHeldError: another process executes the run.
+    """
+    began = time.monotonic()
+    claim = store.journal.claim(head.ids.run_id, head.ids.agent, json_encoder.encode(head))
+    return DurableRun(store.journal, claim, began)
+
+
+def head_of(run: StoredRun) -> RunHead:
+    """Return the input of a stored run."""
+    return _with_contents(_head, run.start)

@@ -1,0 +1,177 @@
+"""The journals of durable runs, in the file of the run store (DESIGN 6.17).
+
+A run belongs to one process at a time, until its lease ends. Each time another process takes it, its epoch grows; every
+write names the epoch and is refused if it is not the current one. The entries of a journal and the events that readers
+see are written in one transaction.
+
+This is not a queue: it says who executes a run, not which run comes next.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Sequence
+from socket import gethostname
+from typing import Any
+
+from .._base.text import is_number
+from .._run.durable import Claim, LeaseLostError, RunHeldError, StoredRun
+from .errors import StoreError
+from .processes import is_process_running, process_start
+from .sql import Database
+
+SCHEMA = (
+    """CREATE TABLE durable_runs (
+        run_id TEXT PRIMARY KEY, agent TEXT NOT NULL, status TEXT NOT NULL, epoch INTEGER NOT NULL, lease REAL NOT NULL,
+        host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, attempts INTEGER NOT NULL, last_seq INTEGER NOT NULL,
+        last_event INTEGER NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, start BLOB NOT NULL, result BLOB
+    )""",
+    "CREATE INDEX durable_runs_by_status ON durable_runs (status, changed)",
+    """CREATE TABLE journal (
+        run_id TEXT NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run_id, seq)
+    )""",
+)
+
+_FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result"
+
+
+class Journal:
+    """The journals in a run store. All methods block, and raise ``StoreError`` if the database cannot be used.
+
+    Args:
+        db: the database of the run store.
+        lease_seconds: how long a process may execute a run without renewing its lease. If the process ends without a
+            trace, another one can continue the run after this time.
+    """
+
+    def __init__(self, db: Database, lease_seconds: float = 15.0) -> None:
+        if not is_number(lease_seconds) or not 0 < lease_seconds < 1e6:
+            raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
+        self._db = db
+        self.lease_seconds = lease_seconds
+
+    def get(self, run_id: str) -> StoredRun | None:
+        """Return a durable run, or ``None``."""
+        with self._db.transaction() as db:
+            row = db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
+        return None if row is None else StoredRun(*row)
+
+    def runs(self, *statuses: str, limit: int = 100) -> list[StoredRun]:
+        """Return durable runs, those that changed last first; with statuses, only runs that have one of them."""
+        where = f"WHERE status IN ({','.join('?' * len(statuses))})" if statuses else ""
+        query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
+        with self._db.transaction() as db:
+            return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
+
+    def claim(self, run_id: str, agent: str, start: bytes) -> Claim:
+        """Take the lease of a run. A run that does not exist is created with ``start``.
+
+        The returned claim has the entries of the journal. A run that has ended is returned with its result, and
+        without a lease.
+
+        Raises:
+            RunHeldError: another process executes the run.
+        """
+        now, pid = time.time(), os.getpid()
+        host, born = gethostname(), process_start(pid)
+        with self._db.transaction(write=True, lock=run_id) as db:
+            db.execute(
+                """INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,0,0,?,?,?,NULL)
+                ON CONFLICT (run_id) DO NOTHING""",
+                (run_id, agent, now, now, start),
+            )
+            row = db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
+            run = StoredRun(*row)
+            if run.is_over:
+                return Claim(run, 0, 0, ())
+            if run.lease > now and is_process_running(run.host, run.pid, run.changed, run.born):
+                raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
+            db.execute(
+                """UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
+                host = ?, pid = ?, born = ?, changed = ? WHERE run_id = ?""",
+                (now + self.lease_seconds, host, pid, born, now, run_id),
+            )
+            (last_event,) = db.execute("SELECT last_event FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
+            rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+        return Claim(run, run.epoch + 1, last_event, tuple([bytes(data) for (data,) in rows]))
+
+    def renew(self, run_id: str, epoch: int) -> None:
+        """Extend the lease.
+
+        Raises:
+            LeaseLostError: another process has taken the run.
+        """
+        now = time.time()
+        with self._db.transaction(write=True, lock=run_id) as db:
+            changed = db.execute(
+                "UPDATE durable_runs SET lease = ?, changed = ? WHERE run_id = ? AND epoch = ?",
+                (now + self.lease_seconds, now, run_id, epoch),
+            )
+            if changed.rowcount != 1:
+                raise LeaseLostError(run_id)
+
+    def append(
+        self,
+        run_id: str,
+        epoch: int,
+        seq: int,
+        entries: Sequence[bytes],
+        events: Sequence[tuple[int, str, float, bytes]] = (),
+        *,
+        status: str = "",
+        result: bytes | None = None,
+    ) -> None:
+        """Write entries and events: all of them or none, and only in the current epoch.
+
+        Args:
+            run_id: the run.
+            epoch: the epoch of the writer.
+            seq: the number of the first entry.
+            entries: the entries.
+            events: number, type, time and JSON of each event.
+            status: the new status, which ends the lease: ``waiting``, ``interrupted``, or that of the result.
+            result: the result of a run that has ended, as JSON.
+
+        Raises:
+            LeaseLostError: another process has taken the run.
+        """
+        now = time.time()
+        fields, values = "last_seq = ?, changed = ?", list[Any]((seq + len(entries) - 1, now))
+        if events:
+            fields, values = f"{fields}, last_event = ?", [*values, events[-1][0]]
+        if status:
+            fields, values = f"{fields}, status = ?, result = ?, lease = 0", [*values, status, result]
+        with self._db.transaction(write=True, lock=run_id) as db:
+            changed = db.execute(
+                f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ?", (*values, run_id, epoch)
+            )
+            if changed.rowcount != 1:
+                raise LeaseLostError(run_id)
+            db.executemany(
+                "INSERT INTO journal VALUES (?,?,?)", [(run_id, seq + i, entry) for i, entry in enumerate(entries)]
+            )
+            db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
+        if events:
+            self._db.announce(run_id)
+
+    def delete(self, run_id: str) -> bool:
+        """Delete a durable run that has ended or is put away, with its journal and its events."""
+        with self._db.transaction(write=True, lock=run_id) as db:
+            row = db.execute(
+                "DELETE FROM durable_runs WHERE run_id = ? AND lease < ? RETURNING run_id", (run_id, time.time())
+            ).fetchone()
+            if row is not None:
+                db.execute("DELETE FROM journal WHERE run_id = ?", (run_id,))
+                db.execute(
+                    """DELETE FROM events WHERE run_id = ? AND NOT EXISTS
+                    (SELECT 1 FROM runs WHERE run_id = ? AND transport != '')""",
+                    (run_id, run_id),
+                )
+        return row is not None
+
+    def prune(self, days: float) -> int:
+        """Delete the durable runs that ended more than ``days`` days ago. Returns their number."""
+        before = time.time() - days * 24 * 3600
+        old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
+        return sum(self.delete(run.run_id) for run in old)
