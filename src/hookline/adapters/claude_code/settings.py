@@ -464,12 +464,14 @@ class _Reader:
 
     def _on_failure(self, given: dict[str, Any], where: str) -> OnFailure:
         theirs, ours = given.get("onFailure"), given.get("on_failure")
-        known: OnFailure | None = ours
         if ours is not None and ours not in ("open", "block", "closed"):
             raise self.wrong(f"{where}.on_failure", f"expected open, block or closed, not {ours!r:.80}")
         if theirs not in (None, "block", "continue", "allow"):
             raise self.wrong(f"{where}.onFailure", f"expected block, not {theirs!r:.80}")
-        return known or (self._usual_on_failure if theirs is None else "block" if theirs == "block" else "open")
+        if ours is None and theirs is not None:
+            return "block" if theirs == "block" else "open"
+        chosen: OnFailure = ours or self._usual_on_failure
+        return chosen
 
     def _flag(self, given: dict[str, Any], name: str, where: str) -> bool:
         value = given.get(name, False)
