@@ -327,7 +327,7 @@ class _Reader:
         self, path: Path, project: Path, skip: Collection[str], on_failure: OnFailure, notes: list[str]
     ) -> None:
         self._path, self._project, self._skip, self._notes = path, project, skip, notes
-        self._usual_on_failure = on_failure
+        self._usual_on_failure: OnFailure = on_failure
         self._env = {"CLAUDE_PROJECT_DIR": str(project)}
         if path.name == "hooks.json":  # of a plugin, whose folder is above hooks/
             root = path.parent.parent if path.parent.name == "hooks" else path.parent
@@ -468,10 +468,7 @@ class _Reader:
             raise self.wrong(f"{where}.on_failure", f"expected open, block or closed, not {ours!r:.80}")
         if theirs not in (None, "block", "continue", "allow"):
             raise self.wrong(f"{where}.onFailure", f"expected block, not {theirs!r:.80}")
-        if ours is None and theirs is not None:
-            return "block" if theirs == "block" else "open"
-        chosen: OnFailure = ours or self._usual_on_failure
-        return chosen
+        return ours or (self._usual_on_failure if theirs is None else "block" if theirs == "block" else "open")
 
     def _flag(self, given: dict[str, Any], name: str, where: str) -> bool:
         value = given.get(name, False)
