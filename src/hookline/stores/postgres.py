@@ -6,6 +6,9 @@ loses, and connects in the background, which would hide from a caller why the da
 This module imports psycopg, which takes a third of a second, so it is imported when an address is first used.
 """
 
+# pyright: reportPossiblyUnboundVariable=false, reportArgumentType=false, reportCallIssue=false
+# Without psycopg, an address of a database is refused before any of its names is used. Its types accept only literal
+# statements, but those here are made of the literal ones of the stores.
 from __future__ import annotations
 
 import atexit
@@ -29,6 +32,7 @@ from .sql import Schema, Statement, Values
 
 try:
     import psycopg
+    import psycopg.conninfo
     from psycopg.pq import TransactionStatus
 
     _missing = ""
@@ -118,9 +122,9 @@ def _encode(value: Any) -> Any:
         return value
     if value is None or kind is float or kind is bytes:
         return value
-    bases: tuple[Callable[[Any], Any], ...] = (str, bytes, int, float)
+    bases: tuple[type[Any], ...] = (str, bytes, int, float)
     for base in bases:
-        if isinstance(value, base):  # type: ignore[arg-type]
+        if isinstance(value, base):
             return _encode(base(value))
     raise TypeError(f"a database cannot store a {kind.__name__}")
 
