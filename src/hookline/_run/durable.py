@@ -24,7 +24,7 @@ import msgspec
 from .._base.attachment import Attachment, known_content
 from .._base.attachment_files import available_data
 from .._base.errors import PlainError
-from .._base.frozen import Frozen, json_encoder, plain
+from .._base.frozen import Frozen, json_encoder
 from .._base.package import __version__
 from .._base.tasks import StillRunningError, abandon, running_loop, with_timeout
 from .._base.workers import in_thread
@@ -829,14 +829,14 @@ class DurableRun:
             abandon(task)
             late.cancel()
 
-    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+    async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
         """Call a function of a hook, or return what it returned before."""
         call = await self.begin(f"once {name}")
         if call.answered is not None:
             return (await self.answer_of(call)).value
 
         async def work() -> tuple[Any, Answer]:
-            value = plain(jsonable(await _awaited(read)))
+            value = await read()
             return value, Answer(value=value)
 
         return await call.make(work)
@@ -1235,11 +1235,6 @@ def _with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msg
     again = decoder.decode(data)  # its attachments find the contents by their digests
     del kept
     return again
-
-
-async def _awaited(read: Callable[[], Any]) -> Any:
-    value = read()
-    return await value if hasattr(value, "__await__") else value
 
 
 async def _forever() -> Never:
