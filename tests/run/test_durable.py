@@ -351,7 +351,6 @@ def test_recovery_with_another_verdict_stops_before_any_call_and_names_the_hook(
         payer(world, ScriptedModel([]), hooks=[blocked]).run("go", durable=store, run_id="r")
     assert len(world.lines("ran")) == 1
     assert entries_of(store) == before
-    interrupt(store)
     model = ScriptedModel([reply("done")])
     assert payer(world, model, hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
 
