@@ -24,14 +24,15 @@ from .._kernel.values import Ids
 from .database import open_database
 from .errors import LockedFileError, NotFoundError, StoreError
 from .processes import is_process_running, process_start
-from .sql import Connection, Schema, storable
+from .sql import Connection, Database, Schema, storable
 
 log = logging.getLogger("hookline")
 
 KEEP_DAYS = 90.0
 """Days that decided calls, and grants for a session, are kept."""
-POLL_SECONDS = 0.5
-"""Polling interval for decisions of other processes."""
+POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
+"""Polling intervals for decisions of other processes: in a SQLite file, and where the database announces changes."""
+_TOPIC = "decisions"
 MAX_MESSAGE = 4000
 MAX_GLOB = 1000
 MAX_PATTERN_NAMES = 100
@@ -179,7 +180,7 @@ class ApprovalStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.db = open_database(path, SCHEMA, durable=True)
-        self._watcher = _Watcher(self.path, self._stored)
+        self._watcher = _Watcher(self.db, self._stored)
         self._pruned = float("-inf")
 
     @property
@@ -369,7 +370,7 @@ class ApprovalStore:
                 columns = ", ".join(GrantRow.__struct_fields__)
                 db.execute(f"INSERT INTO grants ({columns}) VALUES ({', '.join('?' * len(values))})", values)
                 self._apply(db, grant, now)
-        _wake_watchers(self.path)
+        _wake_watchers(self.db)
         return row
 
     def end_pending(self, id: str, status: str) -> ApprovalRow:
@@ -384,7 +385,7 @@ class ApprovalStore:
                 (status, time.time(), id),
             )
             row = self._find(db, id, None)
-        _wake_watchers(self.path)
+        _wake_watchers(self.db)
         return row
 
     def watch(self, id: str, callback: Callback) -> AbstractContextManager[None]:
@@ -657,12 +658,13 @@ class _Watcher:
     The thread runs only while a caller waits. A locked file is read again later; every other error goes to all callers.
 
     Args:
-        path: path of the file. A decision of this process wakes all watchers of the same path.
+        db: the database. A decision of this process wakes all watchers of the same path.
         read: returns the stored rows with the given ids.
     """
 
-    def __init__(self, path: str, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
-        self.path = path
+    def __init__(self, db: Database, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
+        self.path = db.path
+        self._db = db
         self._read = read
         self.reset()
         _watchers.add(self)
@@ -698,9 +700,13 @@ class _Watcher:
         self._wake.set()
 
     def _poll(self) -> None:
+        with self._db.listen(_TOPIC, self.wake):
+            self._poll_until_idle(WATCHED_POLL_SECONDS if self._db.is_shared else POLL_SECONDS)
+
+    def _poll_until_idle(self, interval: float) -> None:
         locked = False
         while True:
-            self._wake.wait(POLL_SECONDS)
+            self._wake.wait(interval)
             self._wake.clear()
             with self._lock:
                 waiting = dict(self._waiting)
@@ -730,10 +736,12 @@ class _Watcher:
                         log.exception("the callback for the decision about %s failed", id)
 
 
-def _wake_watchers(path: str) -> None:
+def _wake_watchers(db: Database) -> None:
+    """Let the watchers of a file look at once: those of this process, and on PostgreSQL those of all processes."""
     for watcher in list(_watchers):
-        if watcher.path == path:
+        if watcher.path == db.path:
             watcher.wake()
+    db.announce(_TOPIC)
 
 
 def _after_fork() -> None:

@@ -620,10 +620,10 @@ class PostgresDatabase:
             )
 
     def _version(self, connection: psycopg.Connection[Any]) -> int | None:
-        (table,) = connection.execute(f"SELECT to_regclass('{self.namespace}.hookline_schema')::text").fetchone() or (
-            None,
-        )
-        if table is None:
+        # to_regclass() would use what the connection remembers, also when it has just waited for the lock of a process
+        # that created the tables.
+        query = "SELECT 1 FROM pg_catalog.pg_tables WHERE schemaname = %s AND tablename = 'hookline_schema'"
+        if connection.execute(query, (self.namespace,)).fetchone() is None:
             return None
         (version,) = connection.execute(f"SELECT version FROM {self.namespace}.hookline_schema").fetchone() or (None,)
         return version
