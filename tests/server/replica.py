@@ -83,9 +83,8 @@ def server_at(url, **options):
 
 
 async def main(url, options):
-    for module in (runs, approvals):
-        module.WATCHED_POLL_SECONDS = 600.0  # changes must be noticed because they are announced
-    control.POLL_SECONDS = 600.0
+    # Changes must be noticed because they are announced.
+    runs.WATCHED_POLL_SECONDS = approvals.POLL_SECONDS = control.POLL_SECONDS = 600.0
     server = server_at(url, **options)
     await server.start()
     print(server.url, flush=True)

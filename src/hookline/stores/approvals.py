@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from socket import gethostname
 from typing import Any
@@ -24,20 +24,20 @@ from .._kernel.values import Ids
 from .database import open_database
 from .errors import LockedFileError, NotFoundError, StoreError
 from .processes import is_process_running, process_start
-from .sql import Connection, Database, Schema, storable
+from .sql import Connection, Schema, storable
 
 log = logging.getLogger("hookline")
 
 KEEP_DAYS = 90.0
 """Days that decided calls, and grants for a session, are kept."""
-POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
-"""Polling intervals for decisions of other processes: in a SQLite file, and where the database announces changes."""
-_TOPIC = "decisions"
+POLL_SECONDS = 0.5
+"""Polling interval for decisions of other processes."""
 MAX_MESSAGE = 4000
 MAX_GLOB = 1000
 MAX_PATTERN_NAMES = 100
 
 _STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
+_DECIDED = "decided"  # the topic of announcements
 _SCOPES = ("once", "session", "always")
 
 
@@ -180,7 +180,7 @@ class ApprovalStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.db = open_database(path, SCHEMA, durable=True)
-        self._watcher = _Watcher(self.db, self._stored)
+        self._watcher = _Watcher(self.path, self._stored)
         self._pruned = float("-inf")
 
     @property
@@ -370,7 +370,7 @@ class ApprovalStore:
                 columns = ", ".join(GrantRow.__struct_fields__)
                 db.execute(f"INSERT INTO grants ({columns}) VALUES ({', '.join('?' * len(values))})", values)
                 self._apply(db, grant, now)
-        _wake_watchers(self.db)
+        self._announce()
         return row
 
     def end_pending(self, id: str, status: str) -> ApprovalRow:
@@ -385,15 +385,22 @@ class ApprovalStore:
                 (status, time.time(), id),
             )
             row = self._find(db, id, None)
-        _wake_watchers(self.db)
+        self._announce()
         return row
 
-    def watch(self, id: str, callback: Callback) -> AbstractContextManager[None]:
+    @contextmanager
+    def watch(self, id: str, callback: Callback) -> Iterator[None]:
         """Inside the ``with`` block, call ``callback`` once when any process decides the call.
 
         The callback runs in another thread. It gets the row, or an exception if the file can no longer be used.
         """
-        return self._watcher.watch(id, callback)
+        with self.db.listen(_DECIDED, self._watcher.wake), self._watcher.watch(id, callback):
+            yield
+
+    def _announce(self) -> None:
+        """Wake those who wait for decisions, in this process and in others."""
+        _wake_watchers(self.path)
+        self.db.announce(_DECIDED)
 
     def grants(self, *, owner: str | None = None) -> list[GrantRow]:
         """Return standing grants, newest first.
@@ -658,13 +665,12 @@ class _Watcher:
     The thread runs only while a caller waits. A locked file is read again later; every other error goes to all callers.
 
     Args:
-        db: the database. A decision of this process wakes all watchers of the same path.
+        path: path of the file. A decision of this process wakes all watchers of the same path.
         read: returns the stored rows with the given ids.
     """
 
-    def __init__(self, db: Database, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
-        self.path = db.path
-        self._db = db
+    def __init__(self, path: str, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
+        self.path = path
         self._read = read
         self.reset()
         _watchers.add(self)
@@ -700,13 +706,9 @@ class _Watcher:
         self._wake.set()
 
     def _poll(self) -> None:
-        with self._db.listen(_TOPIC, self.wake):
-            self._poll_until_idle(WATCHED_POLL_SECONDS if self._db.is_shared else POLL_SECONDS)
-
-    def _poll_until_idle(self, interval: float) -> None:
         locked = False
         while True:
-            self._wake.wait(interval)
+            self._wake.wait(POLL_SECONDS)
             self._wake.clear()
             with self._lock:
                 waiting = dict(self._waiting)
@@ -736,12 +738,10 @@ class _Watcher:
                         log.exception("the callback for the decision about %s failed", id)
 
 
-def _wake_watchers(db: Database) -> None:
-    """Let the watchers of a file look at once: those of this process, and on PostgreSQL those of all processes."""
+def _wake_watchers(path: str) -> None:
     for watcher in list(_watchers):
-        if watcher.path == db.path:
+        if watcher.path == path:
             watcher.wake()
-    db.announce(_TOPIC)
 
 
 def _after_fork() -> None:
