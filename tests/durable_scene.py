@@ -3,17 +3,17 @@
 Nothing here is repeatable by itself, so a run that continues correctly does so because of its journal. What happens is
 noted in files of a folder (the *world*), also by processes that are killed.
 
-As a program: ``python durable_scene.py WORLD RUN_ID`` starts or continues a run. The variable ``DURABLE_SCENE`` holds
-options of the scene as JSON.
+As a program: ``python durable_scene.py WORLD RUN_ID`` starts or continues a run. The variable ``KILL_AT`` names the
+moment at which the program kills itself, ``PACE`` the longest pause in seconds, and ``LEASE`` the seconds of a lease.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 import secrets
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ class World:
 
     def __init__(self, folder: Path, pace: float = 0.0) -> None:
         self.folder, self.pace = folder, pace
+        self.reached = 0
 
     def note(self, name: str, *values: object) -> None:
         """Append a line, which also a killed process leaves behind."""
@@ -39,6 +40,15 @@ class World:
         file = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         os.write(file, line.encode())
         os.close(file)
+        self.reach(name)
+
+    def reach(self, moment: str) -> None:
+        """Kill this process if this is the moment to do so: ``KILL_AT="ran 3"`` is the third time that a tool runs."""
+        name, _, number = os.environ.get("KILL_AT", "").partition(" ")
+        if name == moment:
+            self.reached += 1
+            if self.reached == int(number):
+                os.kill(os.getpid(), signal.SIGKILL)
 
     def lines(self, name: str) -> list[list[str]]:
         """Return the lines of a file, as lists of words."""
@@ -180,6 +190,14 @@ def main() -> None:
     run_id = sys.argv[2]
     store = RunStore(world.folder / "runs.db", lease_seconds=float(os.environ.get("LEASE", "15")))
     agent = make_agent(world)
+    append = store.journal.append
+
+    def killed_around_commits(*args: Any, **options: Any) -> None:
+        world.reach("before_commit")
+        append(*args, **options)
+        world.reach("after_commit")
+
+    store.journal.append = killed_around_commits  # type: ignore[method-assign]
     world.note("started", os.getpid())
     try:
         result = agent.run("go", durable=store, run_id=run_id)
@@ -190,7 +208,6 @@ def main() -> None:
         world.note("failed", os.getpid(), type(error).__name__, error)
         raise
     (world.folder / f"{run_id}.json").write_bytes(result.to_json())
-    json.loads(result.to_json())
 
 
 if __name__ == "__main__":

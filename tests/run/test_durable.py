@@ -6,16 +6,28 @@ one of these beginnings. Processes that are really killed are in ``tests/stores/
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
+import pytest
 
-from hookline.payloads import AgentResult
-from hookline.stores import RunStore
+from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, guard, hook, observer, tool
+from hookline._base.attachment import Attachment
+from hookline._kernel.scope import CURRENT
+from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
+from hookline.events import Event
+from hookline.hooks import ApprovalsHook
+from hookline.payloads import AgentResult, ModelResponse, ToolCall, Usage
+from hookline.stores import ApprovalStore, RunStore, StoreError
+from hookline.teams import Team
+from hookline.testing import ScriptedModel, call, reply
 from tests.durable_scene import World, make_agent
+from tests.waiting import wait_until
 
 
 class Crashes:
@@ -46,22 +58,43 @@ class Crashes:
 
         journal.append, journal.claim = recorded, recorded_claim  # type: ignore[method-assign]
 
-    def worlds(self) -> Iterator[tuple[World, RunStore]]:
-        """Make the worlds after each commit but the last one, each with its store, which no process holds."""
-        for number in range(len(self.commits)):
+    def worlds(self, *, each_entry: bool = False) -> Iterator[tuple[World, RunStore]]:
+        """Make the worlds after each commit but the last one, each with its store, which no process holds.
+
+        With ``each_entry``, a crash is possible after each entry: the commits are split as finely as possible.
+        """
+        commits: list[tuple[Any, dict[str, bytes]]] = []
+        for (seq, entries, events), noted in zip(self.commits, self._noted, strict=True):
+            parts = list(_split(entries, list(events))) if each_entry else [(entries, events)]
+            first = seq
+            for part, told in parts:
+                commits.append(((first, part, told), noted))
+                first += len(part)
+        for number in range(len(commits)):
             folder = self.world.folder.parent / f"{self.world.folder.name}-{number}"
             folder.mkdir()
-            for name, content in self._noted[number - 1].items() if number else ():
+            for name, content in commits[number - 1][1].items() if number else ():
                 (folder / name).write_bytes(content)
             store = RunStore(folder / "runs.db")
             epoch = store.journal.claim(*self._start).epoch
-            for args in self.commits[:number]:
+            for args, _ in commits[:number]:
                 store.journal.append(self._start[0], epoch, *args)
-            store.journal.append(
-                self._start[0], epoch, 1 + sum(len(args[1]) for args in self.commits[:number]), (), status="interrupted"
-            )
+            written = sum(len(args[1]) for args, _ in commits[:number])
+            store.journal.append(self._start[0], epoch, written + 1, (), status="interrupted")
             yield World(folder, self.world.pace), store
             store.close()
+
+
+def _split(entries: list[bytes], events: list[Any]) -> Iterator[tuple[list[bytes], list[Any]]]:
+    """Split a commit into its entries, each with the events that were stored with it."""
+    for index, data in enumerate(entries):
+        _, kind, key, _ = msgspec.json.decode(data)
+        told: list[Any] = []
+        if kind in ("event", "text"):
+            tag = f'"type":"{key.split()[0]}"'.encode() if key else b'"type":"text_delta"'
+            while events and not (told and tag in told[-1][3]):
+                told.append(events.pop(0))
+        yield [data], (told + events if index == len(entries) - 1 else told)
 
 
 def committed(store: RunStore) -> tuple[list[str], list[str]]:
@@ -117,3 +150,701 @@ def test_a_run_continues_from_every_commit_with_the_same_verdicts_and_without_re
         ledger = Counter(tuple(line[:3]) for line in world.lines("ledger"))
         assert len(ledger) == 13
         assert ledger.total() - len(ledger) <= 3
+
+
+# One promise each.
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[RunStore]:
+    store = RunStore(tmp_path / "runs.db")
+    yield store
+    store.close()
+
+
+@pytest.fixture
+def crashes(tmp_path: Path) -> Crashes:
+    (tmp_path / "world").mkdir()
+    return Crashes(World(tmp_path / "world"))
+
+
+def interrupt(store: RunStore, run_id: str = "r") -> None:
+    """End the lease of a run, as if its process had ended long ago."""
+    with store.db.transaction(write=True) as db:
+        db.execute("UPDATE durable_runs SET lease = 0 WHERE run_id = ?", (run_id,))
+
+
+class Killed(BaseException):
+    """Stands for the end of the process: nothing of the run is written after it."""
+
+
+def killed_in_tool(world: World, **options: Any) -> Any:
+    """Return a tool in which the process ends at the first call."""
+
+    @tool(name="pay", **options)
+    async def pay(n: int, ctx: Any) -> str:
+        """Pay."""
+        world.note("ran", ctx.call_key, n)
+        if len(world.lines("ran")) == 1:
+            await asyncio.Event().wait()
+        return "paid"
+
+    return pay
+
+
+def run_until_tool(agent: Agent, store: RunStore, world: World) -> None:
+    """Start a run and let its process end while its tool runs."""
+
+    async def execute() -> None:
+        run = asyncio.ensure_future(agent.arun("go", durable=store, run_id="r"))
+        await wait_until(lambda: world.lines("ran"))
+        journal = store.journal
+        journal.append, append = _refuse, journal.append  # type: ignore[method-assign]
+        run.cancel()
+        with pytest.raises((asyncio.CancelledError, StoreError)):
+            await run
+        journal.append = append  # type: ignore[method-assign]
+
+    asyncio.run(execute())
+    interrupt(store)
+
+
+def _refuse(*args: Any, **named: Any) -> None:
+    raise StoreError("the process has ended")
+
+
+def payer(world: World, model: ScriptedModel, hooks: Any = (), **options: Any) -> Agent:
+    return Agent("payer", llm=model, tools=[killed_in_tool(world, **options)], hooks=hooks)
+
+
+def script() -> ScriptedModel:
+    return ScriptedModel([call("pay", n=5), reply("done")])
+
+
+def test_a_call_in_flight_is_made_again_with_the_same_key(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+    run_until_tool(payer(world, script()), store, world)
+    result = payer(world, ScriptedModel([reply("done")])).run("go", durable=store, run_id="r")
+    assert result.reply == "done"
+    keys = [line[0] for line in world.lines("ran")]
+    assert len(keys) == 2
+    assert keys[0] == keys[1]
+
+
+def test_a_call_in_flight_that_is_not_repeatable_gets_an_error_that_says_that_its_outcome_is_unknown(
+    tmp_path: Path, store: RunStore
+) -> None:
+    world = World(tmp_path)
+    run_until_tool(payer(world, script(), repeatable=False), store, world)
+    result = payer(world, ScriptedModel([reply("done")]), repeatable=False).run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
+    (told,) = [message for message in result.messages if message.role == "tool"]
+    assert told.is_error
+    assert told.content.startswith("The outcome of this call is unknown")
+    assert store.journal.get("r").status == "completed"
+
+
+def test_a_tool_begins_after_the_decisions_about_it_and_its_intent_are_committed(store: RunStore) -> None:
+    stored: list[list[Any]] = []
+
+    @tool
+    def look() -> str:
+        """Look into the journal, as another process would."""
+        other = RunStore(store.path)
+        with other.db.transaction() as db:
+            rows = db.execute("SELECT data FROM journal ORDER BY seq").fetchall()
+        other.close()
+        stored.extend(msgspec.json.decode(data) for (data,) in rows)
+        return "looked"
+
+    @guard("before_tool", name="judge")
+    def judge(ctx: Any, request: Any) -> Any:
+        return HookResult.cont(reason="fine")
+
+    Agent("a", llm=ScriptedModel([call("look"), reply("done")]), tools=[look], hooks=[judge]).run("go", durable=store)
+    assert any(kind == "event" and "before_tool judge: cont (fine)" in key for _, kind, key, _ in stored)
+    assert stored[-1][1] == "asked"
+    assert stored[-1][2].startswith("tool look ")
+
+
+def test_a_process_that_lost_the_lease_begins_no_tool_calls_no_hook_and_saves_nothing(
+    tmp_path: Path, store: RunStore
+) -> None:
+    world, session = World(tmp_path), Session("s")
+    ended = []
+
+    @guard("before_tool")
+    def taken_over(ctx: Any, request: Any) -> None:
+        interrupt(store)
+        store.journal.claim("r", "payer", b"")
+
+    @observer("on_run_end")
+    def end(ctx: Any, result: Any) -> None:
+        ended.append(result)
+
+    agent = payer(world, script(), hooks=[taken_over, end])
+    with pytest.raises(LeaseLostError, match="run r was taken over by another process"):
+        agent.run("go", durable=store, run_id="r", session=session)
+    assert not world.lines("ran")
+    assert not ended
+    assert not session.messages
+    assert store.journal.get("r").epoch == 2
+
+
+def test_a_paused_process_checks_its_lease_before_a_tool_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = RunStore(tmp_path / "runs.db", lease_seconds=0.5)
+    world = World(tmp_path)
+    renewed = []
+
+    @guard("before_tool")
+    def pause(ctx: Any, request: Any) -> None:
+        monkeypatch.setattr(store.journal, "renew", lambda *args: renewed.append(args))
+        time.sleep(0.6)  # the whole process stands still
+
+    agent = Agent("a", llm=ScriptedModel([call("note"), reply("done")]), tools=[tool(note_of(world))], hooks=[pause])
+    agent.run("go", durable=store, run_id="r")
+    assert renewed
+    assert len(world.lines("ran")) == 1
+    store.close()
+
+
+def note_of(world: World) -> Any:
+    async def note() -> str:
+        """Note."""
+        world.note("ran", "note")
+        return "noted"
+
+    return note
+
+
+def test_recovery_with_another_verdict_stops_before_any_call_and_names_the_hook(
+    tmp_path: Path, store: RunStore
+) -> None:
+    world = World(tmp_path)
+
+    @guard("before_tool", name="rule")
+    def allowed(ctx: Any, request: Any) -> Any:
+        return HookResult.cont(reason="old rule")
+
+    @guard("before_tool", name="rule")
+    def blocked(ctx: Any, request: Any) -> Any:
+        return HookResult.block("no", reason="new rule")
+
+    run_until_tool(payer(world, script(), hooks=[allowed]), store, world)
+    before = entries_of(store)
+    with pytest.raises(
+        RecoveryError, match=r"'before_tool rule: cont \(old rule\)', but now it is.*block \(new rule\)"
+    ):
+        payer(world, ScriptedModel([]), hooks=[blocked]).run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
+    assert entries_of(store) == before
+    interrupt(store)
+    model = ScriptedModel([reply("done")])
+    assert payer(world, model, hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_recovery_with_another_request_stops(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+    run_until_tool(payer(world, script()), store, world)
+
+    @hook("before_llm")
+    def other(ctx: Any, request: Any) -> Any:
+        return HookResult.replace({"params": {"temperature": 1}})
+
+    with pytest.raises(RecoveryError):
+        payer(world, ScriptedModel([]), hooks=[other]).run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
+
+
+def entries_of(store: RunStore) -> list[bytes]:
+    with store.db.transaction() as db:
+        return [bytes(data) for (data,) in db.execute("SELECT data FROM journal ORDER BY seq").fetchall()]
+
+
+def test_observers_and_sinks_are_not_told_again_what_they_were_told(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+    seen: list[str] = []
+
+    @observer("after_llm")
+    def observed(ctx: Any, reply: Any) -> None:
+        seen.append(f"reply {reply.hop}")
+
+    run_until_tool(payer(world, script(), hooks=[observed]), store, world)
+    told: list[Event] = []
+    agent = payer(world, ScriptedModel([reply("done")]), hooks=[observed])
+    agent.run("go", durable=store, run_id="r", sinks=[told.append])
+    assert seen == ["reply 0", "reply 1"]
+    kinds = [type(event).__name__ for event in told]
+    assert "RunStarted" not in kinds
+    assert kinds.count("ToolEnded") == 1
+
+
+def test_a_hook_that_also_decides_observes_again_so_that_its_state_is_complete(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+
+    class OncePerRun:
+        points = ("after_llm", "before_tool")
+        phase = {"after_llm": "observe", "before_tool": "guard"}  # noqa: RUF012
+        name = "count_replies"
+
+        def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
+            replies = ctx.hook_state.setdefault(id(self), [])
+            if point == "after_llm":
+                replies.append(payload.hop)
+                return None
+            return HookResult.cont(reason=f"after {len(replies)} replies")
+
+    run_until_tool(payer(world, script(), hooks=[OncePerRun()]), store, world)
+    result = payer(world, ScriptedModel([reply("done")]), hooks=[OncePerRun()]).run("go", durable=store, run_id="r")
+    assert result.status == "completed"
+
+
+# Waiting for an approval.
+
+
+@guard("before_tool", tools="pay", name="asks")
+def asks(ctx: Any, request: Any) -> Any:
+    return HookResult.ask("Pay?")
+
+
+@pytest.mark.parametrize("decision", ["approve", "deny"])
+def test_a_waiting_run_is_put_away_and_taken_up_when_the_decision_is_there(
+    tmp_path: Path, store: RunStore, decision: str
+) -> None:
+    world, approvals = World(tmp_path), ApprovalStore(tmp_path / "approvals.db")
+    world.note("ran", "so that the tool does not hang")
+    ended = []
+
+    @observer("on_run_end")
+    def end(ctx: Any, result: Any) -> None:
+        ended.append(result.status)
+
+    def agent(model: ScriptedModel) -> Agent:
+        return payer(world, model, hooks=[asks, ApprovalsHook(approvals, hold_seconds=0.01), end])
+
+    with pytest.raises(RunWaitingError, match="run r waits for the approval of pay") as waiting:
+        agent(script()).run("go", durable=store, run_id="r")
+    assert [request.name for request in waiting.value.calls] == ["pay"]
+    stored = store.journal.get("r")
+    assert (stored.status, stored.lease) == ("waiting", 0)
+    with pytest.raises(RunWaitingError):  # nobody has decided yet
+        agent(ScriptedModel([])).run("go", durable=store, run_id="r")
+    assert not ended
+    (row,) = approvals.rows()
+    assert row.status == "pending"
+    approvals.decide(row.id, decision=decision, digest=row.digest, by="anna")
+    result = agent(ScriptedModel([reply("done")])).run("go", durable=store, run_id="r")
+    assert result.reply == "done"
+    assert ended == ["completed"]
+    assert len(world.lines("ran")) == (2 if decision == "approve" else 1)
+    approvals.close()
+
+
+def test_a_run_is_put_away_only_when_its_other_calls_have_ended(tmp_path: Path, store: RunStore) -> None:
+    """A subagent waits for an approval while another call of the batch works."""
+    world = World(tmp_path)
+    decided = []
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        await asyncio.sleep(0.2)
+        world.note("ran", "work")
+        return "worked"
+
+    @hook("approval_requested")
+    def later(ctx: Any, request: Any) -> Any:
+        return HookResult.approve(by="anna") if decided else HookResult.wait()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        world.note("ran", "pay")
+        return "paid"
+
+    def boss(replies: Any, subreplies: Any) -> Agent:
+        helper = Agent("helper", llm=ScriptedModel(subreplies), tools=[pay])
+        hooks = [asks, later]
+        return Agent("boss", llm=ScriptedModel(replies), tools=[work, Team([helper])], hooks=hooks)
+
+    both = [call("work"), call("delegate", to="helper", task="pay")]
+    with pytest.raises(RunWaitingError):
+        boss([ModelResponse("", tuple(both))], [call("pay")]).run("go", durable=store, run_id="r")
+    assert [line[0] for line in world.lines("ran")] == ["work"]
+    decided.append(True)
+    result = boss([reply("done")], [reply("paid it")]).run("go", durable=store, run_id="r")
+    assert result.reply == "done"
+    assert [line[0] for line in world.lines("ran")] == ["work", "pay"]
+
+
+def test_a_run_that_is_not_durable_denies_a_call_that_would_have_to_wait() -> None:
+    @hook("approval_requested")
+    def later(ctx: Any, request: Any) -> Any:
+        return HookResult.wait()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        raise AssertionError("nobody approved it")
+
+    result = Agent("a", llm=ScriptedModel([call("pay"), reply("done")]), tools=[pay], hooks=[asks, later]).run("go")
+    assert "this run cannot wait" in next(m.content for m in result.messages if m.role == "tool")
+
+
+# Recovery of what is not a plain call: each run continues from every one of its commits.
+
+
+def recover_everywhere(
+    crashes: Crashes, make: Callable[[World], Agent], check: Callable[[AgentResult[Any], World], None], **options: Any
+) -> None:
+    """Run an agent, continue the run from each of its commits, and check all results."""
+    check(make(crashes.world).run("go", durable=crashes.store, run_id="r", **options), crashes.world)
+    for world, store in crashes.worlds(each_entry=True):
+        check(make(world).run("go", durable=store, run_id="r", **options), world)
+        events = store.events("r", limit=100_000)
+        assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+class CountingModel:
+    """A model that answers by the number of replies in the request, so that any process can continue."""
+
+    name, provider = "counting", "test"
+
+    def __init__(self, replies: list[Any], world: World | None = None) -> None:
+        self.replies, self.world = replies, world
+
+    async def complete(self, request: Any) -> ModelResponse:
+        number = sum(message.role == "assistant" for message in request.messages)
+        if self.world is not None:
+            self.world.note("asked", request.purpose, number)
+        given = self.replies[number] if request.purpose == "step" else reply("an opinion")
+        made = ModelResponse("", (given,)) if isinstance(given, ToolCall) else given
+        return made if isinstance(made, ModelResponse) else ModelResponse(str(made))
+
+    def count_tokens(self, content: Any) -> int:
+        return 5
+
+
+def text_of(result: AgentResult[Any]) -> str:
+    return "\n".join(message.content for message in result.messages if message.role == "tool")
+
+
+def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes) -> None:
+    def make(world: World) -> Agent:
+        @tool(timeout=0.05)
+        async def hang() -> str:
+            """Hang."""
+            world.note("ran", "hang")
+            await asyncio.sleep(60)
+            return "never"
+
+        model = CountingModel([ToolCall("c", "hang", {}), "done"])
+        return Agent("a", llm=model, tools=[hang, tool(note_of(world))])
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert result.reply == "done"
+        assert "no result after 0.05 s" in text_of(result)
+
+    recover_everywhere(crashes, make, check)
+
+
+def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        async def hang() -> str:
+            """Hang."""
+            await asyncio.sleep(60)
+            return "never"
+
+        helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
+        (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
+        delegate.timeout = 0.05
+        model = CountingModel([ToolCall("c", "delegate", {"to": "helper", "task": "hang"}), "done"])
+        return Agent("a", llm=model, tools=[delegate])
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert result.reply == "done"
+        assert "no result after 0.05 s" in text_of(result)
+
+    recover_everywhere(crashes, make, check)
+
+
+def test_the_time_limit_of_a_run_is_repeated_and_counts_only_the_time_of_execution(crashes: Crashes) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        async def hang() -> str:
+            """Hang."""
+            await asyncio.sleep(60)
+            return "never"
+
+        model = CountingModel([ToolCall("c", "note", {}), ToolCall("d", "hang", {}), "done"])
+        return Agent("a", llm=model, tools=[hang, tool(note_of(world))], limits=Limits(seconds=0.1))
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert result.status == "stopped"
+        assert result.stop is not None
+        assert result.stop.kind == "time_limit"
+        check_transcript(result)
+
+    recover_everywhere(crashes, make, check)
+
+
+def test_a_cancellation_is_repeated(crashes: Crashes) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        async def stop(ctx: Any) -> str:
+            """Cancel the run while it works."""
+            ctx.interrupt.cancel("enough")
+            await asyncio.sleep(60)
+            return "never"
+
+        model = CountingModel([ToolCall("c", "note", {}), ToolCall("d", "stop", {}), "done"])
+        return Agent("a", llm=model, tools=[stop, tool(note_of(world))])
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert (result.status, result.stop and result.stop.message) == ("cancelled", "enough")
+        check_transcript(result)
+
+    recover_everywhere(crashes, make, check)
+
+
+def test_model_calls_inside_tools_and_observers_are_counted_and_not_repeated_with_their_caller(
+    crashes: Crashes,
+) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        async def think(ctx: Any) -> str:
+            """Ask the model."""
+            ctx.progress(0.5, "half way")
+            await ctx.llm.complete("What is this?", purpose="tool")
+            world.note("ran", "think")
+            return "thought"
+
+        @observer("after_tool")
+        async def comment(ctx: Any, result: Any) -> None:
+            await ctx.llm.complete("And that?", purpose="comment")
+
+        @guard("before_tool", name="judge")
+        async def judge(ctx: Any, request: Any) -> Any:
+            return HookResult.cont(reason=(await ctx.llm.complete("May it?", purpose="judge")).content)
+
+        model = CountingModel([ToolCall("c", "think", {}), ToolCall("d", "think", {}), "done"], world)
+        model.replies = [_with_usage(each) for each in model.replies]
+        return Agent("a", llm=model, tools=[think], hooks=[comment, judge])
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert result.reply == "done"
+        assert result.usage.input_tokens >= 30
+
+    recover_everywhere(crashes, make, check)
+    assert [line[0] for line in crashes.world.lines("asked")].count("judge") == 2
+
+
+def _with_usage(given: Any) -> ModelResponse:
+    calls = (given,) if isinstance(given, ToolCall) else ()
+    return ModelResponse("" if calls else given, calls, usage=Usage(10, 1), cost=0.5)
+
+
+def test_steering_messages_to_a_run_and_to_its_subagent_are_repeated(crashes: Crashes) -> None:
+    def make(world: World) -> Agent:
+        started: dict[str, Any] = {}
+
+        @tool
+        async def steer(ctx: Any) -> str:
+            """Steer this run from outside."""
+            world.note("ran", ctx.agent_name)
+            engine = started[ctx.run_id]
+            engine.steer(Message("user", f"for {ctx.agent_name}"))
+            return "steered"
+
+        class Engines:
+            points = ("on_run_start",)
+            name = "engines"
+
+            def __call__(self, point: str, ctx: Any, payload: Any) -> None:
+                started[ctx.run_id] = CURRENT.get()
+
+        helper = Agent("helper", llm=CountingModel([ToolCall("h", "steer", {}), "helped"]), tools=[steer])
+        model = CountingModel(
+            [ToolCall("c", "delegate", {"to": "helper", "task": "x"}), ToolCall("d", "steer", {}), "done"]
+        )
+        return Agent("boss", llm=model, tools=[steer, Team([helper])], hooks=[Engines()])
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert result.reply == "done"
+        messages = [m.content for m in result.messages if m.role == "user"]
+        ran = [line[0] for line in world.lines("ran")].count("boss")  # twice if it was in flight
+        assert messages in (["go", "for boss"], ["go", "for boss", "for boss"][: ran + 1])
+
+    recover_everywhere(crashes, make, check)
+    steered = [e for e in crashes.store.events("r", limit=1000) if b'"type":"steered"' in e.data]
+    assert len(steered) == 2
+
+
+def test_a_blocking_run_inside_an_ordinary_tool_is_part_of_the_tool(crashes: Crashes) -> None:
+    def make(world: World) -> Agent:
+        inner = Agent("inner", llm=CountingModel(["inside"]))
+
+        @tool
+        def ask() -> str:
+            """Ask another agent."""
+            return inner.run("really?").reply
+
+        return Agent("a", llm=CountingModel([ToolCall("c", "ask", {}), "done"]), tools=[ask])
+
+    recover_everywhere(crashes, make, lambda result, world: check_transcript(result))
+
+
+def test_attachments_of_the_task_and_of_results_are_in_the_journal(crashes: Crashes) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        def picture() -> Any:
+            """Draw."""
+            return Attachment.of(PNG, media_type="image/png", name="drawn.png")
+
+        class Sees(CountingModel):
+            attachment_types = ("image/*",)
+
+            async def complete(self, request: Any) -> ModelResponse:
+                data = [a.data for m in request.messages for a in m.attachments]
+                assert all(PNG[:8] == each[:8] for each in data)
+                return await super().complete(request)
+
+        return Agent("a", llm=Sees([ToolCall("c", "picture", {}), "done"]), tools=[picture])
+
+    recover_everywhere(
+        crashes, make, lambda result, world: check_transcript(result), attachments=[Attachment.of(PNG, name="a.png")]
+    )
+
+
+PNG = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x06\x00\x00\x00\x1f\x15\xc4\x89"
+
+
+# The options.
+
+
+def test_a_run_that_has_ended_returns_its_result_with_its_typed_output(store: RunStore) -> None:
+    agent = Agent("a", llm=ScriptedModel([reply("[1, 2]")]), output_type=list[int])
+    assert agent.run("go", durable=store, run_id="r").output == [1, 2]
+    again = agent.run("go", durable=store, run_id="r")
+    assert (again.output, again.status) == ([1, 2], "completed")
+
+
+def test_a_run_that_has_failed_raises_its_error_again(store: RunStore) -> None:
+    @guard("before_llm", name="broken")
+    def broken(ctx: Any, request: Any) -> None:
+        raise ValueError("no")
+
+    agent = Agent("a", llm=ScriptedModel([]), hooks=[broken])
+    for _ in range(2):
+        with pytest.raises(RunFailedError, match="hook 'broken' failed"):
+            agent.run("go", durable=store, run_id="r")
+
+
+async def test_a_run_that_another_task_executes_is_refused(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+    agent = payer(world, script())
+    first = agent.start("go", durable=store, run_id="r")
+    await wait_until(lambda: world.lines("ran"))
+    with pytest.raises(RunHeldError, match="run r is executed by process"):
+        agent.start("go", durable=store, run_id="r")
+    first.cancel()
+    await first.settled()
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "problem"),
+    [("b", "go", "was started by agent 'a', not 'b'"), ("a", "come", "has another task: 'go'")],
+)
+def test_an_id_belongs_to_one_agent_and_task(store: RunStore, name: str, task: str, problem: str) -> None:
+    Agent("a", llm=ScriptedModel([reply("done")])).run("go", durable=store, run_id="r")
+    with pytest.raises(HooklineError, match=problem):
+        Agent(name, llm=ScriptedModel([])).run(task, durable=store, run_id="r")
+
+
+def test_an_id_without_a_store_is_refused() -> None:
+    with pytest.raises(TypeError, match="run_id= identifies a durable run"):
+        Agent("a", llm=ScriptedModel([])).run("go", run_id="r")
+
+
+def test_a_run_inside_a_durable_run_has_no_journal_of_its_own(store: RunStore) -> None:
+    @tool
+    def inner() -> str:
+        """Run another agent."""
+        return Agent("b", llm=ScriptedModel([])).run("go", durable=store).reply
+
+    result = Agent("a", llm=ScriptedModel([call("inner"), reply("done")]), tools=[inner]).run("go", durable=store)
+    assert "part of its journal" in text_of(result)
+
+
+def test_a_key_of_a_call_is_the_same_for_this_attempt_only() -> None:
+    keys = []
+
+    @tool
+    def work(ctx: Any) -> str:
+        """Work."""
+        keys.append(ctx.call_key)
+        return "worked"
+
+    @hook("after_tool")
+    def again(ctx: Any, result: Any) -> Any:
+        return HookResult.retry("again") if result.attempt == 1 else None
+
+    Agent("a", llm=ScriptedModel([call("work"), reply("done")]), tools=[work], hooks=[again]).run("go")
+    assert len(keys) == len(set(keys)) == 2
+    assert all(len(key) == 32 and key.isalnum() for key in keys)
+
+
+async def test_a_value_is_read_each_time_in_a_run_that_is_not_durable() -> None:
+    ctx = AgentContext()
+    assert await ctx.once("n", lambda: 5) == 5
+    assert not ctx.is_durable
+    with pytest.raises(HooklineError, match=r"ctx\.call_key works only with the context of a tool call"):
+        _ = ctx.call_key
+
+
+def test_the_session_of_a_recovered_run_has_the_whole_conversation(tmp_path: Path, store: RunStore) -> None:
+    world, session = World(tmp_path), Session("s", [Message("user", "hello"), Message("assistant", "hi")])
+    agent = payer(world, CountingModel(["hi", ToolCall("c", "pay", {"n": 5}), "done"]))
+
+    async def execute() -> None:
+        run = agent.start("go", durable=store, run_id="r", session=session)
+        await wait_until(lambda: world.lines("ran"))
+        store.journal.append, append = _refuse, store.journal.append  # type: ignore[method-assign]
+        run.cancel()
+        await run.settled()
+        store.journal.append = append  # type: ignore[method-assign]
+
+    asyncio.run(execute())
+    interrupt(store)
+    restored = Session("s", [Message("user", "hello"), Message("assistant", "hi")])
+    agent.run("go", durable=store, run_id="r", session=restored)
+    assert [message.role for message in restored.messages] == ["user", "assistant"] * 2 + ["tool", "assistant"]
+    with pytest.raises(HooklineError, match="belongs to session s"):
+        agent.run("go", durable=store, run_id="r", session=Session("other"))
+
+
+@pytest.mark.parametrize(("synced", "level"), [(False, 1), (True, 2)])
+def test_a_synced_store_syncs_each_commit_to_disk(tmp_path: Path, synced: bool, level: int) -> None:
+    store = RunStore(tmp_path / "runs.db", synced=synced)
+    with store.db.transaction() as db:
+        assert db.execute("PRAGMA synchronous").fetchone() == (level,)
+        assert db.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    store.close()
+
+
+def test_ended_runs_are_deleted_with_their_journals_and_events(store: RunStore) -> None:
+    agent = Agent("a", llm=ScriptedModel([reply("one"), reply("two")]))
+    agent.run("go", durable=store, run_id="one")
+    agent.run("go", durable=store, run_id="two")
+    assert store.journal.delete("one")
+    assert not store.journal.delete("one")
+    assert not store.events("one")
+    assert [run.run_id for run in store.journal.runs()] == ["two"]
+    assert store.journal.prune(days=1) == 0
+    with store.db.transaction(write=True) as db:
+        db.execute("UPDATE durable_runs SET changed = 0")
+    assert store.journal.prune(days=1) == 1
+    assert not entries_of(store)

@@ -1201,8 +1201,8 @@ def _event_key(event: Event) -> str:
     told = ""
     if isinstance(event, HookExecuted):
         told = f" {event.point} {event.hook}: {event.verb}{f' ({event.reason})' if event.reason else ''}"
-    elif tool := getattr(event, "tool", ""):
-        told = f" {tool}"
+    elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
+        told = f" {name}"
     return f"{tag}{told} #{sha256(text.encode()).hexdigest()[:16]}"
 
 

@@ -22,6 +22,7 @@ GROUPS = {
         "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
         "gateway": "Connect the agent to channels such as Slack, Telegram or a web page.",
         "approvals": "Approve or deny tool calls that wait for approval.",
+        "runs": "List or resume durable runs.",
         "keys": "List, add and revoke API keys for hookline serve.",
         "claude-hook": "Protect a session of Claude Code with hooks of Hookline.",
     },

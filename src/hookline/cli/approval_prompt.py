@@ -185,6 +185,12 @@ def parse_pattern(words: Iterable[str]) -> dict[str, str] | None:
 WAIT_SECONDS = 24 * 3600.0
 """Seconds that a call waits for a person at this terminal."""
 
+DURABLE_SECONDS = 30 * 24 * 3600.0
+"""Seconds until a call of a durable run expires, which waits without a process."""
+
+HOLD_SECONDS = 10.0
+"""Seconds after which a durable run is put away, if there is no terminal to ask at."""
+
 DENIED = "The user denied this call."
 
 
@@ -230,24 +236,27 @@ class Approver:
             )
             return HookResult.deny("There is no terminal at which this call could be approved.", by="no terminal")
         try:
-            result: HookResult = await self._store_hook().wait_for_decision(ctx, request)
+            result: HookResult = await self._store_hook(ctx).wait_for_decision(ctx, request)
         except StoreError as error:
             if self._terminal is None:
                 raise
             return await self._ask_without_file(self._terminal, request, error)
         return result
 
-    def _store_hook(self) -> Any:
+    def _store_hook(self, ctx: Any) -> Any:
         from ..hooks.approvals import ApprovalsHook
         from ..stores.approvals import ApprovalStore
 
         if self._hook is None:
             store = ApprovalStore(self._file)
-            self._hook = (
-                ApprovalsHook(store, notify=self._print_waiting)
-                if self._terminal is None
-                else ApprovalsHook(store, seconds=WAIT_SECONDS, hold_seconds=WAIT_SECONDS, notify=self._ask)
-            )
+            if self._terminal is not None:
+                self._hook = ApprovalsHook(store, seconds=WAIT_SECONDS, hold_seconds=WAIT_SECONDS, notify=self._ask)
+            elif ctx.is_durable:
+                self._hook = ApprovalsHook(
+                    store, seconds=DURABLE_SECONDS, hold_seconds=HOLD_SECONDS, notify=self._print_waiting
+                )
+            else:
+                self._hook = ApprovalsHook(store, notify=self._print_waiting)
         return self._hook
 
     async def _print_waiting(self, row: ApprovalRow) -> None:

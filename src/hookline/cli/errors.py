@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ..records.account import Skipped
 
 
-COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, SKIPPED, CANCELLED, OUTPUT_CLOSED = 0, 1, 2, 3, 4, 5, 130, 141
+COMPLETED, FAILED, BAD_INPUT, STOPPED, ENDED, SKIPPED, WAITING, CANCELLED, OUTPUT_CLOSED = 0, 1, 2, 3, 4, 5, 6, 130, 141
 
 EXIT_CODES = {
     COMPLETED: "completed",
@@ -35,6 +35,7 @@ EXIT_CODES = {
     STOPPED: "stopped by a limit or a hook",
     ENDED: "ended by a hook",
     SKIPPED: "completed, but a part of the input could not be used",
+    WAITING: "put away: a durable run waits for an approval",
     CANCELLED: "cancelled with Ctrl-C",
     OUTPUT_CLOSED: "the reader of the output closed the pipe",
 }

@@ -13,15 +13,29 @@ import typer
 
 from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
-from .errors import BAD_INPUT, EXIT_CODES, OutputClosedError, exit_code, print_failure, print_note, set_up_logging
+from .errors import (
+    BAD_INPUT,
+    EXIT_CODES,
+    WAITING,
+    OutputClosedError,
+    exit_code,
+    print_failure,
+    print_note,
+    set_up_logging,
+)
 from .help import Command
 from .options import with_settings
 from .text import printable, run_summary, wrap_line
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from .._base.attachment import Attachment
     from .._kernel.events import Event
     from .._run.cancellation import Interrupt
     from .._run.events import Sink
+    from .._run.session import Session
+    from ..stores.runs import RunStore
 
 EPILOG = """
 Examples:
@@ -30,6 +44,7 @@ Examples:
   git diff | hookline run "Review this" --hooks rules.py -m openai:gpt-5-mini
   hookline run "What is this?" --attach photo.jpg -m openai:gpt-5-mini
   hookline run "Tidy up" --json | jq .type
+  hookline run "Pay the invoices" --durable --wait
 
 The reply goes to stdout, everything else to stderr. A limit may be "none".
 
@@ -62,11 +77,53 @@ def run(
         str | None,
         typer.Option(metavar="FILE.tape", help="Record the run for hookline replay.", show_default=False),
     ] = None,
+    durable: Annotated[
+        bool, typer.Option("--durable", help="Keep a journal, so that hookline runs resume can continue the run.")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print events to stdout as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the reply.")] = False,
 ) -> int:
     """Run an agent on one task."""
     from .._base.attachment import Attachment
+    from .runner import load_session
+
+    text = task_text(task or [])
+    files = [Attachment.of(each, max_size=config.settings.max_attachment) for each in attach or ()]
+    job = Job(text, files, load_session(config.settings, session), session, tape=tape)
+    if durable:
+        job.store = open_journals(config)
+    return execute(config, job, json=json, quiet=quiet)
+
+
+class Job(msgspec.Struct):
+    """What an agent is to do: a task in a session. With a ``store``, its run is durable."""
+
+    task: str
+    attachments: Sequence[Attachment] = ()
+    conversation: Session | None = None
+    session: str | None = None
+    tape: str | None = None
+    store: RunStore | None = None
+    run_id: str | None = None
+
+
+def open_journals(config: Configuration) -> RunStore:
+    """Open the store of durable runs.
+
+    Raises:
+        ConfigError: the settings name no file for runs.
+    """
+    from ..config.errors import ConfigError
+    from ..stores.runs import RunStore
+
+    if config.settings.runs is None:
+        raise ConfigError("a durable run needs a file for its journal: set runs, or give --runs runs.db")
+    return RunStore(config.settings.runs)
+
+
+def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool = False) -> int:
+    """Run the agent of the settings, show what happens, and return the exit code."""
+    from .._run.durable import RunWaitingError
     from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver
@@ -75,7 +132,6 @@ def run(
         combine,
         finish_audit,
         finish_recording,
-        load_session,
         prepare_agent,
         run_with_handovers,
         save_session,
@@ -86,23 +142,25 @@ def run(
 
     settings = config.settings
     set_up_logging(settings.debug)
-    text = task_text(task or [])
-    files = [Attachment.of(each, max_size=settings.max_attachment) for each in attach or ()]
     view = choose_view(silent=quiet or json)
     recorders, plugins = start_recording(settings), build_plugins(settings, config.home)
-    conversation = load_session(settings, session)
-    ctx = make_context(settings, conversation)
+    ctx = make_context(settings, job.conversation)
     approver = Approver(settings.approvals, view.paused, settings.approval_file)
     view.prompts = approver.prompts
-    tapes = [TapeHook(tape)] if tape else []
+    tapes = [TapeHook(job.tape)] if job.tape else []
     lines = JsonLines(ctx.interrupt) if json else None
     try:
         answerer, agent = prepare_agent(config, [approver, *recorders, *tapes], ctx.session, plugins)
         prepare_model(agent.model)
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]
-            runs = run_with_handovers(answerer, text, ctx, sinks, settings.metadata, files)
+            runs = run_with_handovers(
+                answerer, job.task, ctx, sinks, settings.metadata, job.attachments, job.store, job.run_id
+            )
             outcome = combine(list(runs))
+    except RunWaitingError as waiting:
+        print_note(f"{waiting}: hookline runs resume {waiting.run_id}")
+        return WAITING
     finally:
         close_plugins(plugins)
     result = outcome.result
@@ -119,7 +177,7 @@ def run(
     finish_audit(answerer)
     finish_recording(recorders)
     try:
-        save_session(settings, session, conversation)
+        save_session(settings, job.session, job.conversation)
     except HooklineError as error:
         print_failure(error, debug=settings.debug)
         code = code or BAD_INPUT  # the status of the run itself takes precedence

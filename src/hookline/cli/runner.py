@@ -35,6 +35,7 @@ from .text import SubagentTotals
 
 if TYPE_CHECKING:
     from ..plugins.manager import PluginManager
+    from ..stores.runs import RunStore
     from ..stores.sessions import SessionStore
     from ..teams.roster import Roster
 
@@ -58,13 +59,21 @@ def run_with_handovers(
     sinks: Sequence[Sink],
     metadata: Mapping[str, Any] = EMPTY,
     attachments: Sequence[Attachment] = (),
+    store: RunStore | None = None,
+    run_id: str | None = None,
 ) -> Iterator[Outcome]:
-    """Run an agent, then each agent that the conversation is handed over to. Yield an outcome for each run."""
+    """Run an agent, then each agent that the conversation is handed over to. Yield an outcome for each run.
+
+    With a ``store``, the runs are durable, and the first one has the id ``run_id``.
+
+    Raises:
+        RunWaitingError: a durable run was put away.
+    """
     follow_up = getattr(answerer, "follow_up", None)
     text: str | None = task
     while text is not None:
-        outcome = run_once(answerer, text, ctx, sinks, metadata, attachments)
-        attachments = ()  # the session has them now
+        outcome = run_once(answerer, text, ctx, sinks, metadata, attachments, store, run_id)
+        attachments, run_id = (), None  # the session has them now
         text = follow_up(ctx.session, outcome.result) if follow_up is not None else None
         yield outcome
 
@@ -107,6 +116,8 @@ def run_once(
     sinks: Sequence[Sink],
     metadata: Mapping[str, Any] = EMPTY,
     attachments: Sequence[Attachment] = (),
+    store: RunStore | None = None,
+    run_id: str | None = None,
 ) -> Outcome:
     """Run an agent once. A failed run is an outcome too, not an exception."""
     failed_hooks: set[str] = set()
@@ -120,7 +131,15 @@ def run_once(
         if isinstance(event, HookExecuted) and event.error is not None:
             failed_hooks.add(event.hook)
 
-    run = answerer.start(task, ctx=ctx, sinks=[*sinks, note], metadata=metadata, attachments=attachments)
+    run = answerer.start(
+        task,
+        ctx=ctx,
+        sinks=[*sinks, note],
+        metadata=metadata,
+        attachments=attachments,
+        durable=store,
+        run_id=run_id,
+    )
     with _interruptible(run):
         try:
             return Outcome(run.wait(), failed_hooks=failed_hooks, subagents=subagents)

@@ -152,6 +152,8 @@ class Journal:
                 "INSERT INTO journal VALUES (?,?,?)", [(run_id, seq + i, entry) for i, entry in enumerate(entries)]
             )
             db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
+        if events:
+            self._db.announce(run_id)
 
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is put away, with its journal and its events."""

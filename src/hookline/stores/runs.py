@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypedDict, Unpack
@@ -34,6 +35,9 @@ STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", 
 
 PAGE_SIZE = 2_000_000
 """Maximum size of a page: characters of runs, or bytes of events. A page has at least one run or event."""
+
+POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
+"""Polling intervals for changes by other processes: in a SQLite file, and where the database announces changes."""
 
 PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
 """Tables that :class:`ObservabilityHook` fills."""
@@ -364,8 +368,22 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
+        rows = list(runs)
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
-            _write(db, runs, events)
+            _write(db, rows, events)
+        self.db.announce(*{run.id for run in rows}, *{event.run_id for event in events})
+
+    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        """Inside the ``with`` block, call ``callback`` in another thread after a process has changed a run.
+
+        That works on PostgreSQL only, and may fail there too, so the caller polls as well: see :attr:`poll_seconds`.
+        """
+        return self.db.listen(run_id, callback)
+
+    @property
+    def poll_seconds(self) -> float:
+        """Interval in seconds at which to look for changes by other processes, in addition to :meth:`watch`."""
+        return WATCHED_POLL_SECONDS if self.db.is_shared else POLL_SECONDS
 
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
@@ -387,6 +405,7 @@ class RunStore:
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
             over, event = last(run, (seq or 0) + 1)
             _write(db, [over], [event])
+        self.db.announce(over.id)
         return over
 
     def reserve(self, wanted: IdempotencyKey) -> tuple[IdempotencyKey, bool]:

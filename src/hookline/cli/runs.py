@@ -1,0 +1,155 @@
+"""``hookline runs``: durable runs, and how to continue one."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..config.errors import ConfigError
+from ..config.sources import Configuration
+from .help import Command, Group
+from .options import AsJson, with_settings
+from .output import print_table, state_text, time_text, write_json
+from .text import printable, short
+
+if TYPE_CHECKING:
+    from .._run.durable import StoredRun
+    from .._run.session import Session
+    from ..stores.runs import RunStore
+
+EPILOG = """
+A run is durable with hookline run --durable. If its process ends, another one continues it from its
+journal. Use the options with which it was started.
+
+Examples:
+  hookline run "Pay the invoices" --durable --wait
+  hookline approvals
+  hookline runs
+  hookline runs resume last
+"""
+
+OPEN = ("new", "running", "waiting", "interrupted")
+
+
+def add_to(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = typer.Typer(cls=Group, rich_markup_mode=None, help="List or resume durable runs.", epilog=EPILOG)
+    group.command("list", cls=Command)(with_settings("runs", "debug")(list_runs))
+    group.command("resume", cls=Command)(with_settings()(resume))
+    group.command("delete", cls=Command)(with_settings("runs", "debug")(delete))
+    app.add_typer(group, name="runs")
+
+
+Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the run, or the beginning of it; last is the newest.")]
+
+
+def list_runs(
+    config: Configuration,
+    all_runs: Annotated[bool, typer.Option("--all", "-a", help="Also runs that have ended.")] = False,
+    json: AsJson = False,
+) -> int:
+    """List durable runs that have not ended, those that changed last first."""
+    from .._run.durable import head_of
+
+    found = [] if (store := _store(config)) is None else store.journal.runs(*(() if all_runs else OPEN), limit=1000)
+    if json:
+        write_json([_view(run) for run in found])
+        return 0
+    if not found:
+        typer.echo("no durable runs" if all_runs else "no durable run is open: --all shows those that have ended")
+        return 0
+    rows = [
+        (run.run_id, state_text(_status(run)), time_text(run.changed), short(printable(head_of(run).task, keep=""), 60))
+        for run in found
+    ]
+    print_table(("run", "status", "changed", "task"), rows, keep=("run", "status", "changed"))
+    return 0
+
+
+def resume(
+    config: Configuration,
+    run_id: Id,
+    json: Annotated[bool, typer.Option("--json", help="Print events to stdout as JSON lines.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the reply.")] = False,
+) -> int:
+    """Continue a durable run where it was, or show the result of one that has ended."""
+    from .._run.durable import head_of
+    from .run import Job, execute
+
+    store, run = _find(config, run_id)
+    head = head_of(run)
+    name = None if head.ids.session_id.startswith("session_") else head.ids.session_id
+    conversation = _conversation(config, name, head.ids.session_id, head.messages)
+    job = Job(head.task, (), conversation, name, store=store, run_id=run.run_id)
+    return execute(config, job, json=json, quiet=quiet)
+
+
+def delete(config: Configuration, run_id: Id) -> int:
+    """Delete a durable run with its journal and its events."""
+    store, run = _find(config, run_id)
+    if not store.journal.delete(run.run_id):
+        raise ConfigError(f"run {run.run_id} is being executed: cancel it, or wait until its process has ended")
+    typer.echo(f"deleted {run.run_id}")
+    return 0
+
+
+def _conversation(config: Configuration, name: str | None, session_id: str, messages: tuple[object, ...]) -> Session:
+    from .._run.session import Session
+    from .runner import session_store
+
+    saved = None if name is None else session_store(config.settings.sessions).load(name)
+    return saved or Session(session_id, messages)  # type: ignore[arg-type]
+
+
+def _store(config: Configuration) -> RunStore | None:
+    """Open the store of runs; ``None`` if it does not exist."""
+    from ..stores.runs import RunStore
+
+    path = config.settings.runs
+    if path is None:
+        return None
+    store = RunStore(path)
+    return store if store.db.exists() else None
+
+
+def _find(config: Configuration, run_id: str) -> tuple[RunStore, StoredRun]:
+    """Return the run with this id or an unambiguous beginning of it.
+
+    Raises:
+        ConfigError: there is no such run, or more than one.
+    """
+    store = _store(config)
+    found = [] if store is None else store.journal.runs(limit=1_000_000)
+    if run_id == "last" and found:
+        chosen = [max(found, key=lambda run: run.created)]
+    else:
+        begins = run_id.removeprefix("run_")
+        chosen = [run for run in found if run.run_id == run_id] or [
+            run for run in found if run.run_id.removeprefix("run_").startswith(begins)
+        ]
+    if store is None or not chosen:
+        raise ConfigError(f"there is no durable run {run_id!r:.80}: hookline runs list --all shows their ids")
+    if len(chosen) > 1:
+        raise ConfigError(f"more than one run begins with {run_id!r:.80}: give more of its id")
+    return store, chosen[0]
+
+
+def _status(run: StoredRun) -> str:
+    """Return the status now: a run whose lease has expired is interrupted."""
+    return "interrupted" if run.status in ("new", "running") and run.lease < time.time() else run.status
+
+
+def _view(run: StoredRun) -> dict[str, object]:
+    from .._run.durable import head_of
+
+    return {
+        "run_id": run.run_id,
+        "agent": run.agent,
+        "status": _status(run),
+        "attempts": run.attempts,
+        "created": run.created,
+        "changed": run.changed,
+        "task": head_of(run).task,
+    }

@@ -1,0 +1,109 @@
+"""``hookline run --durable`` and ``hookline runs``."""
+
+import json
+import signal
+
+import pytest
+
+from hookline.cli import approval_prompt
+from hookline.stores import ApprovalStore, RunStore
+from tests.waiting import block_until
+
+WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "hi"}}
+
+PAUSE = """
+import asyncio, pathlib
+from hookline import hook
+
+@hook("before_llm")
+async def pause(ctx, request):
+    while request.hop == 1 and not pathlib.Path("go").exists():
+        pathlib.Path("paused").touch()
+        await asyncio.sleep(0.01)
+"""
+
+ASK = """
+from hookline import HookResult, guard
+
+@guard("before_tool", tools="write_file")
+def ask(ctx, request):
+    return HookResult.ask("Write?")
+"""
+
+
+def test_a_killed_run_is_resumed_without_repeating_what_was_done(start, hookline, script, folder):
+    (folder / "rules.py").write_text(PAUSE)
+    options = ["--write", "--hooks", "rules.py", "--runs", "runs.db", "--yes"]
+    process = start("run", "Write it.", "--durable", "-m", script(WRITE, "Not said."), *options)
+    block_until(lambda: (folder / "paused").exists() or process.poll() is not None)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    (folder / "a.txt").write_text("canary")
+    (folder / "go").touch()
+    listed = hookline("runs", "list", "--json", "--runs", "runs.db")
+    (run,) = json.loads(listed.stdout)
+    assert (run["task"], run["attempts"]) == ("Write it.", 1)
+    done = hookline("runs", "resume", "last", "-m", script("Done.", name="turns.json"), *options)
+    assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+    assert (folder / "a.txt").read_text() == "canary"
+    again = hookline("runs", "resume", run["run_id"][:12], "-q", "-m", script(), *options)
+    assert (again.returncode, again.stdout) == (0, "Done.\n"), again.stderr
+
+
+@pytest.fixture
+def waiting(in_process, monkeypatch, tmp_path):
+    """A run that waits for an approval, and a function that runs commands with the same settings."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(approval_prompt, "HOLD_SECONDS", 0.01)
+    monkeypatch.setattr("hookline.cli.run.piped_text", str)
+    (tmp_path / "rules.py").write_text(ASK)
+    options = ["--write", "--hooks", "rules.py", "--runs", "runs.db", "--wait", "--approval-file", "approvals.db"]
+
+    def run(*args, says="Done."):
+        (tmp_path / "turns.json").write_text(json.dumps([says]))
+        return in_process(*args, "-m", "scripted:turns.json", *options)
+
+    run.first = run("run", "Write it.", "--durable", says=WRITE)
+    return run
+
+
+def test_a_run_that_waits_for_an_approval_is_put_away_and_resumed_after_the_decision(waiting, in_process, tmp_path):
+    code, _, notes = waiting.first
+    store = RunStore(tmp_path / "runs.db")
+    (run,) = store.journal.runs("waiting")
+    assert code == 6
+    assert f"hookline runs resume {run.run_id}" in notes
+    assert not (tmp_path / "a.txt").exists()
+    _, listed, _ = in_process("runs", "list", "--runs", "runs.db")
+    assert [line.split()[:2] for line in listed.splitlines()] == [["run", "status"], [run.run_id, "waiting"]]
+    still = waiting("runs", "resume", "last")
+    assert still[0] == 6, still
+    approvals = ApprovalStore(tmp_path / "approvals.db")
+    (row,) = approvals.rows(status="pending")
+    assert row.expires - row.asked > 7 * 24 * 3600
+    approvals.decide(row.id, decision="approve", digest=row.digest, by="anna")
+    assert waiting("runs", "resume", "last")[:2] == (0, "Done.\n")
+    assert (tmp_path / "a.txt").read_text() == "hi"
+    assert in_process("runs", "list", "--runs", "runs.db")[1] == (
+        "no durable run is open: --all shows those that have ended\n"
+    )
+    approvals.close()
+    store.close()
+
+
+def test_runs_are_deleted_and_unknown_ids_are_refused(waiting, in_process):
+    code, shown, _ = in_process("runs", "delete", "last", "--runs", "runs.db")
+    assert (code, shown[:11]) == (0, "deleted run")
+    code, _, error = in_process("runs", "resume", "last", "--runs", "runs.db")
+    assert code == 2
+    assert "there is no durable run 'last': hookline runs list --all shows their ids" in error
+
+
+def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("hookline.cli.run.piped_text", str)
+    code, _, error = in_process("run", "go", "--durable", "--runs", "none")
+    assert code == 2
+    assert "a durable run needs a file for its journal: set runs, or give --runs runs.db" in error

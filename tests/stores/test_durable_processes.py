@@ -1,0 +1,169 @@
+"""Durable runs whose processes are really killed, paused and replaced (DESIGN 6.17)."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from hookline.payloads import AgentResult
+from hookline.stores import RunStore
+from tests.durable_scene import World
+from tests.waiting import block_until
+
+SCENE = Path(__file__).parents[1] / "durable_scene.py"
+
+
+def start(world: World, run_id: str = "r", **env: str) -> subprocess.Popen[bytes]:
+    """Start a process that starts or continues the run of the scene."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
+    with open(world.folder / "output", "ab") as output:
+        return subprocess.Popen([sys.executable, SCENE, world.folder, run_id], env=environment, stderr=output)
+
+
+def finish(process: subprocess.Popen[bytes], world: World) -> AgentResult[Any]:
+    """Wait for the process and return the result of its run."""
+    assert process.wait(timeout=120) == 0, (world.folder / "output").read_text()[-2000:]
+    return msgspec.json.decode((world.folder / "r.json").read_bytes(), type=AgentResult)
+
+
+def check(world: World, result: AgentResult[Any], kills: int) -> None:
+    """Check everything that is promised about a run that was killed so many times."""
+    assert result.status == "completed"
+    waiting: list[str] = []
+    for message in result.messages:
+        if message.role == "tool":
+            assert message.call_id == waiting.pop(0)
+        else:
+            assert not waiting
+            waiting = [call.id for call in message.tool_calls]
+    assert not waiting
+    # The model was told what was done, under the key that was done.
+    done = {line[0]: line[2] for line in world.lines("ran")}
+    told = [m.content.split() for m in result.messages if m.role == "tool" and " under " in m.content]
+    assert all(done[words[-1]] == words[1] for words in told)
+    # Readers see gap-free numbers, and each call once.
+    store = RunStore(world.folder / "runs.db")
+    events = store.events("r", limit=100_000)
+    store.close()
+    assert [event.seq for event in events] == list(range(1, len(events) + 1))
+    assert sum(b"each_fifth" in event.data and b'"verb":"block"' in event.data for event in events) == 13 // 5
+    # A call in flight may be repeated with its key; a committed one is not. At most three calls are in flight at once.
+    ran = Counter(line[0] for line in world.lines("ran"))
+    assert ran.total() - len(ran) <= 3 * kills
+    assert all(count <= kills + 1 for count in ran.values())
+    assert Counter(line[1] for line in world.lines("ran"))["pay"] <= 1
+    # Observers are called for each call, and again only around a kill.
+    ledger = Counter(tuple(line[:3]) for line in world.lines("ledger"))
+    assert len(ledger) == 13
+    assert ledger.total() - len(ledger) <= 3 * kills
+
+
+@pytest.mark.parametrize("moment", ["ran 2", "ledger 4", "person 1", "before_commit 5", "after_commit 9"])
+def test_a_killed_run_is_continued_by_another_process(tmp_path: Path, moment: str) -> None:
+    world = World(tmp_path)
+    assert start(world, KILL_AT=moment, PACE="0.01").wait(timeout=60) == -signal.SIGKILL
+    check(world, finish(start(world, PACE="0.01"), world), kills=1)
+
+
+def test_a_paused_process_whose_run_was_taken_over_begins_no_further_tool(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    first = start(world, LEASE="0.5", PACE="0.1")
+    block_until(lambda: world.lines("ran") or first.poll() is not None)
+    first.send_signal(signal.SIGSTOP)
+    store = RunStore(tmp_path / "runs.db")
+    block_until(lambda: store.journal.get("r").lease < time.time())
+    store.close()
+    second = start(world, LEASE="5", PACE="0.1")
+    block_until(lambda: len(world.lines("started")) == 2 and len(world.lines("asked")) > 3)
+    before = len([line for line in world.lines("ran") if line[-1] == str(first.pid)])
+    first.send_signal(signal.SIGCONT)
+    result = finish(second, world)
+    assert first.wait(timeout=60) == 1
+    assert [line[1] for line in world.lines("failed")] == ["LeaseLostError"]
+    assert result.status == "completed"
+    # Calls that had begun before the pause may still end in the first process; none begins there.
+    after = [line for line in world.lines("ran") if line[-1] == str(first.pid)]
+    assert len(after) - before <= 3
+    keys = [line[0] for line in world.lines("ran") if line[-1] == str(first.pid)]
+    assert len(keys) == len(set(keys)) <= 3
+
+
+def test_a_waiting_run_needs_no_process(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    (tmp_path / "later").touch()
+    assert start(world, PACE="0.01").wait(timeout=60) == 0
+    assert world.lines("waiting") == [["r"]]
+    (tmp_path / "later").unlink()
+    check(world, finish(start(world, PACE="0.01"), world), kills=1)
+    assert len(world.lines("person")) == 2
+
+
+def test_after_a_power_loss_the_journal_is_a_consistent_beginning(tmp_path: Path) -> None:
+    """SQLite without ``synced`` may lose the end of its log: here, the process is killed and half of the log is cut."""
+    (tmp_path / "a").mkdir()
+    world = World(tmp_path / "a")
+    assert start(world, KILL_AT="ledger 7", PACE="0.01").wait(timeout=60) == -signal.SIGKILL
+    log = world.folder / "runs.db-wal"
+    with open(log, "r+b") as file:
+        file.truncate(log.stat().st_size // 2)
+    (world.folder / "runs.db-shm").unlink()
+    result = finish(start(world, PACE="0.01"), world)
+    assert result.status == "completed"
+
+
+def test_a_forked_child_leaves_the_run_of_its_parent_alone(tmp_path: Path) -> None:
+    program = """
+import os, sys
+from hookline import Agent, tool
+from hookline.stores import RunStore
+from hookline.testing import ScriptedModel, call, reply
+
+@tool
+async def fork() -> str:
+    "Fork."
+    child = os.fork()
+    if child == 0:
+        os._exit(7)
+    return str(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+store = RunStore(sys.argv[1])
+agent = Agent("a", llm=ScriptedModel([call("fork"), reply("done")]), tools=[fork])
+result = agent.run("go", durable=store, run_id="r")
+print(result.reply, store.journal.get("r").status, len(store.events("r")))
+"""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["done", "completed", "15"]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_no_run_is_lost_when_processes_are_killed_at_50_random_moments(tmp_path: Path) -> None:
+    rng, kills, number = random.Random(21), 0, 0
+    while kills < 50:
+        number += 1
+        (tmp_path / str(number)).mkdir()
+        world, killed = World(tmp_path / str(number)), 0
+        while killed < 4:
+            process = start(world, PACE="0.04")
+            count = killed + 1
+            block_until(lambda c=count, p=process, w=world: len(w.lines("started")) == c or p.poll() is not None)
+            time.sleep(rng.uniform(0.0, 0.5))
+            process.kill()
+            if process.wait() == 0:
+                break
+            killed += 1
+        result = finish(start(world, PACE="0.01"), world)
+        check(world, result, killed)
+        kills += killed
