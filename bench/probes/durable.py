@@ -161,7 +161,8 @@ def _record(number: int, runs: int, now: float) -> RunRecord:
     at = now - runs + number
     waits = number % max(1, runs // 10) == 0
     return RunRecord(
-        f"run_{number:08}", "bench", ME.id, "s", f"s{number % 100}", f"t{number}", f"c{number}", "api", task="Add the numbers. " * 5,
+        f"run_{number:08}", "bench", ME.id, "s", f"s{number % 100}", f"t{number}", f"c{number}", "api",
+        task="Add the numbers. " * 5,
         status="waiting" if waits else "completed", reply="" if waits else "It is done. " * 10, created=at, started=at,
         ended=None if waits else at + 1, host="elsewhere",
     )  # fmt: skip
