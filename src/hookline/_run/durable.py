@@ -525,10 +525,10 @@ class DurableRun:
         lane, mode = PLACE.get()
         if mode:
             return mode == INSIDE
-        if kind is ToolStarted or kind is ApprovalAsked:  # the calls of a batch run concurrently, each in its own task
-            mark = "" if kind is ToolStarted else "?"
-            lane = f"{event.run_id}/{event.call_id}/{getattr(event, 'attempt', 1)}{mark}"  # type: ignore[attr-defined]
-            PLACE.set((lane, mode))
+        if isinstance(event, (ToolStarted, ApprovalAsked)):
+            # The calls of a batch run concurrently, each in its own task: what follows is in another lane.
+            part = f"{event.attempt}" if isinstance(event, ToolStarted) else "approval"
+            PLACE.set((f"{event.run_id}/{event.call_id}/{part}", mode))
         if kind is PointFired or (kind is HookExecuted and is_silent(event)):  # type: ignore[arg-type]
             return self._head(lane) is None
         return self._compare_text(lane) if kind in _TEXT else self._compare(lane, event)
@@ -624,7 +624,8 @@ class DurableRun:
 
     def __call__(self, event: Event) -> None:
         """Store an event for readers: the sink of the outermost run."""
-        self._writer.put_event(event)
+        if not (isinstance(event, SubagentEvent) and type(event.event) is PointFired):
+            self._writer.put_event(event)
 
     # Clocks, random numbers, ids and timers.
 

@@ -552,6 +552,17 @@ class RunStore:
             (found,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
         return int(found)
 
+    def oldest(self, *states: str) -> float | None:
+        """Return when the oldest served run in one of these open states was created; ``None`` if there is none.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        source, values = _chosen({"served": True, "states": states})
+        with self.db.transaction() as db:
+            (found,) = db.execute(f"SELECT min(created) FROM {source}", values).fetchone()
+        return None if found is None else float(found)
+
     def abandoned(self) -> list[RunRecord]:
         """Return the served runs that have not ended, but whose process has.
 
