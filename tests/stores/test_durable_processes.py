@@ -108,6 +108,7 @@ def test_a_waiting_run_needs_no_process(tmp_path: Path) -> None:
     assert len(world.lines("person")) == 2
 
 
+@pytest.mark.sqlite
 def test_after_a_power_loss_the_journal_is_a_consistent_beginning(tmp_path: Path) -> None:
     """SQLite without ``synced`` may lose the end of its log: here, the process is killed and half of the log is cut."""
     (tmp_path / "a").mkdir()
