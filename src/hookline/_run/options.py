@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,6 +83,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """
 
 
+_RUN_ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,200}")
+
 _SILENT = EventStream("", time.time)
 """The stream of all runs without consumers of events."""
 
@@ -129,6 +132,8 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {metadata!r:.80}")
     if options.get("run_id") is not None and options.get("durable") is None:
         raise TypeError("run_id= identifies a durable run: give durable=RunStore('runs.db') too")
+    if (run_id := options.get("run_id")) is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):
+        raise TypeError(f"run_id= takes letters, digits and any of '_.:@+-', at most 200, not {run_id!r:.80}")
     if (mode := options.get("stream", "safe")) not in STREAM_MODES:
         raise TypeError(f"stream must be one of {', '.join(STREAM_MODES)}, not {mode!r:.80}")
 
@@ -212,6 +217,14 @@ class Preparation:
             raise HooklineError(f"run {run_id} has another task: {head.task!r:.80}; use another run_id")
         return head
 
+    def _stored_session(self, given: Session, head: RunHead) -> Session:
+        """Return the session of a stored run: a new one, or the given one that has no id yet."""
+        session = Session() if given.id else given
+        session.id, session.messages = head.ids.session_id, head.messages
+        if not head.fresh:
+            session.first_run()
+        return session
+
     def _make_durable(self, store: JournalStore) -> None:
         """Take the lease of the run, and make its journal the boundary of the run."""
         from .durable import RunHead, contents_of, open_run
@@ -273,11 +286,9 @@ class Preparation:
         if session is None:  # a nested run has its own conversation
             session = Session() if base.ids.run_id else base.session
         if self._head is not None and session.id != self._head.ids.session_id:
-            if self._options.get("session") is not None or self._given is not None:
+            if session.id and (self._options.get("session") is not None or self._given is not None):
                 raise HooklineError(f"run {self._head.ids.run_id} belongs to session {self._head.ids.session_id}")
-            session = Session(self._head.ids.session_id, self._head.messages)
-            if not self._head.fresh:
-                session.first_run()
+            session = self._stored_session(session, self._head)
         if not session.id:
             session.id = base.environment.new_id("session")
         return session

@@ -19,7 +19,7 @@ from .._base.text import is_number
 from .._run.durable import Claim, LeaseLostError, RunHeldError, StoredRun
 from .errors import StoreError
 from .processes import is_process_running, process_start
-from .sql import Database
+from .sql import Connection, Database
 
 SCHEMA = (
     """CREATE TABLE durable_runs (
@@ -31,6 +31,7 @@ SCHEMA = (
     """CREATE TABLE journal (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run_id, seq)
     )""",
+    "CREATE TABLE durable_totals (name TEXT PRIMARY KEY, count INTEGER NOT NULL, seconds REAL NOT NULL)",
 )
 
 _FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result"
@@ -50,6 +51,8 @@ class Journal:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
         self._db = db
         self.lease_seconds = lease_seconds
+        self._recovering: dict[str, float] = {}
+        """When this process claimed a run that it has not continued yet."""
 
     def get(self, run_id: str) -> StoredRun | None:
         """Return a durable run, or ``None``."""
@@ -63,6 +66,25 @@ class Journal:
         query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
         with self._db.transaction() as db:
             return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
+
+    def states(self) -> dict[str, int]:
+        """Return the number of unfinished durable runs by status. ``expired`` runs have lost their process."""
+        expired = "CASE WHEN status = 'running' AND lease < ? THEN 'expired' ELSE status END"
+        query = f"""SELECT {expired}, count(*) FROM durable_runs
+            WHERE status IN ('new', 'running', 'waiting', 'interrupted') GROUP BY 1"""
+        with self._db.transaction() as db:
+            found = dict(db.execute(query, (time.time(),)).fetchall())
+        return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
+
+    def totals(self) -> dict[str, tuple[int, float]]:
+        """Return how often, and for how many seconds in total, since the database was created.
+
+        ``takeovers``: a process took a run whose process had vanished; the time since the last sign of that process.
+        ``recoveries``: a process continued a run that another had begun; the time from its claim to its first write.
+        """
+        with self._db.transaction() as db:
+            rows = db.execute("SELECT name, count, seconds FROM durable_totals").fetchall()
+        return {"takeovers": (0, 0.0), "recoveries": (0, 0.0)} | {name: (n, seconds) for name, n, seconds in rows}
 
     def claim(self, run_id: str, agent: str, start: bytes) -> Claim:
         """Take the lease of a run. A run that does not exist is created with ``start``.
@@ -94,6 +116,10 @@ class Journal:
             )
             (last_event,) = db.execute("SELECT last_event FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+            if run.status == "running":  # its process has not put it back
+                _count(db, "takeovers", now - run.changed)
+        if rows:
+            self._recovering[run_id] = time.monotonic()
         return Claim(run, run.epoch + 1, last_event, tuple([bytes(data) for (data,) in rows]))
 
     def renew(self, run_id: str, epoch: int) -> None:
@@ -152,6 +178,9 @@ class Journal:
                 "INSERT INTO journal VALUES (?,?,?)", [(run_id, seq + i, entry) for i, entry in enumerate(entries)]
             )
             db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
+            if (claimed := self._recovering.get(run_id)) is not None:
+                _count(db, "recoveries", time.monotonic() - claimed)
+        self._recovering.pop(run_id, None)
         if events:
             self._db.announce(run_id)
 
@@ -175,3 +204,11 @@ class Journal:
         before = time.time() - days * 24 * 3600
         old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
         return sum(self.delete(run.run_id) for run in old)
+
+
+def _count(db: Connection, name: str, seconds: float) -> None:
+    db.execute(
+        """INSERT INTO durable_totals VALUES (?,1,?) ON CONFLICT (name) DO UPDATE SET
+        count = durable_totals.count + 1, seconds = durable_totals.seconds + excluded.seconds""",
+        (name, max(0.0, seconds)),
+    )
