@@ -24,6 +24,7 @@ from hookline.events import Event, TextDelta
 from hookline.hooks import ApprovalsHook
 from hookline.payloads import AgentResult, ModelResponse, ToolCall, Usage
 from hookline.stores import ApprovalStore, RunStore, StoreError
+from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
 from tests.durable_scene import EachFifth, World, make_agent
@@ -350,7 +351,6 @@ def test_recovery_with_another_verdict_stops_before_any_call_and_names_the_hook(
         payer(world, ScriptedModel([]), hooks=[blocked]).run("go", durable=store, run_id="r")
     assert len(world.lines("ran")) == 1
     assert entries_of(store) == before
-    interrupt(store)
     model = ScriptedModel([reply("done")])
     assert payer(world, model, hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
 
@@ -1046,3 +1046,73 @@ def test_a_message_that_is_sent_during_recovery_comes_after_those_in_the_journal
 
     messages = asyncio.run(execute()).messages
     assert [message.role for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
+
+
+def test_a_run_that_is_cancelled_during_its_recovery_ends_cancelled(tmp_path: Path, store: RunStore) -> None:
+    world, slow = World(tmp_path), asyncio.Event()
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+
+    @hook("before_llm")
+    async def wait(ctx: Any, request: Any) -> None:
+        if world.lines("ran"):  # in recovery
+            slow.set()
+            await asyncio.sleep(60)
+
+    killed_by(payer(world, model, [wait]), store, lambda run: wait_until(lambda: world.lines("ran")))
+
+    async def execute() -> AgentResult[Any]:
+        run = payer(world, model, [wait]).start("go", durable=store, run_id="r")
+        await slow.wait()
+        run.cancel("not needed")
+        return await run.result()
+
+    result = asyncio.run(execute())
+    assert (result.status, result.stop and result.stop.message) == ("cancelled", "not needed")
+    assert len(world.lines("ran")) == 1
+    assert store.journal.get("r").status == "cancelled"
+
+
+def test_a_journal_that_cannot_be_written_stops_the_run_which_can_be_continued(tmp_path: Path, store: RunStore) -> None:
+    world, append = World(tmp_path), store.journal.append
+    world.note("ran", "so that the tool does not hang")
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+
+    @guard("before_tool")
+    def full(ctx: Any, request: Any) -> None:
+        store.journal.append = _refuse  # type: ignore[method-assign]
+
+    @guard("before_tool", name="full")
+    def empty(ctx: Any, request: Any) -> None:
+        return None
+
+    with pytest.raises(StoreError, match="the process has ended"):
+        payer(world, model, [full]).run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
+    store.journal.append = append  # type: ignore[method-assign]
+    interrupt(store)
+    assert payer(world, model, [empty]).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_a_durable_run_can_be_on_a_tape_too(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+    killed_by(payer(world, model), store, lambda run: wait_until(lambda: world.lines("ran")))
+    agent = payer(world, model, [TapeHook(tmp_path / "again.tape")])
+    assert agent.run("go", durable=store, run_id="r").reply == "done"
+    assert replay(tmp_path / "again.tape", []).result.reply == "done"
+
+
+async def test_readers_of_a_continued_run_get_its_new_events_and_then_the_put_away_error(
+    tmp_path: Path, store: RunStore
+) -> None:
+    @hook("approval_requested")
+    def later(ctx: Any, request: Any) -> Any:
+        return HookResult.wait()
+
+    agent = payer(World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1})]), [asks, later])
+    kinds = []
+    with pytest.raises(RunWaitingError):
+        async for event in agent.stream("go", durable=store, run_id="r"):
+            kinds.append(type(event).__name__)
+    assert "ApprovalAsked" in kinds
+    assert "ApprovalDecided" not in kinds

@@ -24,7 +24,7 @@ import msgspec
 from .._base.attachment import Attachment, known_content
 from .._base.attachment_files import available_data
 from .._base.errors import PlainError
-from .._base.frozen import Frozen, json_encoder, plain
+from .._base.frozen import Frozen, json_encoder
 from .._base.package import __version__
 from .._base.tasks import StillRunningError, abandon, running_loop, with_timeout
 from .._base.workers import in_thread
@@ -267,6 +267,7 @@ class DurableRun:
     Args:
         journal: the journals of the store.
         claim: the right to execute the run.
+        claimed_at: the monotonic time at which the lease began, or shortly before.
     """
 
     is_replay = False
@@ -361,6 +362,8 @@ class DurableRun:
             for task in (heartbeat, stall):
                 abandon(task)
         if self._error is not None:
+            if not isinstance(self._error, (LeaseLostError, RunWaitingError)):  # those have ended the lease
+                await self._writer.release()
             raise self._error
         return result  # type: ignore[no-any-return]
 
@@ -829,14 +832,14 @@ class DurableRun:
             abandon(task)
             late.cancel()
 
-    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+    async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
         """Call a function of a hook, or return what it returned before."""
         call = await self.begin(f"once {name}")
         if call.answered is not None:
             return (await self.answer_of(call)).value
 
         async def work() -> tuple[Any, Answer]:
-            value = plain(jsonable(await _awaited(read)))
+            value = await read()
             return value, Answer(value=value)
 
         return await call.make(work)
@@ -1099,6 +1102,12 @@ class Writer:
             except HooklineError as error:
                 log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
 
+    async def release(self) -> None:
+        """End the lease of a run that this process cannot continue. Nothing else is written."""
+        with suppress(HooklineError):  # then the lease expires
+            work = partial(self._journal.append, self._run_id, self._epoch, self._next, (), status="interrupted")
+            await in_thread(work)
+
     async def check_lease(self) -> None:
         """Return if this process still holds the lease."""
         if time.monotonic() >= self._deadline:
@@ -1140,15 +1149,15 @@ class Writer:
                 flushes, self._flushes = self._flushes, []
                 status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
                 began = time.monotonic()
-                seq, self._next = self._next, self._next + len(entries)
                 await in_thread(
                     partial(self._journal.append, status=status, result=result),
                     self._run_id,
                     self._epoch,
-                    seq,
+                    self._next,
                     entries,
                     events,
                 )
+                self._next += len(entries)
                 if status:
                     self.muted = True
                 if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
@@ -1235,11 +1244,6 @@ def _with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msg
     again = decoder.decode(data)  # its attachments find the contents by their digests
     del kept
     return again
-
-
-async def _awaited(read: Callable[[], Any]) -> Any:
-    value = read()
-    return await value if hasattr(value, "__await__") else value
 
 
 async def _forever() -> Never:

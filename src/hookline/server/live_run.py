@@ -32,7 +32,7 @@ from .._run.events import (
 from .._run.run import Run
 from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
 from .concurrency import RunSlots
-from .errors import UnavailableError
+from .errors import BusyError, ConflictError, UnavailableError
 from .events import RunClosed
 
 log = logging.getLogger("hookline")
@@ -47,6 +47,8 @@ PAGE_BYTES = 256_000
 """Maximum size in bytes of the events that a reader returns at once, not counting the last event."""
 COLLECT_SECONDS = 0.005
 """Seconds for which events are collected before they are written: one transaction costs as much as many rows."""
+MAX_UNREAD = 100
+"""Maximum number of unread messages for one run."""
 RETRY_SECONDS = 1.0
 """Seconds to wait after a write error before the next attempt."""
 
@@ -209,6 +211,21 @@ class LiveRun:
         if self.task is not None:
             self.task.cancel()  # the task may not have begun either
 
+    def steer(self, text: str, attachments: Sequence[Attachment]) -> None:
+        """Send a message to the run, with files for the model.
+
+        Raises:
+            AttachmentError: a file is larger than the agent's limit.
+            ConflictError: the run is not running.
+            BusyError: too many messages wait for the run.
+        """
+        if self.unread >= MAX_UNREAD:
+            raise BusyError(f"the run {self.record.id} has not read {self.unread} messages yet: wait until it has")
+        if self.run is None or self.stop_reason or not self.run.steer(text, attachments):
+            raise not_running(self.record)
+        self.unread += 1
+        self.attachments += tuple(attachments)
+
     def interrupt(self) -> None:
         """Stop the run because the server stops."""
         self.final_status = "interrupted"
@@ -231,6 +248,11 @@ class LiveRun:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def not_running(run: RunRecord) -> ConflictError:
+    """Return the error for a message to a run that is not running."""
+    return ConflictError(f"the run {run.id} is {run.status}: only a running run accepts messages")
 
 
 def closing_event(run: RunRecord) -> RunClosed:
@@ -365,7 +387,7 @@ class RunWatch:
         if not self._watching and self._store.db.is_shared:
             self._watching = True
             loop = asyncio.get_running_loop()
-            self._stack.enter_context(self._store.watch(self._run_id, partial(_wake, loop, self._change)))
+            self._stack.enter_context(self._store.watch(self._run_id, partial(wake_from_thread, loop, self._change)))
             return
         poll = self._store.poll_seconds
         with suppress(TimeoutError):
@@ -381,9 +403,10 @@ class RunWatch:
         self._stack.close()
 
 
-def _wake(loop: asyncio.AbstractEventLoop, change: asyncio.Event) -> None:
+def wake_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of an event loop from another thread."""
     with suppress(RuntimeError):  # the loop has been closed
-        loop.call_soon_threadsafe(change.set)
+        loop.call_soon_threadsafe(event.set)
 
 
 class EventReader:
