@@ -11,7 +11,7 @@ from postgres_server import postgres
 from section import Section
 
 DBOS = "dbos_"
-DATABASES = ("SQLite", "PostgreSQL")
+WORKERS = (1, 2, 4)
 
 
 def measure(lab: Lab) -> dict[str, Any]:
@@ -37,6 +37,14 @@ def measure(lab: Lab) -> dict[str, Any]:
             )
         for name in lab.turns(urls, 1, "many runs, {}".format):
             stored[name] = lab.probe("probes.durable:stored", url=urls[name], runs=runs, reps=lab.pick(20, 2))
+        fleets: dict[int, list[float]] = {}
+        for workers in lab.turns(
+            lab.pick(WORKERS, WORKERS[:1]) if address else (), lab.pick(3, 1), "{} workers".format
+        ):
+            many = lab.pick(400, 10)
+            fleets.setdefault(workers, []).append(
+                lab.probe("probes.durable:fleet", url=address, workers=workers, runs=many)
+            )
     return {
         "steps": steps,
         "runs": runs,
@@ -44,6 +52,7 @@ def measure(lab: Lab) -> dict[str, Any]:
         "follow": {
             name: {p: spread(each[p] for each in found) for p in ("p50", "p95")} for name, found in late.items()
         },
+        "fleets": {str(workers): spread(rates) for workers, rates in sorted(fleets.items())},
         "stored": {name: {what: spread(times) for what, times in found.items()} for name, found in stored.items()},
     }
 
@@ -82,6 +91,14 @@ def render(data: Any) -> str:
             "arrival."
         )
         + table(["", "p50", "p95"], late)
+        + "\n"
+        + prose(
+            "A server and its workers on PostgreSQL: runs of two model calls and a tool call, which take no time, in a "
+            "second. All runs are in the queue before the first worker starts; a worker executes 20 at once."
+        )
+        + table(
+            ["workers", "runs in a second"], ([count, shown(rate, "runs")] for count, rate in data["fleets"].items())
+        )
         + "\n"
         + prose(f"{data['runs']:,} stored runs, of which ten wait for an approval:")
         + table(["", *names], stored)

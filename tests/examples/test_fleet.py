@@ -124,7 +124,7 @@ def test_no_secret_is_in_the_image():
 
 
 def test_the_configuration_is_valid_and_durable():
-    options = ServerOptions.of({key: value for key, value in SETTINGS["server"].items()})
+    options = ServerOptions.of(SETTINGS["server"])
     assert options.durable
     Settings(**{key: value for key, value in SETTINGS.items() if key not in ("server", "hooks", "tools")})
     assert "database" not in SETTINGS
