@@ -77,6 +77,7 @@ def render(data: Any) -> str:
     ]
     names = list(data["stored"])
     stored = [[what, *(shown(data["stored"][name][what], "ms") for name in names)] for what in data["stored"][names[0]]]
+    fleets = [[workers, shown(rate, "runs")] for workers, rate in data["fleets"].items()]
     return (
         prose(
             f"Wall time for a call of a model or a tool that take no time themselves, in runs of {data['steps']} model "
