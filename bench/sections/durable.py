@@ -97,9 +97,7 @@ def render(data: Any) -> str:
             "A server and its workers on PostgreSQL: runs of two model calls and a tool call, which take no time, in a "
             "second. All runs are in the queue before the first worker starts; a worker executes 20 at once."
         )
-        + table(
-            ["workers", "runs in a second"], ([count, shown(rate, "runs")] for count, rate in data["fleets"].items())
-        )
+        + table(["workers", "runs in a second"], fleets)
         + "\n"
         + prose(f"{data['runs']:,} stored runs, of which ten wait for an approval:")
         + table(["", *names], stored)
