@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -807,6 +809,12 @@ def test_an_id_belongs_to_one_agent_and_task(store: RunStore, name: str, task: s
         Agent(name, llm=ScriptedModel([])).run(task, durable=store, run_id="r")
 
 
+@pytest.mark.parametrize("run_id", ["", "a/b", "a b", "x" * 201, 5, "\ud800"])
+def test_an_id_that_cannot_be_one_is_refused(store: RunStore, run_id: Any) -> None:
+    with pytest.raises(TypeError, match="run_id= takes letters, digits"):
+        Agent("a", llm=ScriptedModel([])).run("go", durable=store, run_id=run_id)
+
+
 def test_an_id_without_a_store_is_refused() -> None:
     with pytest.raises(TypeError, match="run_id= identifies a durable run"):
         Agent("a", llm=ScriptedModel([])).run("go", run_id="r")
@@ -1116,3 +1124,54 @@ async def test_readers_of_a_continued_run_get_its_new_events_and_then_the_put_aw
             kinds.append(type(event).__name__)
     assert "ApprovalAsked" in kinds
     assert "ApprovalDecided" not in kinds
+
+
+@dataclass
+class Point:
+    x: int
+    y: float
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud800 half a character",
+        float("nan"),
+        2**70,
+        Point(1, 2.5),
+        *(
+            pytest.param(value, marks=pytest.mark.slow)
+            for value in (
+                None,
+                float("inf"),
+                0.1 + 0.2,
+                (1, 2),
+                {3, 4},
+                b"bytes\xff",
+                {"a": [1, {"b": None}]},
+                {1: "one"},
+                datetime(2026, 1, 2, tzinfo=UTC),
+                Path("/tmp"),
+                object(),
+            )
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_result_of_any_kind_reads_the_same_after_recovery(crashes: Crashes, value: Any) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        def give() -> Any:
+            """Return something."""
+            return value
+
+        return Agent("a", llm=CountingModel([ToolCall("c\n\ud800/1", "give", {}), "done"]), tools=[give])
+
+    texts = set()
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        texts.add(text_of(result).encode(errors="replace").partition(b" at 0x")[0])
+        assert result.reply == "done"
+
+    recover_everywhere(crashes, make, check, 5)
+    assert len(texts) == 1

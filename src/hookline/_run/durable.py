@@ -24,7 +24,7 @@ import msgspec
 from .._base.attachment import Attachment, known_content
 from .._base.attachment_files import available_data
 from .._base.errors import PlainError
-from .._base.frozen import Frozen, json_encoder
+from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import StillRunningError, abandon, running_loop, with_timeout
 from .._base.workers import in_thread
@@ -338,6 +338,9 @@ class DurableRun:
             return _result_of(stored.result, engine)  # type: ignore[return-value]
         self._root = self._engines[self.run_id] = engine
         install_sources(engine, self._read, self._set_timer)
+        for budget in engine.budget.chain():  # also that of a conversation that begins with this run
+            if budget._began is None:
+                budget.clock = engine.environment.clock
         place = PLACE.set((f"{self.run_id}/", LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
         heartbeat = asyncio.ensure_future(self._writer.keep_lease())
@@ -971,7 +974,7 @@ class DurableModel:
             return response
 
         async def work() -> tuple[ModelResponse, Answer]:
-            response = await self._model.complete(request)
+            response = _storable(await self._model.complete(request))
             return response, _reply(response)
 
         response = await call.make(work)
@@ -999,7 +1002,8 @@ class DurableModel:
         try:
             async for each in given:
                 if isinstance(each, ModelResponse):
-                    response, answer = each, _reply(each)
+                    response = _storable(each)
+                    answer = _reply(response)
                     break
                 pieces.append(each)
                 yield each
@@ -1062,7 +1066,7 @@ class Writer:
 
     def add_entry(self, lane: str, kind: str, key: str, data: Any) -> None:
         """Append an entry to the next transaction."""
-        entry = json_encoder.encode((lane, kind, key, data))
+        entry = _encoded((lane, kind, key, data))
         with self._lock:
             self._entries.append(entry)
             self.count += 1
@@ -1075,7 +1079,7 @@ class Writer:
             self._last_event += 1
             stored = msgspec.structs.replace(event, seq=self._last_event)
             tag = str(event.__struct_config__.tag)
-            self._events.append((self._last_event, tag, event.at, json_encoder.encode(stored)))
+            self._events.append((self._last_event, tag, event.at, _encoded(stored)))
         self._start()
 
     async def flush(self, status: str = "", result: bytes | None = None) -> bool:
@@ -1228,6 +1232,23 @@ def _describe(entry: Entry) -> str:
         what, _, rest = text.partition(" ")
         return f"a {what} call ({rest})"
     return f"{entry.kind} {text}".strip()
+
+
+def _encoded(value: Any) -> bytes:
+    """Return a value as JSON. Lone surrogates, which a model may send, are replaced."""
+    try:
+        return json_encoder.encode(value)
+    except UnicodeEncodeError:
+        return json_encoder.encode(scrub(plain(value)))
+
+
+def _storable(response: Any) -> Any:
+    """Return a reply without lone surrogates, so that the run continues with what the journal contains."""
+    try:
+        json_encoder.encode(response)
+    except UnicodeEncodeError:
+        return msgspec.json.decode(_encoded(response), type=ModelResponse)
+    return response
 
 
 def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
