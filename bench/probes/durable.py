@@ -167,7 +167,7 @@ def fleet(url: str, workers: int, runs: int) -> float:
     Args:
         url: a PostgreSQL database.
         workers: number of worker processes.
-        runs: number of runs, which are all accepted before the first worker starts.
+        runs: number of runs, a multiple of 10: ten clients start them as fast as they can.
     """
     with _place(url) as place, ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
@@ -189,17 +189,16 @@ def fleet(url: str, workers: int, runs: int) -> float:
         line = next(line for line in log if "listening at" in line)
         address = line.partition("listening at ")[2].partition(",")[0]
         threading.Thread(target=list, args=(log,), daemon=True).start()
-        asyncio.run(_accept(address, runs))
-        logs = [start("worker", "--concurrency", "20") for _ in range(workers)]
-        for each in logs:
-            assert any("executing the runs" in line for line in each)
-            threading.Thread(target=list, args=(each,), daemon=True).start()
+        for log in [start("worker", "--concurrency", "20") for _ in range(workers)]:
+            assert any("executing the runs" in line for line in log)
+            threading.Thread(target=list, args=(log,), daemon=True).start()
         store = RunStore(place)
         stack.callback(store.close)
-        began, first = time.perf_counter(), store.count(served=True, states=("completed",))
-        while (done := store.count(served=True, states=("completed",))) < runs:
+        began = time.perf_counter()
+        asyncio.run(_accept(address, runs))
+        while store.count(served=True, states=("completed",)) < runs:
             time.sleep(0.02)
-        return (done - first) / (time.perf_counter() - began)
+        return runs / (time.perf_counter() - began)
 
 
 async def _accept(address: str, runs: int) -> None:

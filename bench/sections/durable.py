@@ -95,7 +95,7 @@ def render(data: Any) -> str:
         + "\n"
         + prose(
             "A server and its workers on PostgreSQL: runs of two model calls and a tool call, which take no time, in a "
-            "second. All runs are in the queue before the first worker starts; a worker executes 20 at once."
+            "second. Ten clients start them as fast as they can; a worker executes 20 at once."
         )
         + table(["workers", "runs in a second"], fleets)
         + "\n"
