@@ -1,4 +1,4 @@
-"""Tools of a shop. Its warehouse and its bank are files here; a real one would get ``ctx.call_key`` as idempotency key."""
+"""Tools of a shop. Its warehouse and its bank are files here; a real one gets ``ctx.call_key`` as idempotency key."""
 
 import asyncio
 import os
