@@ -158,11 +158,29 @@ def metric(client, name):
     return float(re.search(rf"^hookline_{name} (\S+)$", client.get("/metrics").text, re.MULTILINE)[1])
 
 
-def test_a_run_survives_its_worker_and_a_restart_of_everything_and_makes_every_effect_once(fleet):
+def prepare(fleet):
+    """Create the tables and a key; return the headers of requests."""
     fleet.run("db", "init")
     key = fleet.run("keys", "add", "me", "--scope", "read,run,approve,admin").split()[-1]
-    headers = {"Authorization": f"Bearer {key}"}
     fleet.start_all()
+    return {"Authorization": f"Bearer {key}"}
+
+
+def approve(url, headers):
+    with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
+        (question,) = client.get("/approvals").json()["approvals"]
+        assert (question["tool"], question["arguments"]) == ("pay_back", {"amount": 5})
+        decision = {"decision": "approve", "digest": question["digest"]}
+        assert client.post(f"/approvals/{question['id']}", json=decision).status_code == 200
+
+
+def effects(fleet):
+    """The numbers of parcels and of payments."""
+    return len(list((fleet.world / "parcels").iterdir())), len((fleet.world / "paid.txt").read_text().splitlines())
+
+
+def test_a_run_survives_its_worker_and_a_restart_of_everything_and_makes_every_effect_once(fleet):
+    headers = prepare(fleet)
     one, two = fleet.urls["server-1"], fleet.urls["server-2"]
     run = httpx.post(f"{one}/runs", headers=headers, json={"task": "The lamp was late."}, timeout=60).json()
     seen = []
@@ -185,26 +203,33 @@ def test_a_run_survives_its_worker_and_a_restart_of_everything_and_makes_every_e
     assert sorted(codes) == [-signal.SIGKILL, 0, 0, 0]
     watching.join()
     fleet.start_all()
-    with httpx.Client(base_url=fleet.urls["server-1"], headers=headers, timeout=60) as client:
-        (question,) = client.get("/approvals").json()["approvals"]
-        assert (question["tool"], question["arguments"]) == ("pay_back", {"amount": 5})
-        decision = {"decision": "approve", "digest": question["digest"]}
-        assert client.post(f"/approvals/{question['id']}", json=decision).status_code == 200
+    approve(fleet.urls["server-1"], headers)
     follow(fleet.urls["server-2"], headers, run["id"], seen, after=seen[-1]["seq"])
     assert [event["seq"] for event in seen] == list(range(1, len(seen) + 1))
     with httpx.Client(base_url=fleet.urls["server-2"], headers=headers, timeout=60) as client:
         done = client.get(f"/runs/{run['id']}").json()
     assert (done["status"], done["reply"]) == ("completed", "All done.")
-    assert len(list(parcels.iterdir())) == 1
-    assert len((fleet.world / "paid.txt").read_text().splitlines()) == 1
+    assert effects(fleet) == (1, 1)
+
+
+def test_a_restart_of_the_database_under_a_run_loses_nothing(fleet, cluster):
+    headers = prepare(fleet)
+    url = fleet.urls["server-1"]
+    run = httpx.post(f"{url}/runs", headers=headers, json={"task": "The lamp was late."}, timeout=60).json()
+    block_until((fleet.world / "parcels").exists)
+    cluster.restart()
+    block_until(lambda: fleet.store.journal.get(run["id"]).status == "waiting")
+    block_until(lambda: httpx.get(f"{url}/readyz").status_code == 200)
+    approve(url, headers)
+    block_until(lambda: fleet.store.journal.get(run["id"]).status == "completed")
+    seqs = [event.seq for event in fleet.store.events(run["id"])]
+    assert seqs == list(range(1, len(seqs) + 1))
+    assert effects(fleet) == (1, 1)
 
 
 @pytest.mark.skipif(NGINX is None, reason="nginx is not installed: apt install nginx-light")
 def test_the_proxy_passes_events_on_at_once_and_goes_around_a_server_that_is_away(fleet):
-    fleet.run("db", "init")
-    key = fleet.run("keys", "add", "me", "--scope", "read,run,approve").split()[-1]
-    headers = {"Authorization": f"Bearer {key}"}
-    fleet.start_all()
+    headers = prepare(fleet)
     with fleet.proxy() as url:
         block_until(lambda: is_open(url))
         run = httpx.post(f"{url}/runs", headers=headers, json={"task": "The lamp was late."}, timeout=60).json()
