@@ -86,10 +86,13 @@ def test_a_command_is_one_of_the_command_line(name):
     assert parse(args)
 
 
-def test_the_health_check_of_a_worker_is_a_command_too():
-    mode, program, *args = SERVICES["worker-1"]["healthcheck"]["test"]
-    assert (mode, program) == ("CMD", "hookline")
-    assert parse(args)
+def test_workers_serve_metrics_where_the_health_check_looks_and_only_inside():
+    for name in ("worker-1", "worker-2"):
+        service = SERVICES[name]
+        (port,) = service["expose"]
+        assert service["command"][-2:] == ["--metrics", f"0.0.0.0:{port}"]
+        assert f"//127.0.0.1:{port}/metrics" in service["healthcheck"]["test"][-1]
+        assert "ports" not in service
 
 
 @pytest.mark.parametrize("name", SERVICES)

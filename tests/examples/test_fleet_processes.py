@@ -78,6 +78,7 @@ class Fleet:
         """Start a service with its command, on a free port."""
         program, *args = SERVICES[name]["command"]
         assert program == "hookline"
+        args = [arg.replace("0.0.0.0:9464", "127.0.0.1:0") for arg in args]
         more = ["--host", "127.0.0.1", "--port", "0"] if name.startswith("server") else []
         with (self.folder / f"{name}.log").open("w") as log:
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
@@ -95,9 +96,10 @@ class Fleet:
         text = (self.folder / f"{name}.log").read_text()
         assert self.processes[name].poll() is None, f"{name}: {text}"
         if name.startswith("worker"):
-            return "executing the runs" in text
-        if found := re.search(r"listening at (http://[^ ,\"]+)", text):
-            self.urls[name] = found[1]
+            found = re.search(r"metrics at (http://[^ ,\"]+)", text)
+        else:
+            found = re.search(r"listening at (http://[^ ,\"]+)", text)
+        self.urls[name] = found and found[1]
         return found
 
     def worker_of(self, run_id):
@@ -154,8 +156,9 @@ def follow(url, headers, run_id, seen, after=0):
                 seen.append(json.loads(line[6:]))
 
 
-def metric(client, name):
-    return float(re.search(rf"^hookline_{name} (\S+)$", client.get("/metrics").text, re.MULTILINE)[1])
+def metric(text, name):
+    found = re.search(rf"^hookline_{re.escape(name)} (\S+)$", text, re.MULTILINE)
+    return float(found[1]) if found else 0.0
 
 
 def prepare(fleet):
@@ -196,7 +199,7 @@ def test_a_run_survives_its_worker_and_a_restart_of_everything_and_makes_every_e
     block_until(lambda: fleet.store.journal.get(run["id"]).status == "waiting")
     with httpx.Client(base_url=two, headers=headers, timeout=60) as client:
         assert client.get(f"/runs/{run['id']}").json()["status"] == "waiting"
-        assert metric(client, "takeovers_total") == 1
+        assert metric(client.get("/metrics").text, "takeovers_total") == 1
 
     # Everything is stopped and started again; the decision comes through the other server.
     codes = fleet.stop_all()
@@ -209,6 +212,8 @@ def test_a_run_survives_its_worker_and_a_restart_of_everything_and_makes_every_e
     with httpx.Client(base_url=fleet.urls["server-2"], headers=headers, timeout=60) as client:
         done = client.get(f"/runs/{run['id']}").json()
     assert (done["status"], done["reply"]) == ("completed", "All done.")
+    texts = [httpx.get(fleet.urls[name]).text for name in ("worker-1", "worker-2")]
+    assert sum(metric(text, 'tool_calls_total{outcome="ok",tool="pay_back"}') for text in texts) == 1
     assert effects(fleet) == (1, 1)
 
 
