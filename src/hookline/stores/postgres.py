@@ -21,12 +21,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
+from .leases import SCHEMA as LEASES
+from .leases import DatabaseLeases
 from .paths import without_password
 from .sql import Schema, Statement, Values
 
@@ -313,8 +315,9 @@ class _Announcer:
         with self._lock:
             self._waiting.update(topics)
             if self._thread is None and self._waiting:
-                self._thread = threading.Thread(target=self._send, name="hookline-announce", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._send, name="hookline-announce", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def close(self) -> None:
         with self._lock:
@@ -379,8 +382,9 @@ class _Listener:
             self._callbacks[key] = topic, callback
             if self._thread is None:
                 self._stopping.clear()
-                self._thread = threading.Thread(target=self._listen, name="hookline-listen", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._listen, name="hookline-listen", daemon=True)
+                thread.start()  # if no thread can be started, the next caller tries again
+                self._thread = thread
         return key
 
     def remove(self, key: object) -> None:
@@ -423,7 +427,22 @@ class _Listener:
                 log.exception("the callback for a change in %s failed", self._server.address)
 
 
+class _SharedLeases:
+    """The leases of an installation, given up when the last store that uses them is closed."""
+
+    def __init__(self, open: Callable[[], PostgresDatabase]) -> None:
+        self.leases = DatabaseLeases(open)
+        self.users: weakref.WeakSet[PostgresDatabase] = weakref.WeakSet()
+
+    def remove_user(self, database: PostgresDatabase) -> None:
+        if database in self.users:
+            self.users.discard(database)
+            if not self.users:
+                self.leases.close()
+
+
 _servers: dict[str, _Server] = {}
+_leases: dict[tuple[str, str], _SharedLeases] = {}
 _servers_lock = threading.Lock()
 _inherited: list[psycopg.Connection[Any]] = []  # of the parent process
 
@@ -437,6 +456,8 @@ def _after_fork() -> None:
 
 @atexit.register
 def _close_all() -> None:
+    for leases in _leases.values():
+        leases.leases.close()
     for server in _servers.values():
         server.close()
 
@@ -457,6 +478,7 @@ class PostgresDatabase:
         url: address of the database, such as ``postgresql://ada@db.example/shop``. ``?schema=NAME`` gives the schemas
             another beginning than ``hookline``, so that several installations can share a database.
         schema: the tables.
+        pool: databases with the same word share connections.
 
     Raises:
         StoreError: the address is not valid.
@@ -466,7 +488,7 @@ class PostgresDatabase:
     is_shared = True
     outages: tuple[type[Exception], ...] = () if _missing else (psycopg.OperationalError,)
 
-    def __init__(self, url: str, schema: Schema) -> None:
+    def __init__(self, url: str, schema: Schema, *, pool: str = "") -> None:
         if _missing:
             raise StoreError(_missing)
         conninfo, prefix = parse_url(url)
@@ -476,7 +498,9 @@ class PostgresDatabase:
         self._closed = False
         self._checked = False
         with _servers_lock:
-            self._server = _servers.setdefault(conninfo, _Server(conninfo, self.path))
+            self._server = _servers.setdefault(conninfo + pool, _Server(conninfo, self.path))
+            open_leases = partial(PostgresDatabase, url, LEASES, pool=" leases")
+            self._leases = _leases.setdefault((conninfo, prefix), _SharedLeases(open_leases))
         self._server.add_user(self)
 
     def __del__(self) -> None:
@@ -615,6 +639,12 @@ class PostgresDatabase:
                 sequence = f"pg_get_serial_sequence('{self.namespace}.{table}', '{column}')"
                 connection.execute(f"SELECT setval({sequence}, {max(1, int(last))}, {last > 0})")
 
+    @property
+    def leases(self) -> DatabaseLeases:
+        """Which processes still hold what they claimed in this database."""
+        self._leases.users.add(self)
+        return self._leases.leases
+
     def compact(self) -> None:
         """Remove the bytes of deleted rows from the tables. Earlier backups and the server's log may still have them.
 
@@ -643,6 +673,7 @@ class PostgresDatabase:
     def close(self) -> None:
         """Close the database for this store."""
         self._closed = True
+        self._leases.remove_user(self)
         self._server.remove_user(self)
 
     def _topic(self, topic: str) -> str:

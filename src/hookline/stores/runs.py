@@ -25,7 +25,7 @@ from .database import open_database
 from .errors import StoreError
 from .journal import SCHEMA as _JOURNAL
 from .journal import Journal
-from .processes import is_process_running
+from .leases import Leases
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .sql import Connection, PerDialect, Schema, Statement, storable, upsert
@@ -366,16 +366,25 @@ class RunStore:
                 _prune(db, self.keep_days)
                 self._pruned = time.monotonic()
 
-    def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
+    def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> set[str]:
         """Store runs of a server and their events, in one transaction. Runs and events that exist are replaced.
+
+        On PostgreSQL, runs that have ended are left alone: another process may have ended a run because the lease of
+        this process had expired. Returns the ids of these runs.
 
         Raises:
             StoreError: the file cannot be used.
         """
         rows = list(runs)
+        ids = {run.id for run in rows} | {event.run_id for event in events}
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
+            ended = _lock_and_find_ended(db, ids) if self.db.is_shared else set()
+            if ended:
+                rows = [run for run in rows if run.id not in ended]
+                events = [event for event in events if event.run_id not in ended]
             _write(db, rows, events)
-        self.db.announce(*{run.id for run in rows}, *{event.run_id for event in events})
+        self.db.announce(*ids - ended)
+        return ended
 
     def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
         """Inside the ``with`` block, call ``callback`` in another thread after a process has changed a run.
@@ -403,7 +412,7 @@ class RunStore:
         """
         with self.db.transaction(write=True) as db:
             row = db.execute("SELECT * FROM runs WHERE run_id = ? AND transport != ''", (storable(id),)).fetchone()
-            run = None if row is None else _record(row)
+            run = None if row is None else _record(row, self.db.leases)
             if run is None or run.ended is not None:
                 return run
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
@@ -428,7 +437,7 @@ class RunStore:
             if held is not None:
                 if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (held.run_id,)).fetchone():
                     return held, True
-                if is_process_running(held.host, held.pid, held.at, held.born):
+                if self.db.leases.is_held(held.host, held.pid, held.at, held.born):
                     return held, False
             db.execute(_KEY_ROW, values)
         return wanted, False
@@ -493,7 +502,7 @@ class RunStore:
         """
         with self.db.transaction() as db:
             row = db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),)).fetchone()
-        return None if row is None else _record(row)
+        return None if row is None else _record(row, self.db.leases)
 
     def find(self, run_id: str) -> RunRecord:
         """Return the run with this id or an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
@@ -510,7 +519,7 @@ class RunStore:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
         if len(found) > 1 and found[0][0] != run_id:
             raise StoreError(f"more than one run begins with {run_id!r}: give more of its id")
-        return _record(found[0])
+        return _record(found[0], self.db.leases)
 
     def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
         """Return runs, newest first.
@@ -531,7 +540,7 @@ class RunStore:
         found, size = list[RunRecord](), 0
         with self.db.transaction() as db:
             query = f"SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT ?"
-            for run in _records(db.execute(query, (*values, limit))):
+            for run in _records(db.execute(query, (*values, limit)), self.db.leases):
                 found.append(run)
                 size += _size(run)
                 if chosen.get("served") and size > PAGE_SIZE and len(found) > 1:
@@ -571,7 +580,8 @@ class RunStore:
         """
         source, values = _chosen({"served": True, "states": OPEN_STATES})
         with self.db.transaction() as db:
-            return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
+            rows = db.execute(f"SELECT * FROM {source}", values).fetchall()
+        return [run for run in _records(rows, self.db.leases) if run.is_abandoned]
 
     def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
         """Return at most ``limit`` events and ``size`` bytes of a served run, after the number ``after``.
@@ -642,11 +652,11 @@ def _size(run: RunRecord) -> int:
     return len(run.task) + len(run.reply) + len(run.error) + len(run.reason)
 
 
-def _record(row: Sequence[Any]) -> RunRecord:
-    return next(_records([row]))
+def _record(row: Sequence[Any], leases: Leases) -> RunRecord:
+    return next(_records([row], leases))
 
 
-def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
+def _records(rows: Iterable[Sequence[Any]], leases: Leases) -> Iterator[RunRecord]:
     """Decode rows of the table. Unfinished runs whose process has ended become ``interrupted``."""
     known: dict[tuple[Any, ...], bool] = {}  # many open runs may belong to one process: check it once
     for row in rows:
@@ -655,7 +665,7 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
         if run.status in OPEN_STATES:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
             if process not in known:
-                known[process] = is_process_running(run.host, run.pid, run.created, run.born)
+                known[process] = leases.is_held(run.host, run.pid, run.created, run.born)
             if not known[process]:
                 run = msgspec.structs.replace(run, status="interrupted")
         yield run
@@ -682,6 +692,12 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
         wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
     condition = " AND ".join(each for each, _ in wanted)
     return f"{table} WHERE {condition}", [value for _, given in wanted for value in given]
+
+
+def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
+    """Lock runs on PostgreSQL until the end of the transaction, and return those that have ended."""
+    query = f"SELECT run_id, ended FROM runs WHERE run_id IN ({','.join('?' * len(ids))}) ORDER BY run_id FOR UPDATE"
+    return {run_id for run_id, ended in db.execute(query, [*ids]).fetchall() if ended is not None} if ids else set()
 
 
 def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:

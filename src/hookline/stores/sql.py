@@ -12,9 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+
+if TYPE_CHECKING:
+    from .leases import Leases
 
 Values = Sequence[Any] | Mapping[str, Any]
 
@@ -97,6 +100,11 @@ class Database(Protocol):
     in_memory: bool
     is_shared: bool
     """Whether the database is PostgreSQL, where :meth:`listen` hears of changes by other processes."""
+
+    @property
+    def leases(self) -> Leases:
+        """Which processes still hold what they claimed in this database."""
+        ...
 
     outages: tuple[type[Exception], ...]
     """Causes of errors that all transactions would have now, such as a full disk."""
