@@ -24,7 +24,7 @@ import msgspec
 from .._base.attachment import Attachment, known_content
 from .._base.attachment_files import available_data
 from .._base.errors import PlainError
-from .._base.frozen import Frozen, json_encoder, plain
+from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import StillRunningError, abandon, running_loop, with_timeout
 from .._base.workers import in_thread
@@ -267,6 +267,7 @@ class DurableRun:
     Args:
         journal: the journals of the store.
         claim: the right to execute the run.
+        claimed_at: the monotonic time at which the lease began, or shortly before.
     """
 
     is_replay = False
@@ -337,6 +338,9 @@ class DurableRun:
             return _result_of(stored.result, engine)  # type: ignore[return-value]
         self._root = self._engines[self.run_id] = engine
         install_sources(engine, self._read, self._set_timer)
+        for budget in engine.budget.chain():  # also that of a conversation that begins with this run
+            if budget._began is None:
+                budget.clock = engine.environment.clock
         place = PLACE.set((f"{self.run_id}/", LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
         heartbeat = asyncio.ensure_future(self._writer.keep_lease())
@@ -361,6 +365,8 @@ class DurableRun:
             for task in (heartbeat, stall):
                 abandon(task)
         if self._error is not None:
+            if not isinstance(self._error, (LeaseLostError, RunWaitingError)):  # those have ended the lease
+                await self._writer.release()
             raise self._error
         return result  # type: ignore[no-any-return]
 
@@ -829,14 +835,14 @@ class DurableRun:
             abandon(task)
             late.cancel()
 
-    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+    async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
         """Call a function of a hook, or return what it returned before."""
         call = await self.begin(f"once {name}")
         if call.answered is not None:
             return (await self.answer_of(call)).value
 
         async def work() -> tuple[Any, Answer]:
-            value = plain(jsonable(await _awaited(read)))
+            value = await read()
             return value, Answer(value=value)
 
         return await call.make(work)
@@ -968,7 +974,7 @@ class DurableModel:
             return response
 
         async def work() -> tuple[ModelResponse, Answer]:
-            response = await self._model.complete(request)
+            response = _storable(await self._model.complete(request))
             return response, _reply(response)
 
         response = await call.make(work)
@@ -996,7 +1002,8 @@ class DurableModel:
         try:
             async for each in given:
                 if isinstance(each, ModelResponse):
-                    response, answer = each, _reply(each)
+                    response = _storable(each)
+                    answer = _reply(response)
                     break
                 pieces.append(each)
                 yield each
@@ -1059,7 +1066,7 @@ class Writer:
 
     def add_entry(self, lane: str, kind: str, key: str, data: Any) -> None:
         """Append an entry to the next transaction."""
-        entry = json_encoder.encode((lane, kind, key, data))
+        entry = _encoded((lane, kind, key, data))
         with self._lock:
             self._entries.append(entry)
             self.count += 1
@@ -1072,7 +1079,7 @@ class Writer:
             self._last_event += 1
             stored = msgspec.structs.replace(event, seq=self._last_event)
             tag = str(event.__struct_config__.tag)
-            self._events.append((self._last_event, tag, event.at, json_encoder.encode(stored)))
+            self._events.append((self._last_event, tag, event.at, _encoded(stored)))
         self._start()
 
     async def flush(self, status: str = "", result: bytes | None = None) -> bool:
@@ -1098,6 +1105,12 @@ class Writer:
                 await self._renew()
             except HooklineError as error:
                 log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
+
+    async def release(self) -> None:
+        """End the lease of a run that this process cannot continue. Nothing else is written."""
+        with suppress(HooklineError):  # then the lease expires
+            work = partial(self._journal.append, self._run_id, self._epoch, self._next, (), status="interrupted")
+            await in_thread(work)
 
     async def check_lease(self) -> None:
         """Return if this process still holds the lease."""
@@ -1140,15 +1153,15 @@ class Writer:
                 flushes, self._flushes = self._flushes, []
                 status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
                 began = time.monotonic()
-                seq, self._next = self._next, self._next + len(entries)
                 await in_thread(
                     partial(self._journal.append, status=status, result=result),
                     self._run_id,
                     self._epoch,
-                    seq,
+                    self._next,
                     entries,
                     events,
                 )
+                self._next += len(entries)
                 if status:
                     self.muted = True
                 if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
@@ -1221,6 +1234,23 @@ def _describe(entry: Entry) -> str:
     return f"{entry.kind} {text}".strip()
 
 
+def _encoded(value: Any) -> bytes:
+    """Return a value as JSON. Lone surrogates, which a model may send, are replaced."""
+    try:
+        return json_encoder.encode(value)
+    except UnicodeEncodeError:
+        return json_encoder.encode(scrub(plain(value)))
+
+
+def _storable(response: Any) -> Any:
+    """Return a reply without lone surrogates, so that the run continues with what the journal contains."""
+    try:
+        json_encoder.encode(response)
+    except UnicodeEncodeError:
+        return msgspec.json.decode(_encoded(response), type=ModelResponse)
+    return response
+
+
 def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
     """Return the contents of attachments by digest, for the journal."""
     return {each.digest: data for each in attachments if (data := available_data(each)) is not None}
@@ -1235,11 +1265,6 @@ def _with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msg
     again = decoder.decode(data)  # its attachments find the contents by their digests
     del kept
     return again
-
-
-async def _awaited(read: Callable[[], Any]) -> Any:
-    value = read()
-    return await value if hasattr(value, "__await__") else value
 
 
 async def _forever() -> Never:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -82,6 +83,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """
 
 
+_RUN_ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,200}")
+
 _SILENT = EventStream("", time.time)
 """The stream of all runs without consumers of events."""
 
@@ -129,6 +132,8 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {metadata!r:.80}")
     if options.get("run_id") is not None and options.get("durable") is None:
         raise TypeError("run_id= identifies a durable run: give durable=RunStore('runs.db') too")
+    if (run_id := options.get("run_id")) is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):
+        raise TypeError(f"run_id= takes letters, digits and any of '_.:@+-', at most 200, not {run_id!r:.80}")
     if (mode := options.get("stream", "safe")) not in STREAM_MODES:
         raise TypeError(f"stream must be one of {', '.join(STREAM_MODES)}, not {mode!r:.80}")
 

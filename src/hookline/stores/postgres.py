@@ -316,8 +316,9 @@ class _Announcer:
             self._waiting.update(topics)
             if self._thread is None and self._waiting:
                 thread = threading.Thread(target=self._send, name="hookline-announce", daemon=True)
-                thread.start()
-                self._thread = thread
+                with suppress(RuntimeError):  # no thread can be started now: the next announcement tries again
+                    thread.start()
+                    self._thread = thread
 
     def close(self) -> None:
         with self._lock:
@@ -383,8 +384,9 @@ class _Listener:
             if self._thread is None:
                 self._stopping.clear()
                 thread = threading.Thread(target=self._listen, name="hookline-listen", daemon=True)
-                thread.start()  # if no thread can be started, the next caller tries again
-                self._thread = thread
+                with suppress(RuntimeError):  # no thread can be started now: the caller polls
+                    thread.start()
+                    self._thread = thread
         return key
 
     def remove(self, key: object) -> None:

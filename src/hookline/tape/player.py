@@ -242,6 +242,11 @@ class Player:
         finally:
             self.playback.produced(position)
 
+    async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the recorded value, or read it if the tape has none."""
+        known = self._index.once.get((self.playback.branch, name))
+        return known.popleft() if known else await read()
+
     def steered(self, run_id: str, message: Message) -> None:
         """Do nothing: the tape itself sends the steering messages."""
 
@@ -490,6 +495,8 @@ class EntryIndex:
         """The position at which the run finished a call, and its outcome."""
         self.approved: dict[Call, tuple[int, fmt.ApprovalEntry]] = {}
         self.counted: dict[str, float | None] = {}
+        self.once: dict[tuple[int, str], deque[Any]] = {}
+        """The values that hooks read with ``ctx.once``, in order, by branch and name."""
         self.inside: dict[int, list[fmt.ModelRequestEntry | fmt.ToolCallEntry]] = {}
         """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
         self.runs: dict[str, int] = {}
@@ -519,6 +526,8 @@ class EntryIndex:
                 self.results[entry.number] = position, entry
             case fmt.ApprovalEntry() if not entry.inside:
                 self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
+            case fmt.OnceEntry() if not entry.inside:
+                self.once.setdefault((entry.branch, entry.name), deque()).append(entry.value)
             case fmt.CountEntry():
                 self.counted[entry.key] = entry.value
 
