@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .._base.text import is_number
-from .._run.durable import Claim, LeaseLostError, RunHeldError, StoredRun
+from .._run.journal import Claim, LeaseLostError, RunHeldError, StoredRun
 from .errors import StoreError
 from .leases import database_time
 from .sql import Connection, Database
