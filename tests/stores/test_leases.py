@@ -12,6 +12,7 @@ import pytest
 from hookline.stores import leases
 from hookline.stores.leases import LEASE_SECONDS
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
+from hookline.stores.sql import Owner
 
 from ..waiting import block_until
 
@@ -63,7 +64,7 @@ def other(postgres_url, monkeypatch):
         time.sleep(600)
     """
     process = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
-    process.owner = leases.Owner(process.stdout.readline().strip(), process.pid, None)
+    process.owner = Owner(process.stdout.readline().strip(), process.pid, None)
     monkeypatch.setattr(leases, "REMEMBER_SECONDS", 0.0)
     yield process
     process.kill()

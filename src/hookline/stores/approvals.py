@@ -22,8 +22,7 @@ from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
 from .database import open_database
 from .errors import LockedFileError, NotFoundError, StoreError
-from .leases import Leases
-from .sql import Connection, Schema, storable
+from .sql import Connection, Leases, Schema, storable
 
 log = logging.getLogger("hookline")
 

@@ -19,11 +19,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from socket import gethostname
-from typing import NamedTuple, Protocol
 
 from .._base.workers import after_fork_in_child
 from .errors import StoreError
-from .sql import Connection, Database, Schema
+from .sql import Connection, Database, Owner, Schema
 
 log = logging.getLogger("hookline")
 
@@ -45,40 +44,6 @@ SCHEMA = Schema(
     version=1,
     statements=("CREATE TABLE leases (id TEXT PRIMARY KEY, pid INTEGER NOT NULL, until REAL NOT NULL)",),
 )
-
-
-class Owner(NamedTuple):
-    """A process, as rows name it: its machine or its lease, its pid, and its start."""
-
-    host: str
-    pid: int
-    born: float | None
-
-
-class Leases(Protocol):
-    """Which processes still hold what they claimed in a database."""
-
-    def owner(self) -> Owner:
-        """Return this process, as the owner of rows.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        ...
-
-    def is_held(self, host: str, pid: int, written_at: float, born: float | None = None) -> bool:
-        """Whether the owner of a row may still be running.
-
-        Args:
-            host: its machine or its lease.
-            pid: its process id.
-            written_at: when it wrote the row, as Unix time.
-            born: its :func:`process_start`, which identifies it even if the clock changed or the pid was reused.
-
-        Raises:
-            StoreError: the database cannot be used.
-        """
-        ...
 
 
 class ProcessLeases:

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from .leases import Leases
 from .runs import RunStore
-from .sql import Connection
+from .sql import Connection, Leases
 
 _CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed = 1 AND created >= :since
     AND (CAST(:agent AS TEXT) IS NULL OR agent = :agent)

@@ -25,10 +25,9 @@ from .database import open_database
 from .errors import StoreError
 from .journal import SCHEMA as _JOURNAL
 from .journal import Journal
-from .leases import Leases
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
-from .sql import Connection, PerDialect, Schema, Statement, storable, upsert
+from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
 
 OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""

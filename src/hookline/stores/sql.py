@@ -12,12 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
-
-if TYPE_CHECKING:
-    from .leases import Leases
 
 Values = Sequence[Any] | Mapping[str, Any]
 
@@ -82,6 +79,40 @@ class Connection(Protocol):
 
     def executemany(self, sql: str, rows: Iterable[Values], /) -> Cursor:
         """Run a statement once for each row of values."""
+        ...
+
+
+class Owner(NamedTuple):
+    """A process, as rows name it: its machine or its lease, its pid, and its start."""
+
+    host: str
+    pid: int
+    born: float | None
+
+
+class Leases(Protocol):
+    """Which processes still hold what they claimed in a database."""
+
+    def owner(self) -> Owner:
+        """Return this process, as the owner of rows.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        ...
+
+    def is_held(self, host: str, pid: int, written_at: float, born: float | None = None) -> bool:
+        """Whether the owner of a row may still be running.
+
+        Args:
+            host: its machine or its lease.
+            pid: its process id.
+            written_at: when it wrote the row, as Unix time.
+            born: its start since the boot of the machine, which identifies it even if the clock changed or the pid was reused.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
         ...
 
 
