@@ -108,7 +108,7 @@ class Leases(Protocol):
             host: its machine or its lease.
             pid: its process id.
             written_at: when it wrote the row, as Unix time.
-            born: its start since the boot of the machine, which identifies it even if the clock changed or the pid was reused.
+            born: its start after the boot, which identifies it even if the clock changed or the pid was reused.
 
         Raises:
             StoreError: the database cannot be used.
