@@ -22,7 +22,7 @@ from .sqlite import SqliteDatabase
 if TYPE_CHECKING:
     from .postgres import PostgresDatabase
 
-STORES = ("runs", "approvals", "sessions", "keys", "mailbox", "chats", "tickets", "memory")
+STORES = ("runs", "approvals", "sessions", "keys", "mailbox", "chats", "tickets", "memory", "artifacts", "notes")
 """Modules of stores with tables."""
 
 Progress = Callable[[str, int, int], object]
