@@ -30,7 +30,7 @@ from .state import RunState
 
 if TYPE_CHECKING:
     from .._kernel.hook import Hook
-    from .durable import JournalStore, RunHead
+    from .journal import JournalStore, RunHead
 
 
 StreamMode = Literal["safe", "live"]
@@ -208,7 +208,7 @@ class Preparation:
         stored = store.journal.get(run_id) if run_id is not None else None
         if stored is None:
             return None
-        from .durable import head_of
+        from .journal import head_of
 
         head = head_of(stored)
         if head.ids.agent != self._agent.name:
@@ -227,7 +227,8 @@ class Preparation:
 
     def _make_durable(self, store: JournalStore) -> None:
         """Take the lease of the run, and make its journal the boundary of the run."""
-        from .durable import RunHead, contents_of, open_run
+        from .durable import open_run
+        from .journal import RunHead, contents_of
 
         services, head = self._services, self._head
         if head is None:
