@@ -13,7 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
@@ -107,12 +107,36 @@ class RunWaitingError(HooklineError):
         self.calls = tuple(calls)
 
 
+class RunHandedOverError(HooklineError):
+    """This process was asked to stop executing a durable run, so that another one continues it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was handed over: another process continues it")
+        self.run_id = run_id
+
+
+class RunPinnedError(HooklineError):
+    """A durable run was started with other hooks, instructions or tools, so this process does not continue it."""
+
+    def __init__(self, run_id: str, digest: str) -> None:
+        super().__init__(
+            f"run {run_id} was started with other hooks, instructions or tools (digest {digest}): a process that has "
+            "them must continue it"
+        )
+        self.run_id, self.digest = run_id, digest
+
+
 class OutcomeUnknownError(PlainError):
     """The process ended while a tool ran that must not be called twice."""
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """A durable run in a store. ``start`` is its input and ``result`` its end, both as JSON."""
+    """A durable run in a store.
+
+    ``start`` is its input and ``result`` its end, both as JSON; for a run that was put away, ``result`` lists the calls
+    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since it was last put
+    away or handed over. ``digest`` identifies the hooks, instructions and tools that a served run was started with.
+    """
 
     run_id: str
     agent: str
@@ -127,6 +151,7 @@ class StoredRun(msgspec.Struct, frozen=True):
     changed: float
     start: bytes
     result: bytes | None
+    digest: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -152,7 +177,7 @@ class Journal(Protocol):
         """Return a run."""
         ...
 
-    def claim(self, run_id: str, agent: str, start: bytes) -> Claim:
+    def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
         """Take the lease of a run, or create it."""
         ...
 
@@ -267,12 +292,15 @@ class DurableRun:
     Args:
         journal: the journals of the store.
         claim: the right to execute the run.
+        claimed_at: the monotonic time before the run was claimed.
+        stores_events: whether the events of the run are stored as they are. Otherwise, the caller numbers them and
+            calls :meth:`put_event`.
     """
 
     is_replay = False
     times_tools = True
 
-    def __init__(self, journal: Journal, claim: Claim, claimed_at: float) -> None:
+    def __init__(self, journal: Journal, claim: Claim, claimed_at: float, *, stores_events: bool = True) -> None:
         self._journal, self._claim = journal, claim
         self.run_id = claim.run.run_id
         self._writer = Writer(journal, claim, claimed_at, self._fail)
@@ -285,8 +313,13 @@ class DurableRun:
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
         self._drawn: dict[str, list[tuple[str, Any]]] = {}
         self._writer.take_draws = self._take_draws
-        self._is_ended = False
+        self.stores_events = stores_events
+        self._is_open = self._is_leaving = False
         self._flying = 0
+        self._beginning = 0
+        """Calls whose intent is being committed."""
+        self._asking = 0
+        """Calls in flight that are approvals."""
         self._waiting: dict[str, ToolCallRequest] = {}
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._load(claim.entries)
@@ -328,27 +361,27 @@ class DurableRun:
     # The life of the run.
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
-        """Execute the run, or a run nested in it."""
+        """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several runs after another."""
         if self._root is not None:
             return await self._execute_nested(engine, work)
+        if self._is_open:
+            return await self._execute_root(engine, work)
         stored = self._claim.run
         if stored.is_over:
             assert stored.result is not None
             return _result_of(stored.result, engine)  # type: ignore[return-value]
-        self._root = self._engines[self.run_id] = engine
-        install_sources(engine, self._read, self._set_timer)
-        place = PLACE.set((f"{self.run_id}/", LIVE))
-        unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
-        heartbeat = asyncio.ensure_future(self._writer.keep_lease())
-        stall = asyncio.ensure_future(self._watch_recovery())
-        result: Any = None
+        async with self.opened():
+            result: Any = await self._execute_root(engine, work)
+            await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
+        return result  # type: ignore[no-any-return]
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Keep the lease inside the block. Nothing is written after it."""
+        self._is_open = True
+        tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
         try:
-            self._advance()
-            result = await work()
-            self._is_ended = True
-            if self._error is None:
-                done = RunFinished(run_id=self.run_id, result=result)
-                await self._writer.flush(result.status, json_encoder.encode(done))
+            yield
         except BaseException:
             if self._error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
                 with suppress(Exception):
@@ -356,13 +389,53 @@ class DurableRun:
             raise
         finally:
             self._writer.muted = True
-            unsubscribe()
-            PLACE.reset(place)
-            for task in (heartbeat, stall):
+            for task in tasks:
                 abandon(task)
+
+    async def finish(self, status: str, result: bytes) -> None:
+        """Store the end of the run.
+
+        Raises:
+            HooklineError: this process no longer executes the run, so its end was not stored.
+        """
+        if not await self._writer.flush(status, result) and self._error is not None:
+            raise self._error
+
+    async def hand_over(self, grace: float) -> None:
+        """Stop executing the run, so that another process continues it at once.
+
+        No further call begins. Calls in flight get ``grace`` seconds to end; those that do not are made again by
+        that process. The run ends here with ``RunHandedOverError``.
+        """
+        self._is_leaving = True
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and self._error is None:
+            before = self._writer.count
+            await asyncio.sleep(QUIET_SECONDS)
+            if self._flying + self._beginning == self._asking and self._writer.count == before:
+                break
+        if self._error is None and not self._writer.muted and await self._writer.flush("interrupted"):
+            self._fail(RunHandedOverError(self.run_id))
+
+    async def _execute_root(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
         if self._error is not None:
             raise self._error
-        return result  # type: ignore[no-any-return]
+        run_id = engine.ids.run_id
+        self._root = self._engines[run_id] = engine
+        install_sources(engine, self._read, self._set_timer)
+        place = PLACE.set((f"{run_id}/", LIVE))
+        unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
+        try:
+            self._advance()
+            result = await work()
+        finally:
+            self._root = None
+            self._engines.pop(run_id, None)
+            unsubscribe()
+            PLACE.reset(place)
+        if self._error is not None:
+            raise self._error
+        return result
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
         lane, mode = PLACE.get()
@@ -383,7 +456,7 @@ class DurableRun:
             self._writer.muted = True
             for engine in list(self._engines.values()):
                 engine.abandon()
-            if self._root is not None and not self._is_ended:
+            if self._root is not None:
                 self._root.cancellation.abort(error)
             self._wake()
 
@@ -626,6 +699,10 @@ class DurableRun:
         """Store an event for readers: the sink of the outermost run."""
         self._writer.put_event(event)
 
+    def put_event(self, seq: int, tag: str, at: float, data: bytes) -> None:
+        """Store an event that the caller has numbered."""
+        self._writer.put_numbered(seq, tag, at, data)
+
     # Clocks, random numbers, ids and timers.
 
     def _read(self, kind: str, real: Callable[[], Any]) -> Any:
@@ -697,6 +774,8 @@ class DurableRun:
             return Call(self, lane, key, None, unrecorded=True)
         head = self._find_asked(lane, key)
         if head is None:
+            if self._is_leaving:
+                await _forever()  # the next process makes the call
             self._put(lane, "asked", key)
         else:
             entry = self._entries[head]
@@ -716,16 +795,22 @@ class DurableRun:
                 )
                 call.end(Answer(raised=RecordedError.from_error(error)))
                 raise error
-        await self._turn(len(self._entries))
-        if commit:
-            await self._committed()
-            await self._writer.check_lease()
-        if self._error is not None:
-            await _forever()
+            if self._is_leaving:
+                await _forever()
+        self._beginning += 1
+        try:
+            await self._turn(len(self._entries))
+            if commit:
+                await self._committed()
+                await self._writer.check_lease()
+            if self._error is not None:
+                await _forever()
+        finally:
+            self._beginning -= 1
         return Call(self, lane, key, None)
 
-    async def _committed(self, status: str = "") -> None:
-        if not await self._writer.flush(status):
+    async def _committed(self, status: str = "", result: bytes | None = None) -> None:
+        if not await self._writer.flush(status, result):
             await _forever()
 
     def _find_asked(self, lane: str, key: str) -> int | None:
@@ -850,6 +935,7 @@ class DurableRun:
             return await self._decision(asked, await self.answer_of(call), report)
 
         async def work() -> tuple[Verdict, Answer | None]:
+            self._asking += not call.unrecorded
             try:
                 verdict = await ask()
             except HookError as error:
@@ -857,6 +943,8 @@ class DurableRun:
                     failed = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
                     call.end(Answer(failed=failed))
                 raise
+            finally:
+                self._asking -= not call.unrecorded
             answer = verdict.value
             if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unrecorded:
                 return verdict, None
@@ -888,7 +976,8 @@ class DurableRun:
             before = self._writer.count
             await asyncio.sleep(QUIET_SECONDS)
             if not self._flying and self._writer.count == before:
-                await self._committed("waiting")
+                waiting = [(each.ids.run_id, each.id, each.attempt) for each in self._waiting.values()]
+                await self._committed("waiting", json_encoder.encode(waiting))
                 self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
                 await _forever()
 
@@ -1073,6 +1162,13 @@ class Writer:
             tag = str(event.__struct_config__.tag)
             self._events.append((self._last_event, tag, event.at, json_encoder.encode(stored)))
         self._start()
+
+    def put_numbered(self, seq: int, tag: str, at: float, data: bytes) -> None:
+        """Append an event that has a number."""
+        if not self.muted:
+            with self._lock:
+                self._events.append((seq, tag, at, data))
+            self._start()
 
     async def flush(self, status: str = "", result: bytes | None = None) -> bool:
         """Wait until everything so far is committed; with a status, end the lease in the same transaction.
@@ -1268,3 +1364,8 @@ def open_run(store: JournalStore, head: RunHead) -> DurableRun:
 def head_of(run: StoredRun) -> RunHead:
     """Return the input of a stored run."""
     return _with_contents(_head, run.start)
+
+
+def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
+    """Return the calls that a run that was put away waits for: the id of its run, its own id and its attempt."""
+    return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])

@@ -365,7 +365,7 @@ class Preparation:
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
         sinks = [*map(listener, listeners.values()), *self._agent.sinks, *(self._options.get("sinks") or ())]
         durable = services.environment.durable
-        if durable is not None and durable.run_id == services.ids.run_id:
+        if durable is not None and durable.stores_events and durable.run_id == services.ids.run_id:
             sinks.append(durable)
         every_call = bool(self._options.get("every_call"))
         if outer is not None and (relay := outer.events.relay(services.ids)) is not None:
