@@ -672,6 +672,7 @@ FUNCTIONS = {
 }
 AMOUNTS = {
     "RecordHook.max_age",
+    "ApprovalsHook.hold_seconds",
     "ApprovalsHook.seconds",
     "ChannelGuard.loop_window",
     "InjectionGuard.judge_timeout",

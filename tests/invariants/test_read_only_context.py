@@ -33,6 +33,7 @@ from hookline import (
     observer,
     tool,
 )
+from hookline._kernel.errors import HooklineError
 from hookline._kernel.scope import scope_of
 from hookline._run.context import context_for_call
 from hookline.payloads import AgentState, ErrorInfo, StopSignal, Usage
@@ -113,7 +114,10 @@ def meddle(ctx: Any, name: str) -> Any:
             setattr(ctx, name, value)
     with suppress(AttributeError, TypeError):
         delattr(ctx, name)
-    value = getattr(ctx, name)
+    try:
+        value = getattr(ctx, name)
+    except HooklineError:  # as for the key of a call in a hook
+        return None
     return call_it(value) if callable(value) and name not in EXCEPTIONS else None
 
 

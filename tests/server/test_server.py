@@ -255,7 +255,7 @@ async def test_a_tool_that_blocks_a_thread_does_not_block_the_shutdown(tmp_path)
 
 
 async def test_a_stream_of_a_run_in_another_process_ends_with_the_server(tmp_path, monkeypatch, caplog):
-    monkeypatch.setattr("hookline.server.live_run.POLL_SECONDS", 0.01)
+    monkeypatch.setattr("hookline.stores.runs.POLL_SECONDS", 0.01)
     async with running(tmp_path) as (server, client):
         elsewhere = RunRecord(
             "run_elsewhere",

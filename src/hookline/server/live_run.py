@@ -7,8 +7,9 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import Context
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -44,8 +45,6 @@ PAGE_EVENTS = 200
 """Maximum number of events that a reader returns at once."""
 PAGE_BYTES = 256_000
 """Maximum size in bytes of the events that a reader returns at once, not counting the last event."""
-POLL_SECONDS = 0.5
-"""Polling interval in seconds for a run of another process."""
 COLLECT_SECONDS = 0.005
 """Seconds for which events are collected before they are written: one transaction costs as much as many rows."""
 RETRY_SECONDS = 1.0
@@ -77,6 +76,8 @@ class LiveRun:
         self.final_status = ""
         """The status that a stopped run gets instead of ``cancelled``."""
         self.closed = False
+        self.detached = False
+        """Whether this process no longer executes the run, which has not ended."""
         self.unread = 0
         """The number of messages from callers that the run has not read yet."""
         self.pending: dict[tuple[str, str], str] = {}
@@ -86,10 +87,10 @@ class LiveRun:
         self._is_stuck = is_stuck
         self._slots: RunSlots | None = None
         self._has_slot = False
-        self._stored_seq = 0
+        self._stored_seq = record.last_seq
         self._events: list[StoredEvent] = []
         self._event_bytes = 0
-        self._first_seq = 1
+        self._first_seq = record.last_seq + 1
         self._waiters: list[asyncio.Future[None]] = []
 
     def update(self, **fields: Any) -> None:
@@ -209,6 +210,12 @@ class LiveRun:
         self.finish(self.final_status or "cancelled", reason=reason)
         if self.task is not None:
             self.task.cancel()  # the task may not have begun either
+
+    def detach(self) -> None:
+        """Let readers read the store from now on, because this process no longer executes the run."""
+        self.detached = True
+        self.run = None
+        self.wake_readers()
 
     def interrupt(self) -> None:
         """Stop the run because the server stops."""
@@ -343,6 +350,50 @@ class RunRecorder:
                 each.set_exception(UnavailableError("runs cannot be stored now: try again later"))
 
 
+class RunWatch:
+    """Wait for changes of a run that another process executes. Call :meth:`close` when done.
+
+    Args:
+        store: the store of runs.
+        run_id: the run.
+    """
+
+    def __init__(self, store: RunStore, run_id: str) -> None:
+        self._store = store
+        self._run_id = run_id
+        self._stack = ExitStack()
+        self._change = asyncio.Event()
+        self._watching = False
+
+    async def changed(self, timeout: float | None = None) -> None:
+        """Return after a change, after ``timeout`` seconds, or after the polling interval: look at the run then.
+
+        On PostgreSQL, the first call begins to watch and returns at once, because the run may have changed before.
+        """
+        if not self._watching and self._store.db.is_shared:
+            self._watching = True
+            loop = asyncio.get_running_loop()
+            self._stack.enter_context(self._store.watch(self._run_id, partial(_wake, loop, self._change)))
+            return
+        poll = self._store.poll_seconds
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._change.wait(), poll if timeout is None else min(poll, timeout))
+        self._change.clear()
+
+    def wake(self) -> None:
+        """Let :meth:`changed` return at once."""
+        self._change.set()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._stack.close()
+
+
+def _wake(loop: asyncio.AbstractEventLoop, change: asyncio.Event) -> None:
+    with suppress(RuntimeError):  # the loop has been closed
+        loop.call_soon_threadsafe(change.set)
+
+
 class EventReader:
     """Return the events of a run after a number, without loss or repetition, until the run has ended.
 
@@ -356,6 +407,7 @@ class EventReader:
         load: loads the record of a run.
         on_close: called once, when the reader is closed.
         is_stopping: whether the server stops.
+        watch: waits for changes by another process.
     """
 
     def __init__(
@@ -367,6 +419,7 @@ class EventReader:
         load: Callable[[str], Awaitable[RunRecord]],
         on_close: Callable[[], None],
         is_stopping: Callable[[], bool],
+        watch: RunWatch,
     ) -> None:
         self.run_id = run.id
         self.seq = max(0, after)
@@ -376,6 +429,7 @@ class EventReader:
         self._on_close: Callable[[], None] | None = on_close
         self._is_stopping = is_stopping
         self._live: LiveRun | None = None
+        self._watch = watch
 
     async def more(self, timeout: float | None = None) -> Sequence[StoredEvent] | None:
         """Wait for the next events. Return an empty list after ``timeout`` seconds, and ``None`` after the last event.
@@ -388,7 +442,8 @@ class EventReader:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._live = self._live or self._find_live(self.run_id)
+            if self._live is None or self._live.detached:
+                self._live = self._find_live(self.run_id)
             left = None if deadline is None else deadline - time.monotonic()
             found = await self._from_file() if self._live is None else self._live.events_after(self.seq, PAGE_EVENTS)
             if found is None:
@@ -411,7 +466,7 @@ class EventReader:
             if left is not None and left <= 0:
                 return ()
             if not run.is_over:
-                await asyncio.sleep(POLL_SECONDS if left is None else min(POLL_SECONDS, left))
+                await self._watch.changed(left)
 
     async def _from_file(self) -> Sequence[StoredEvent]:
         return await asyncio.to_thread(self._store.events, self.run_id, self.seq, PAGE_EVENTS, PAGE_BYTES)
@@ -424,6 +479,7 @@ class EventReader:
 
     def close(self) -> None:
         """Stop reading. Later calls are ignored."""
+        self._watch.close()
         on_close, self._on_close = self._on_close, None
         if on_close is not None:
             on_close()

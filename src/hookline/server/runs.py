@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from socket import gethostname
 from typing import Any, Unpack
+from weakref import WeakSet
 
 import msgspec
 
@@ -35,7 +36,7 @@ from .errors import BusyError, ConflictError, UnavailableError, UnknownAttachmen
 from .events import RunAccepted
 from .executor import RunExecutor
 from .idempotency import IdempotencyKeys
-from .live_run import EventReader, LiveRun, RunRecorder, closing_event
+from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event
 from .logs import log_approval_request
 from .options import ServerOptions
 
@@ -91,6 +92,7 @@ class RunService:
         self._keys = IdempotencyKeys(store)
         self._live: dict[str, LiveRun] = {}
         self._readers: Counter[str] = Counter()
+        self._watches: WeakSet[RunWatch] = WeakSet()
         self._accepting = self._stopping = False
         self._pruned = 0.0
         self._process = gethostname(), os.getpid(), process_start(os.getpid())
@@ -109,6 +111,8 @@ class RunService:
     async def drain(self) -> None:
         """Accept no more runs, interrupt queued runs, and wait until running runs have finished."""
         self._accepting, self._stopping = False, True
+        for watch in list(self._watches):
+            watch.wake()
         for live in list(self._live.values()):
             if live.run is None and not live.closed:
                 live.interrupt()
@@ -335,7 +339,8 @@ class RunService:
             if not self._readers[caller.id]:
                 del self._readers[caller.id]
 
-        return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping)
+        watch = self._watch(id)
+        return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping, watch)
 
     async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> RunRecord:
         """Wait until a run has finished, for at most ``timeout`` seconds, and return its record.
@@ -348,10 +353,31 @@ class RunService:
         if live is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
+        elif not run.is_over:
+            run = await self._wait_elsewhere(id, timeout)
         if run.is_over:
             with suppress(UnavailableError):  # a result that was returned must survive a crash
                 await self._recorder.flushed()
         return run
+
+    async def _wait_elsewhere(self, id: str, timeout: float | None) -> RunRecord:
+        """Wait for the end of a run that another process executes."""
+        deadline = None if timeout is None else time.monotonic() + timeout
+        watch = self._watch(id)
+        try:
+            while not (run := await self._load(id)).is_over and not self._stopping:
+                left = None if deadline is None else deadline - time.monotonic()
+                if left is not None and left <= 0:
+                    break
+                await watch.changed(left)
+        finally:
+            watch.close()
+        return run
+
+    def _watch(self, id: str) -> RunWatch:
+        watch = RunWatch(self._store, id)
+        self._watches.add(watch)
+        return watch
 
     async def cancel(self, id: str, caller: Caller, reason: str = "") -> RunRecord:
         """Cancel a run and return its record. A finished run is not changed.

@@ -158,6 +158,8 @@ class Journal:
             db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
             if also is not None:
                 also(db)
+        if events:
+            self._db.announce(run_id)
 
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is put away, with its journal and its events."""

@@ -11,6 +11,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import chain, islice
 from typing import Any, TypedDict, Unpack
@@ -21,11 +22,14 @@ from .._base.text import is_number
 from .database import open_database
 from .errors import StoreError
 from .journal import SCHEMA as _JOURNAL
-from .journal import Journal
+from .journal import Journal, create
 from .processes import is_process_running
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .sql import Connection, PerDialect, Schema, Statement, storable, upsert
+
+DURABLE = "durable"
+"""The ``host`` of a durable run of a server, which belongs to no process."""
 
 OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
@@ -34,6 +38,9 @@ STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", 
 
 PAGE_SIZE = 2_000_000
 """Maximum size of a page: characters of runs, or bytes of events. A page has at least one run or event."""
+
+POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
+"""Polling intervals for changes by other processes: in a SQLite file, and where the database announces changes."""
 
 PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
 """Tables that :class:`ObservabilityHook` fills."""
@@ -191,6 +198,11 @@ class RunRecord(msgspec.Struct, frozen=True):
     def is_over(self) -> bool:
         """Whether the run has ended, or its process has ended."""
         return self.status not in OPEN_STATES
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the run survives the end of its process: it is open until its journal says otherwise."""
+        return self.host == DURABLE and self.pid == 0
 
     @property
     def error_type(self) -> str:
@@ -364,8 +376,72 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
+        rows = list(runs)
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
-            _write(db, runs, events)
+            _write(db, rows, events)
+        self.db.announce(*{run.id for run in rows}, *{event.run_id for event in events})
+
+    def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        """Inside the ``with`` block, call ``callback`` in another thread after a process has changed a run.
+
+        That works on PostgreSQL only, and may fail there too, so the caller polls as well: see :attr:`poll_seconds`.
+        """
+        return self.db.listen(run_id, callback)
+
+    @property
+    def poll_seconds(self) -> float:
+        """Interval in seconds at which to look for changes by other processes, in addition to :meth:`watch`."""
+        return WATCHED_POLL_SECONDS if self.db.is_shared else POLL_SECONDS
+
+    def accept(self, run: RunRecord, event: StoredEvent, start: bytes) -> None:
+        """Store a new durable run with its first event and its input, in one transaction.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True, lock=run.id) as db:
+            _write(db, [run], [event])
+            create(db, run.id, run.agent, start, run.created, event.seq)
+
+    def first_open(self, session_id: str) -> str | None:
+        """Return the id of the first durable run of a conversation that has not ended: the others wait for it.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL AND host = ?
+            ORDER BY created, run_id LIMIT 1"""
+        with self.db.transaction() as db:
+            row = db.execute(query, (storable(session_id), DURABLE)).fetchone()
+        return None if row is None else str(row[0])
+
+    def to_execute(self, before: float, limit: int = 1000) -> list[tuple[str, str, float, str]]:
+        """Return the durable runs of servers that no process executes, the oldest first.
+
+        Runs that wait for an approval are not among them. Those that are new or were handed over after ``before`` are
+        left out, because their queue has them.
+
+        Returns:
+            The id, the conversation, the time of the last change, and the digest of each run.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
+            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
+            WHERE d.status IN ('new', 'running', 'interrupted') AND r.host = ? ORDER BY d.created, d.run_id"""
+        now, found = time.time(), []
+        with self.db.transaction() as db:
+            for *fields, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
+                if status != "running":
+                    is_free = changed <= before
+                else:
+                    is_free = lease <= now or not is_process_running(host, pid, changed, born)
+                if is_free:
+                    found.append((*fields, changed, digest))
+                    if len(found) == limit:
+                        break
+        return found
 
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
@@ -387,6 +463,7 @@ class RunStore:
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
             over, event = last(run, (seq or 0) + 1)
             _write(db, [over], [event])
+        self.db.announce(over.id)
         return over
 
     def reserve(self, wanted: IdempotencyKey) -> tuple[IdempotencyKey, bool]:
@@ -618,7 +695,7 @@ def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
     for row in rows:
         fields: list[Any] = [*row[:-1], bool(row[-1])]
         run = RunRecord(*fields)
-        if run.status in OPEN_STATES:
+        if run.status in OPEN_STATES and not run.is_durable:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
             if process not in known:
                 known[process] = is_process_running(run.host, run.pid, run.created, run.born)
@@ -665,6 +742,11 @@ def _prune(db: Connection, days: float) -> int:
         db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
     deleted = db.execute(f"DELETE FROM runs WHERE transport = '' AND {old}", before).rowcount
     return deleted + db.execute(f"UPDATE runs SET observed = 0 WHERE {old}", before).rowcount
+
+
+def write_run(db: Connection, run: RunRecord) -> None:
+    """Write the row of a served run inside a transaction."""
+    _write(db, [run], [])
 
 
 _EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))
