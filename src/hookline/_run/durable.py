@@ -306,8 +306,8 @@ class DurableRun:
         self._writer = Writer(journal, claim, claimed_at, self._fail)
         self._engines: dict[str, Engine] = {}
         self._root: Engine | None = None
-        self._error: BaseException | None = None
-        """Why this process no longer executes the run."""
+        self.error: BaseException | None = None
+        """Why this process no longer executes the run; ``None`` while it does."""
         self._digests = RequestDigests()
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
@@ -383,7 +383,7 @@ class DurableRun:
         try:
             yield
         except BaseException:
-            if self._error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
+            if self.error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
                 with suppress(Exception):
                     await asyncio.shield(self._writer.flush("interrupted"))
             raise
@@ -398,8 +398,8 @@ class DurableRun:
         Raises:
             HooklineError: this process no longer executes the run, so its end was not stored.
         """
-        if not await self._writer.flush(status, result) and self._error is not None:
-            raise self._error
+        if not await self._writer.flush(status, result) and self.error is not None:
+            raise self.error
 
     async def hand_over(self, grace: float) -> None:
         """Stop executing the run, so that another process continues it at once.
@@ -409,17 +409,17 @@ class DurableRun:
         """
         self._is_leaving = True
         deadline = time.monotonic() + grace
-        while time.monotonic() < deadline and self._error is None:
+        while time.monotonic() < deadline and self.error is None:
             before = self._writer.count
             await asyncio.sleep(QUIET_SECONDS)
             if self._flying + self._beginning == self._asking and self._writer.count == before:
                 break
-        if self._error is None and not self._writer.muted and await self._writer.flush("interrupted"):
+        if self.error is None and not self._writer.muted and await self._writer.flush("interrupted"):
             self._fail(RunHandedOverError(self.run_id))
 
     async def _execute_root(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         run_id = engine.ids.run_id
         self._root = self._engines[run_id] = engine
         install_sources(engine, self._read, self._set_timer)
@@ -433,15 +433,15 @@ class DurableRun:
             self._engines.pop(run_id, None)
             unsubscribe()
             PLACE.reset(place)
-        if self._error is not None:
-            raise self._error
+        if self.error is not None:
+            raise self.error
         return result
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
         lane, mode = PLACE.get()
         place = PLACE.set((lane if mode else f"{engine.ids.run_id}/", mode))
         self._engines[engine.ids.run_id] = engine
-        if self._error is not None:
+        if self.error is not None:
             engine.abandon()
         try:
             return await work()
@@ -451,8 +451,8 @@ class DurableRun:
 
     def _fail(self, error: BaseException) -> None:
         """Stop executing the run here: from now on, no hook is called and nothing is written."""
-        if self._error is None:
-            self._error = error
+        if self.error is None:
+            self.error = error
             self._writer.muted = True
             for engine in list(self._engines.values()):
                 engine.abandon()
@@ -523,19 +523,19 @@ class DurableRun:
 
     def _wake(self) -> None:
         for position, turn in sorted(self._turns, key=lambda pair: pair[0]):
-            if (self._reached >= position or self._error is not None) and not turn.done():
+            if (self._reached >= position or self.error is not None) and not turn.done():
                 turn.set_result(None)
 
     async def _turn(self, position: int) -> None:
         """Wait until everything before this position has happened again."""
-        if self._reached < position and self._error is None:
+        if self._reached < position and self.error is None:
             pair = position, asyncio.get_running_loop().create_future()
             self._turns.append(pair)
             try:
                 await pair[1]
             finally:
                 self._turns.remove(pair)
-        if self._error is not None:
+        if self.error is not None:
             await _forever()
 
     def _repeat(self, entry: Entry, position: int) -> None:
@@ -594,7 +594,7 @@ class DurableRun:
         """Compare an event with the journal. Return whether it has not been stored and delivered before."""
         kind = type(event)
         if kind is SubagentEvent:  # its own stream has compared it
-            return self._error is None
+            return self.error is None
         lane, mode = PLACE.get()
         if mode:
             return mode == INSIDE
@@ -757,7 +757,7 @@ class DurableRun:
         self._put("", "steer", "", Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
-        if self._is_repeating or self._error is not None:
+        if self._is_repeating or self.error is not None:
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
@@ -769,7 +769,7 @@ class DurableRun:
         """Begin a call: return its answer from the journal, or the right to make it."""
         lane, mode = PLACE.get()
         if mode or self._writer.muted:
-            if self._error is not None:
+            if self.error is not None:
                 await _forever()
             return Call(self, lane, key, None, unrecorded=True)
         head = self._find_asked(lane, key)
@@ -803,7 +803,7 @@ class DurableRun:
             if commit:
                 await self._committed()
                 await self._writer.check_lease()
-            if self._error is not None:
+            if self.error is not None:
                 await _forever()
         finally:
             self._beginning -= 1
@@ -1361,9 +1361,9 @@ def open_run(store: JournalStore, head: RunHead) -> DurableRun:
     return DurableRun(store.journal, claim, began)
 
 
-def head_of(run: StoredRun) -> RunHead:
-    """Return the input of a stored run."""
-    return _with_contents(_head, run.start)
+def head_of(run: StoredRun, decoder: msgspec.json.Decoder[Any] = _head) -> Any:
+    """Return the input of a stored run: a :class:`RunHead`, or what the decoder makes of it."""
+    return _with_contents(decoder, run.start)
 
 
 def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:

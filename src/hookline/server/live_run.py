@@ -207,6 +207,8 @@ class LiveRun:
         if self.run is not None:
             self.run.cancel(reason)
             return
+        if self.record.is_durable:
+            return  # its executor ends it
         self.finish(self.final_status or "cancelled", reason=reason)
         if self.task is not None:
             self.task.cancel()  # the task may not have begun either
@@ -360,7 +362,7 @@ class RunWatch:
 
     def __init__(self, store: RunStore, run_id: str) -> None:
         self._store = store
-        self._run_id = run_id
+        self.run_id = run_id
         self._stack = ExitStack()
         self._change = asyncio.Event()
         self._watching = False
@@ -373,7 +375,7 @@ class RunWatch:
         if not self._watching and self._store.db.is_shared:
             self._watching = True
             loop = asyncio.get_running_loop()
-            self._stack.enter_context(self._store.watch(self._run_id, partial(_wake, loop, self._change)))
+            self._stack.enter_context(self._store.watch(self.run_id, partial(_wake, loop, self._change)))
             return
         poll = self._store.poll_seconds
         with suppress(TimeoutError):

@@ -418,8 +418,8 @@ class RunStore:
     def to_execute(self, before: float, limit: int = 1000) -> list[tuple[str, str, float, str]]:
         """Return the durable runs of servers that no process executes, the oldest first.
 
-        Runs that wait for an approval are not among them. Those that are new or were handed over after ``before`` are
-        left out, because their queue has them.
+        Runs that wait for an approval are not among them, nor those that were created after ``before``: the queue has
+        them.
 
         Returns:
             The id, the conversation, the time of the last change, and the digest of each run.
@@ -433,10 +433,10 @@ class RunStore:
         now, found = time.time(), []
         with self.db.transaction() as db:
             for *fields, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
-                if status != "running":
-                    is_free = changed <= before
-                else:
+                if status == "running":
                     is_free = lease <= now or not is_process_running(host, pid, changed, born)
+                else:
+                    is_free = status == "interrupted" or changed <= before
                 if is_free:
                     found.append((*fields, changed, digest))
                     if len(found) == limit:
@@ -525,7 +525,7 @@ class RunStore:
         while more:  # a few runs per transaction, so that other processes can write in between
             with self.db.transaction(write=True) as db:
                 old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
-                for table in ("events", "idempotency_keys", "pushes"):
+                for table in ("events", "idempotency_keys", "pushes", "journal", "durable_runs"):
                     db.executemany(f"DELETE FROM {table} WHERE run_id = ?", [row[:1] for row in old])
                 db.executemany("DELETE FROM runs WHERE run_id = ? AND observed = 0", [row[:1] for row in old])
                 db.executemany(
