@@ -36,7 +36,7 @@ from slm.report import write_guide  # noqa: E402
 
 Results = dict[str, dict[str, Any]]
 """``runs``: by when they began, on what machine and beside what. ``sections``: by name, their run and their figures."""
-PEERS = ("dispatch", "loops", "concurrent", "start", "watched")
+PEERS = ("dispatch", "loops", "concurrent", "start", "watched", "durable")
 """Sections in which there are others."""
 
 
@@ -106,8 +106,8 @@ def measured(names: list[str], quick: bool, console: Console) -> Iterator[tuple[
             there = environments.make_all(console.print)
     compileall.compile_dir(HERE.parent / "src", quiet=1)  # users import compiled bytecode
     pythons = {name: str(each.python) for name, each in there.items()}
-    if quick and find_spec("pluggy") is not None:
-        pythons["pluggy_"] = sys.executable
+    if quick:
+        pythons |= {f"{name}_": sys.executable for name in ("dbos", "pluggy") if find_spec(name) is not None}
     display, began = Display(console, len(names)), datetime.now(UTC).isoformat(timespec="seconds")
     lab = Lab(pythons, quick=quick, tell=display.tell)
     about = {

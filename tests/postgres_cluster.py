@@ -21,9 +21,13 @@ MISSING = (
 
 
 class Cluster:
-    """Start a server; as root, it runs as the user ``postgres``, because PostgreSQL refuses to run as root."""
+    """Start a server; as root, it runs as the user ``postgres``, because PostgreSQL refuses to run as root.
 
-    def __init__(self) -> None:
+    The keyword arguments are settings of the server, which replace those of ``OPTIONS``.
+    """
+
+    def __init__(self, **options: str) -> None:
+        self.options = OPTIONS | options
         self.folder = tempfile.mkdtemp(prefix="hookline-pg-")  # a short path: that of a socket has at most 107 bytes
         self._as = []
         if os.geteuid() == 0:
@@ -36,7 +40,7 @@ class Cluster:
         return f"postgresql://postgres@/postgres?host={self.folder}&schema={schema}"
 
     def start(self) -> None:
-        options = " ".join(f"-c {name}={value}" for name, value in OPTIONS.items())
+        options = " ".join(f"-c {name}={value}" for name, value in self.options.items())
         where = f"-c listen_addresses= -c unix_socket_directories={self.folder} {options}"
         self._command("pg_ctl", "start", "-w", "-o", where, "-l", f"{self.folder}/log")
 

@@ -110,6 +110,7 @@ async def test_pairing_codes_are_limited_and_not_sent_in_groups(guarded):
     assert len(channel.sent) == 20
 
 
+@pytest.mark.sqlite
 async def test_codes_and_texts_are_deleted_after_use(guarded):
     gateway, channel, _ = await guarded(pairing=True, allow=["ada"])
     await channel.say("hi", sender="bob")

@@ -112,7 +112,7 @@ def test_a_gateway_from_a_configuration_file(home):
     assert gateway.options.max_concurrent == 3
     assert gateway._mailbox.path == str(home / "g.db")
     assert gateway._access["mine"]._allow == {"ada"}
-    assert database_path(GatewayOptions(), home).endswith("gateway.db")
+    assert database_path(Settings(), home).endswith("gateway.db")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from hookline.channels.protocol import Capabilities, ChannelError
 from hookline.channels.runner import MAX_TRIES
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.sessions import SqliteSessionStore
+from tests.environment import with_source
 from tests.properties import examples
 
 from ..waiting import block_until
@@ -355,7 +355,7 @@ def test_every_message_is_answered_in_order_despite_failures(actions):
 @pytest.fixture
 def workers(tmp_path):
     running = []
-    env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    env = with_source()
 
     def start():
         running.append(subprocess.Popen([sys.executable, str(WORKER), str(tmp_path)], env=env))

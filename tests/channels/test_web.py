@@ -287,6 +287,7 @@ async def test_pages_are_asked_to_reconnect_when_the_channel_stops(url, channel)
     assert not channel.health().ok
 
 
+@pytest.mark.sqlite
 async def test_a_broken_store_is_reported(tmp_path):
     (tmp_path / "chats.db").write_text("my notes, " * 100)
     channel = WebChannel(store=tmp_path / "chats.db")

@@ -23,6 +23,7 @@ from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError
 from hookline.stores.approvals import ApprovalStore as Store
 from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
+from tests.environment import with_source
 from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
@@ -440,7 +441,7 @@ ran = []
 agent_of([call("deploy", env="a"), reply("x")], ApprovalsHook(sys.argv[1]), ran=ran).run("go")
 print(ran)
 """
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = with_source()
     process = subprocess.Popen(
         [sys.executable, "-c", code, store.path, str(Path(__file__).parent)], env=env, text=True, stdout=subprocess.PIPE
     )

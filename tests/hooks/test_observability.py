@@ -43,6 +43,7 @@ from hookline.payloads import ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
 from hookline.stores import RunStore, TicketBoard, run_stats, sqlite, ticket_tools
 from hookline.testing import FakeClock, scripted_agent
+from tests.environment import with_source
 from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
@@ -416,7 +417,7 @@ def test_a_program_that_exits_immediately_has_recorded_its_run(tmp_path):
         "import sys\nfrom hookline import Agent, ScriptedModel\nfrom hookline.hooks import ObservabilityHook\n"
         "Agent('a', llm=ScriptedModel(['x']), hooks=[ObservabilityHook(sys.argv[1])]).run('x')\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = with_source()
     subprocess.run([sys.executable, "-c", code, tmp_path / "runs.db"], env=env, check=True, timeout=60)
     store = RunStore(tmp_path / "runs.db")
     assert [run.status for run in store.runs()] == ["completed"]
@@ -431,7 +432,7 @@ def test_the_run_of_a_killed_program_is_shown_as_interrupted(tmp_path):
         "def die() -> str:\n    'Die.'\n    h.flush(); os.kill(os.getpid(), 9)\n"
         "Agent('a', llm=ScriptedModel([call('die')]), tools=[die], hooks=[h]).run('x')\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = with_source()
     done = subprocess.run([sys.executable, "-c", code, tmp_path / "runs.db"], env=env, check=False, timeout=60)
     assert done.returncode == -9
     store = RunStore(tmp_path / "runs.db")

@@ -58,11 +58,11 @@ REVOKE = "hookline approvals revoke $GRANT"
 PAIRING = """
 from hookline.stores.mailbox import gateway_database
 from hookline.channels.factory import database_path
-from hookline.channels.options import GatewayOptions
+from hookline.config.settings import Settings
 from hookline.stores.pairing import create_code
 from pathlib import Path
 
-database = gateway_database(database_path(GatewayOptions(), Path.cwd()))
+database = gateway_database(database_path(Settings(), Path.cwd()))
 with database.transaction(write=True) as db:
     print(create_code(db, "telegram", "123456789"))
 """

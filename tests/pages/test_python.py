@@ -20,7 +20,7 @@ WITH_CODE = [
 ]
 
 
-PACKAGES = ("agent_hooks",)
+PACKAGES = ("agent_hooks", "dbos")
 """Packages of some pages that few people install. `make test-adapters` runs the code of these pages."""
 
 

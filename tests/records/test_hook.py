@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -33,6 +34,7 @@ from hookline import (
     tool,
 )
 from hookline.hooks import Redactor
+from hookline.payloads import ModelResponse, ToolCall
 from hookline.records import Account, RecordHook, read_runs
 from hookline.records.reading import judged_payload
 from tests.properties import examples
@@ -226,6 +228,8 @@ def test_a_nested_run_is_part_of_the_block_of_its_outer_run(tmp_path):
     assert (nested.info.outer, nested.info.task, nested.info.ids.agent) == (0, "5+2?", "inner")
     assert nested.info.ids.parent_run_id == run.id
     assert nested.info.at > 0
+    (call_id,) = [moment.payload.id for moment in run.moments if moment.point == "before_tool"]
+    assert nested.info.call_id == call_id
     assert [moment.point for moment in nested.moments].count("before_tool") == 1
     positions = [moment.position for each in run.tree() for moment in each.moments]
     assert sorted(positions) == list(range(len(positions)))
@@ -642,3 +646,23 @@ def test_a_run_that_is_cancelled_is_recorded_to_its_end(tmp_path):
     assert run.wait().status == "cancelled"
     (record,) = read(tmp_path)
     assert record.end.status == "cancelled"
+
+
+@pytest.mark.parametrize("passes_ctx", [False, True])
+def test_concurrent_nested_runs_name_the_calls_that_started_them(tmp_path, passes_ctx):
+    inner = Agent("inner", llm=ScriptedModel([reply("one"), reply("two")]))
+
+    @tool
+    def ask(question: str, ctx) -> str:
+        """Ask another agent, in a thread."""
+        if passes_ctx:  # a thread of the tool itself has no context variables
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(lambda: inner.run(question, ctx=ctx).reply).result()
+        return inner.run(question).reply
+
+    both = ModelResponse("", (ToolCall("a", "ask", {"question": "a"}), ToolCall("b", "ask", {"question": "b"})))
+    outer = Agent("outer", llm=ScriptedModel([both, reply("done")]), tools=[ask], record=tmp_path)
+    outer.run("go")
+    (run,) = read_runs(tmp_path)
+    assert {nested.info.call_id: nested.info.task for nested in run.nested} == {"a": "a", "b": "b"}
+    assert run.info.call_id == ""

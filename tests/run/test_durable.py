@@ -20,13 +20,13 @@ from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, 
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
-from hookline.events import Event
+from hookline.events import Event, TextDelta
 from hookline.hooks import ApprovalsHook
 from hookline.payloads import AgentResult, ModelResponse, ToolCall, Usage
 from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
-from tests.durable_scene import World, make_agent
+from tests.durable_scene import EachFifth, World, make_agent
 from tests.waiting import wait_until
 
 
@@ -58,10 +58,12 @@ class Crashes:
 
         journal.append, journal.claim = recorded, recorded_claim  # type: ignore[method-assign]
 
-    def worlds(self, *, each_entry: bool = False) -> Iterator[tuple[World, RunStore]]:
+    def worlds(self, *, each_entry: bool = False, step: int = 1) -> Iterator[tuple[World, RunStore]]:
         """Make the worlds after each commit but the last one, each with its store, which no process holds.
 
-        With ``each_entry``, a crash is possible after each entry: the commits are split as finely as possible.
+        Args:
+            each_entry: a crash is possible after each entry: the commits are split as finely as possible.
+            step: make only every so many of them, and the last one.
         """
         commits: list[tuple[Any, dict[str, bytes]]] = []
         for (seq, entries, events), noted in zip(self.commits, self._noted, strict=True):
@@ -70,7 +72,7 @@ class Crashes:
             for part, told in parts:
                 commits.append(((first, part, told), noted))
                 first += len(part)
-        for number in range(len(commits)):
+        for number in sorted({*range(0, len(commits), step), len(commits) - 1}):
             folder = self.world.folder.parent / f"{self.world.folder.name}-{number}"
             folder.mkdir()
             for name, content in commits[number - 1][1].items() if number else ():
@@ -120,14 +122,15 @@ def numbers(store: RunStore, run_id: str) -> list[int]:
     return [event.seq for event in store.events(run_id, limit=100_000)]
 
 
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 def test_a_run_continues_from_every_commit_with_the_same_verdicts_and_without_repeating_a_committed_call(
-    tmp_path: Path,
+    tmp_path: Path, step: int
 ) -> None:
     (tmp_path / "world").mkdir()
     crashes = Crashes(World(tmp_path / "world", pace=0.004))
     make_agent(crashes.world).run("go", durable=crashes.store, run_id="r")
     assert len(crashes.commits) > 20
-    for world, store in crashes.worlds():
+    for world, store in crashes.worlds(step=step):
         seen = store.events("r", limit=100_000)
         asked, answered = committed(store)
         result = make_agent(world).run("go", durable=store, run_id="r")
@@ -246,6 +249,13 @@ def test_a_call_in_flight_that_is_not_repeatable_gets_an_error_that_says_that_it
 
 def test_a_tool_begins_after_the_decisions_about_it_and_its_intent_are_committed(store: RunStore) -> None:
     stored: list[list[Any]] = []
+    append = store.journal.append
+
+    def slow(*args: Any, **named: Any) -> None:
+        time.sleep(0.05)
+        append(*args, **named)
+
+    store.journal.append = slow  # type: ignore[method-assign]
 
     @tool
     def look() -> str:
@@ -271,22 +281,22 @@ def test_a_process_that_lost_the_lease_begins_no_tool_calls_no_hook_and_saves_no
     tmp_path: Path, store: RunStore
 ) -> None:
     world, session = World(tmp_path), Session("s")
-    ended = []
+    called = []
 
     @guard("before_tool")
     def taken_over(ctx: Any, request: Any) -> None:
         interrupt(store)
         store.journal.claim("r", "payer", b"")
 
-    @observer("on_run_end")
-    def end(ctx: Any, result: Any) -> None:
-        ended.append(result)
+    @hook("after_tool", "after_step", "on_stop", "on_run_end")
+    def later(ctx: Any, payload: Any) -> None:
+        called.append(payload)
 
-    agent = payer(world, script(), hooks=[taken_over, end])
+    agent = payer(world, script(), hooks=[taken_over, later])
     with pytest.raises(LeaseLostError, match="run r was taken over by another process"):
         agent.run("go", durable=store, run_id="r", session=session)
     assert not world.lines("ran")
-    assert not ended
+    assert not called
     assert not session.messages
     assert store.journal.get("r").epoch == 2
 
@@ -343,6 +353,20 @@ def test_recovery_with_another_verdict_stops_before_any_call_and_names_the_hook(
     interrupt(store)
     model = ScriptedModel([reply("done")])
     assert payer(world, model, hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_recovery_that_would_run_a_blocked_tool_stops_at_once(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+
+    @guard("before_tool", name="rule")
+    def rule(ctx: Any, request: Any) -> Any:
+        return HookResult.block("no") if request.arguments["n"] == 1 else None
+
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), ToolCall("d", "pay", {"n": 2}), "done"])
+    killed_by(payer(world, model, [rule]), store, lambda run: wait_until(lambda: world.lines("ran")))
+    with pytest.raises(RecoveryError, match=r"'before_tool rule: block', but now it is event tool_started \(pay\)"):
+        payer(world, model).run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
 
 
 def test_recovery_with_another_request_stops(tmp_path: Path, store: RunStore) -> None:
@@ -497,14 +521,21 @@ def test_a_run_that_is_not_durable_denies_a_call_that_would_have_to_wait() -> No
 
 
 def recover_everywhere(
-    crashes: Crashes, make: Callable[[World], Agent], check: Callable[[AgentResult[Any], World], None], **options: Any
+    crashes: Crashes,
+    make: Callable[[World], Agent],
+    check: Callable[[AgentResult[Any], World], None],
+    step: int = 1,
+    **options: Any,
 ) -> None:
-    """Run an agent, continue the run from each of its commits, and check all results."""
+    """Run an agent, continue the run from each of its entries, and check all results; or from every ``step``-th."""
     check(make(crashes.world).run("go", durable=crashes.store, run_id="r", **options), crashes.world)
-    for world, store in crashes.worlds(each_entry=True):
+    for world, store in crashes.worlds(each_entry=True, step=step):
         check(make(world).run("go", durable=store, run_id="r", **options), world)
         events = store.events("r", limit=100_000)
         assert [event.seq for event in events] == list(range(1, len(events) + 1))
+
+
+EACH_ENTRY = pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
 
 
 class CountingModel:
@@ -519,7 +550,7 @@ class CountingModel:
         number = sum(message.role == "assistant" for message in request.messages)
         if self.world is not None:
             self.world.note("asked", request.purpose, number)
-        given = self.replies[number] if request.purpose == "step" else reply("an opinion")
+        given = self.replies[number] if request.purpose == "step" else ModelResponse("opinion", usage=Usage(1, 1))
         made = ModelResponse("", (given,)) if isinstance(given, ToolCall) else given
         return made if isinstance(made, ModelResponse) else ModelResponse(str(made))
 
@@ -531,7 +562,8 @@ def text_of(result: AgentResult[Any]) -> str:
     return "\n".join(message.content for message in result.messages if message.role == "tool")
 
 
-def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes) -> None:
+@EACH_ENTRY
+def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         @tool(timeout=0.05)
         async def hang() -> str:
@@ -547,10 +579,11 @@ def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes) -> None:
         assert result.reply == "done"
         assert "no result after 0.05 s" in text_of(result)
 
-    recover_everywhere(crashes, make, check)
+    recover_everywhere(crashes, make, check, step)
 
 
-def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes) -> None:
+@EACH_ENTRY
+def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         @tool
         async def hang() -> str:
@@ -568,10 +601,11 @@ def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes) -> None:
         assert result.reply == "done"
         assert "no result after 0.05 s" in text_of(result)
 
-    recover_everywhere(crashes, make, check)
+    recover_everywhere(crashes, make, check, step)
 
 
-def test_the_time_limit_of_a_run_is_repeated_and_counts_only_the_time_of_execution(crashes: Crashes) -> None:
+@EACH_ENTRY
+def test_the_time_limit_of_a_run_is_repeated_and_counts_only_the_time_of_execution(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         @tool
         async def hang() -> str:
@@ -588,10 +622,11 @@ def test_the_time_limit_of_a_run_is_repeated_and_counts_only_the_time_of_executi
         assert result.stop.kind == "time_limit"
         check_transcript(result)
 
-    recover_everywhere(crashes, make, check)
+    recover_everywhere(crashes, make, check, step)
 
 
-def test_a_cancellation_is_repeated(crashes: Crashes) -> None:
+@EACH_ENTRY
+def test_a_cancellation_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         @tool
         async def stop(ctx: Any) -> str:
@@ -607,11 +642,12 @@ def test_a_cancellation_is_repeated(crashes: Crashes) -> None:
         assert (result.status, result.stop and result.stop.message) == ("cancelled", "enough")
         check_transcript(result)
 
-    recover_everywhere(crashes, make, check)
+    recover_everywhere(crashes, make, check, step)
 
 
+@EACH_ENTRY
 def test_model_calls_inside_tools_and_observers_are_counted_and_not_repeated_with_their_caller(
-    crashes: Crashes,
+    crashes: Crashes, step: int
 ) -> None:
     def make(world: World) -> Agent:
         @tool
@@ -636,9 +672,9 @@ def test_model_calls_inside_tools_and_observers_are_counted_and_not_repeated_wit
 
     def check(result: AgentResult[Any], world: World) -> None:
         assert result.reply == "done"
-        assert result.usage.input_tokens >= 30
+        assert result.usage.input_tokens >= 3 * 10 + 2 * (1 + 1 + 1)  # more if a call was in flight
 
-    recover_everywhere(crashes, make, check)
+    recover_everywhere(crashes, make, check, step)
     assert [line[0] for line in crashes.world.lines("asked")].count("judge") == 2
 
 
@@ -647,7 +683,8 @@ def _with_usage(given: Any) -> ModelResponse:
     return ModelResponse("" if calls else given, calls, usage=Usage(10, 1), cost=0.5)
 
 
-def test_steering_messages_to_a_run_and_to_its_subagent_are_repeated(crashes: Crashes) -> None:
+@EACH_ENTRY
+def test_steering_messages_to_a_run_and_to_its_subagent_are_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         started: dict[str, Any] = {}
 
@@ -678,12 +715,13 @@ def test_steering_messages_to_a_run_and_to_its_subagent_are_repeated(crashes: Cr
         ran = [line[0] for line in world.lines("ran")].count("boss")  # twice if it was in flight
         assert messages in (["go", "for boss"], ["go", "for boss", "for boss"][: ran + 1])
 
-    recover_everywhere(crashes, make, check)
+    recover_everywhere(crashes, make, check, step)
     steered = [e for e in crashes.store.events("r", limit=1000) if b'"type":"steered"' in e.data]
     assert len(steered) == 2
 
 
-def test_a_blocking_run_inside_an_ordinary_tool_is_part_of_the_tool(crashes: Crashes) -> None:
+@EACH_ENTRY
+def test_a_blocking_run_inside_an_ordinary_tool_is_part_of_the_tool(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         inner = Agent("inner", llm=CountingModel(["inside"]))
 
@@ -694,10 +732,11 @@ def test_a_blocking_run_inside_an_ordinary_tool_is_part_of_the_tool(crashes: Cra
 
         return Agent("a", llm=CountingModel([ToolCall("c", "ask", {}), "done"]), tools=[ask])
 
-    recover_everywhere(crashes, make, lambda result, world: check_transcript(result))
+    recover_everywhere(crashes, make, lambda result, world: check_transcript(result), step)
 
 
-def test_attachments_of_the_task_and_of_results_are_in_the_journal(crashes: Crashes) -> None:
+@EACH_ENTRY
+def test_attachments_of_the_task_and_of_results_are_in_the_journal(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         @tool
         def picture() -> Any:
@@ -715,7 +754,11 @@ def test_attachments_of_the_task_and_of_results_are_in_the_journal(crashes: Cras
         return Agent("a", llm=Sees([ToolCall("c", "picture", {}), "done"]), tools=[picture])
 
     recover_everywhere(
-        crashes, make, lambda result, world: check_transcript(result), attachments=[Attachment.of(PNG, name="a.png")]
+        crashes,
+        make,
+        lambda result, world: check_transcript(result),
+        step,
+        attachments=[Attachment.of(PNG, name="a.png")],
     )
 
 
@@ -826,6 +869,7 @@ def test_the_session_of_a_recovered_run_has_the_whole_conversation(tmp_path: Pat
         agent.run("go", durable=store, run_id="r", session=Session("other"))
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize(("synced", "level"), [(False, 1), (True, 2)])
 def test_a_synced_store_syncs_each_commit_to_disk(tmp_path: Path, synced: bool, level: int) -> None:
     store = RunStore(tmp_path / "runs.db", synced=synced)
@@ -848,3 +892,157 @@ def test_ended_runs_are_deleted_with_their_journals_and_events(store: RunStore) 
         db.execute("UPDATE durable_runs SET changed = 0")
     assert store.journal.prune(days=1) == 1
     assert not entries_of(store)
+
+
+# Handoffs and streams.
+
+
+def test_a_team_continues_after_a_handoff_in_a_run_of_its_own(tmp_path: Path, store: RunStore) -> None:
+    asked: list[str] = []
+
+    class Noted(CountingModel):
+        async def complete(self, request: Any) -> ModelResponse:
+            asked.append(request.ids.run_id)
+            return await super().complete(request)
+
+    def team() -> Team:
+        made = Team()
+        handoff = ToolCall("c", "handoff", {"to": "expert", "message": "yours"})
+        made.add(Agent("clerk", llm=Noted([handoff, "x"]), tools=[made]))
+        made.add(Agent("expert", llm=CountingModel(["unused", "it is done"]), tools=[made]))
+        return made
+
+    result = team().run("go", durable=store, run_id="r")
+    assert result.reply == "it is done"
+    assert sorted(run.run_id for run in store.journal.runs()) == ["r", "r+1"]
+    assert team().run("go", durable=store, run_id="r").reply == "it is done"  # as another process would
+    assert asked == ["r"]
+
+
+def test_text_of_a_reply_that_was_in_flight_is_withdrawn(tmp_path: Path, store: RunStore) -> None:
+    class Slow:
+        name, provider = "slow", "test"
+
+        def __init__(self, hangs: bool) -> None:
+            self.hangs = hangs
+
+        async def complete(self, request: Any) -> ModelResponse:
+            raise AssertionError("it streams")
+
+        async def stream(self, request: Any) -> Any:
+            yield "Hello "
+            if self.hangs:
+                await asyncio.Event().wait()
+            yield "world"
+            yield ModelResponse("Hello world")
+
+        def count_tokens(self, content: Any) -> int:
+            return 1
+
+    async def execute() -> None:
+        shown: list[Event] = []
+        run = Agent("a", llm=Slow(True)).start("go", durable=store, run_id="r", sinks=[shown.append])
+        await wait_until(lambda: any(isinstance(event, TextDelta) for event in shown))
+        await wait_until(lambda: any(event.type == "text_delta" for event in store.events("r")))
+        store.journal.append, append = _refuse, store.journal.append  # type: ignore[method-assign]
+        run.cancel()
+        await run.settled()
+        store.journal.append = append  # type: ignore[method-assign]
+
+    asyncio.run(execute())
+    interrupt(store)
+    Agent("a", llm=Slow(False)).run("go", durable=store, run_id="r", sinks=[lambda event: None])
+    texts = [(event.type, msgspec.json.decode(event.data).get("text", "")) for event in store.events("r")]
+    assert [each for each in texts if each[0] in ("text_delta", "discarded")] == [
+        ("text_delta", "Hello "),
+        ("discarded", ""),
+        ("text_delta", "Hello "),
+        ("text_delta", "world"),
+    ]
+
+
+def killed_by(agent: Agent, store: RunStore, until: Callable[[Any], Any]) -> None:
+    """Run an agent until a coroutine returns; then its process ends."""
+
+    async def execute() -> None:
+        run = agent.start("go", durable=store, run_id="r")
+        await until(run)
+        store.journal.append, append = _refuse, store.journal.append  # type: ignore[method-assign]
+        run.cancel()
+        await run.settled()
+        store.journal.append = append  # type: ignore[method-assign]
+
+    asyncio.run(execute())
+    interrupt(store)
+
+
+def test_concurrent_subagents_are_judged_in_the_recorded_order(tmp_path: Path, store: RunStore) -> None:
+    """The model of the first one replied last, so its call was the second one, which the guard blocks."""
+    world = World(tmp_path)
+    second_has_run = asyncio.Event()
+
+    def boss(*, recovers: bool) -> Agent:
+        class Ordered(CountingModel):
+            async def complete(self, request: Any) -> ModelResponse:
+                if not recovers and "first" in request.messages[0].content:
+                    await second_has_run.wait()
+                return await super().complete(request)
+
+        @tool
+        async def write() -> str:
+            """Write."""
+            second_has_run.set()
+            return "written"
+
+        replies = [ToolCall("w", "write", {}), "written"]
+        helper = Agent("helper", llm=Ordered(replies), tools=[write])
+        calls = [ToolCall(name, "delegate", {"to": "helper", "task": name}) for name in ("first", "second")]
+        model = CountingModel([ModelResponse("", tuple(calls)), ToolCall("p", "pay", {"n": 1}), "done"])
+        tools = [killed_in_tool(world), Team([helper])]
+        return Agent("boss", llm=model, tools=tools, hooks=[EachFifth(each=4)])
+
+    killed_by(boss(recovers=False), store, lambda run: wait_until(lambda: world.lines("ran")))
+    assert boss(recovers=True).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_a_steering_message_that_came_too_late_for_a_request_is_in_the_next_one(
+    tmp_path: Path, store: RunStore
+) -> None:
+    world = World(tmp_path)
+    waiting, steered = asyncio.Event(), asyncio.Event()
+
+    def agent(*, recovers: bool) -> Agent:
+        @hook("before_llm")
+        async def wait(ctx: Any, request: Any) -> None:
+            if request.hop == 0 and not recovers:
+                waiting.set()
+                await steered.wait()
+
+        calls = [ToolCall("c", "pay", {"n": 1}), ToolCall("d", "pay", {"n": 2})]
+        return payer(world, CountingModel([*calls, "done"]), [wait])
+
+    async def until(run: Any) -> None:
+        await waiting.wait()
+        run.steer("quickly")
+        steered.set()
+        await wait_until(lambda: world.lines("ran"))
+
+    killed_by(agent(recovers=False), store, until)
+    result = agent(recovers=True).run("go", durable=store, run_id="r")
+    assert [message.role for message in result.messages][:4] == ["user", "assistant", "tool", "user"]
+
+
+def test_a_message_that_is_sent_during_recovery_comes_after_those_in_the_journal(
+    tmp_path: Path, store: RunStore
+) -> None:
+    world = World(tmp_path)
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+    killed_by(payer(world, model), store, lambda run: wait_until(lambda: world.lines("ran")))
+
+    async def execute() -> AgentResult[Any]:
+        run = payer(world, model).start("go", durable=store, run_id="r")
+        assert run.steer("more")
+        return await run.result()
+
+    messages = asyncio.run(execute()).messages
+    assert [message.role for message in messages] == ["user", "assistant", "tool", "user", "assistant"]

@@ -18,6 +18,7 @@ from pathlib import Path
 import msgspec
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.server import control
 from hookline.server.a2a.api import A2aApi
 from hookline.server.agents import Agents
 from hookline.server.api import RunsApi
@@ -26,7 +27,7 @@ from hookline.server.approvals import ApprovalsApi
 from hookline.server.options import ServerOptions
 from hookline.server.routing import Gate
 from hookline.server.runs import RunService
-from hookline.stores import runs
+from hookline.stores import approvals, runs
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import SqliteSessionStore
@@ -69,20 +70,21 @@ def agent():
 
 def server_at(url, **options):
     store = RunStore(url)
-    approvals = ApprovalStore(url)
+    waiting = ApprovalStore(url)
     service = RunService(
         Agents({"helper": agent()}),
         store,
-        approvals=approvals,
+        approvals=waiting,
         sessions=SqliteSessionStore(url),
         options=msgspec.convert({"port": 0, "rate": 1e9, "burst": 1_000_000, **options}, ServerOptions),
     )
     apis = [RunsApi(service), ApprovalsApi(service), A2aApi(service, store, None, keys=False)]
-    return Server(service, apis, Gate(None, service.options), service.options, closing=[store.close, approvals.close])
+    return Server(service, apis, Gate(None, service.options), service.options, closing=[store.close, waiting.close])
 
 
 async def main(url, options):
-    runs.WATCHED_POLL_SECONDS = 600.0  # changes must be noticed because they are announced
+    # Changes must be noticed because they are announced.
+    runs.WATCHED_POLL_SECONDS = approvals.POLL_SECONDS = control.POLL_SECONDS = 600.0
     server = server_at(url, **options)
     await server.start()
     print(server.url, flush=True)

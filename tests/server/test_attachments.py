@@ -135,6 +135,7 @@ async def test_the_picture_of_a_tool_is_in_the_events_by_digest_and_can_be_read(
         assert answer.content == PNG
 
 
+@pytest.mark.sqlite
 async def test_the_file_of_the_runs_has_no_content(tmp_path):
     async with api(tmp_path) as served:
         await started(served.client(), PHOTO)

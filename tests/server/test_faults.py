@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import random
 import signal
 import sqlite3
@@ -17,6 +16,7 @@ import pytest
 
 from hookline import Agent, ScriptedModel, reply
 from hookline.stores import sqlite
+from tests.environment import with_source
 
 from ..waiting import wait_until
 from .rig import ADMIN
@@ -346,7 +346,7 @@ def is_blocked(events):
 
 @pytest.mark.parametrize("ended", [signal.SIGTERM, signal.SIGKILL])
 async def test_streams_of_an_ended_process_are_completed_by_it_or_by_the_next(tmp_path, ended):
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    env = with_source()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-c", textwrap.dedent(PROGRAM), str(tmp_path), stdout=subprocess.PIPE, cwd=ROOT, env=env
     )

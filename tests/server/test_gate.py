@@ -298,6 +298,7 @@ def break_file(path, how):
 
 
 @pytest.mark.parametrize("how", ["corrupt", "missing", "a folder", "another database"])
+@pytest.mark.sqlite
 async def test_unreadable_keys_reject_all_requests(store, things, how, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", RIGHTS)
@@ -318,12 +319,14 @@ async def test_unreadable_keys_reject_all_requests(store, things, how, tmp_path,
     assert len(things.calls) == 1
 
 
+@pytest.mark.sqlite
 async def test_keys_in_an_unreadable_folder_reject_all_requests(things, tmp_path):
     (tmp_path / "file").touch()
     gate = Gate(KeyStore(tmp_path / "file" / "keys.db"))
     assert ((await get(gate, things.endpoints, "/runs")).status_code, things.calls) == (503, [])
 
 
+@pytest.mark.sqlite
 async def test_unreadable_keys_reject_requests_between_refreshes(things, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 3600.0)
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
@@ -332,6 +335,7 @@ async def test_unreadable_keys_reject_requests_between_refreshes(things, tmp_pat
     assert (statuses, things.calls) == ([503] * 3, [])
 
 
+@pytest.mark.sqlite
 async def test_locked_keys_reject_requests_until_they_are_unlocked(store, things, tmp_path, monkeypatch):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.05)
@@ -409,6 +413,7 @@ async def test_requests_without_a_key_cannot_fill_the_log(store, things, tmp_pat
     assert len([line for line in records(tmp_path / "audit.jsonl") if line["type"] == "auth"]) == 5
 
 
+@pytest.mark.sqlite
 async def test_requests_cannot_fill_the_logs_while_keys_are_unreadable(things, tmp_path, caplog):
     (tmp_path / "keys.db").write_bytes(b"no database" * 500)
     audit = AuditLog(tmp_path / "audit.jsonl")
@@ -533,7 +538,7 @@ async def test_only_trusted_proxies_are_believed(store, things):
     assert (ignored.json()["client"], ignored.json()["scheme"]) == ("192.0.2.2", "http")
 
 
-@pytest.mark.parametrize("how", ["revoke", "expire", "lose"])
+@pytest.mark.parametrize("how", ["revoke", "expire", pytest.param("lose", marks=pytest.mark.sqlite)])
 async def test_a_stream_ends_when_its_key_is_revoked(store, tmp_path, monkeypatch, how):
     monkeypatch.setattr(keys_module, "CACHE_SECONDS", 0.0)
     now, sent, release = [time.time()], [], asyncio.Semaphore(1)
@@ -583,7 +588,13 @@ async def test_a_stream_ends_when_its_key_is_revoked(store, tmp_path, monkeypatc
     assert (last["decision"], last["caller"] != "") == ("denied", True)
 
 
-@pytest.mark.parametrize(("how", "refused"), [("revoke", (401, "unauthorized")), ("lose", (503, "keys_unreadable"))])
+@pytest.mark.parametrize(
+    ("how", "refused"),
+    [
+        ("revoke", (401, "unauthorized")),
+        pytest.param("lose", (503, "keys_unreadable"), marks=pytest.mark.sqlite),
+    ],
+)
 async def test_a_late_response_is_not_sent_to_a_revoked_key(store, tmp_path, monkeypatch, how, refused):
     for module in (keys_module, auth_module):
         monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)

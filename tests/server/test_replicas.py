@@ -1,6 +1,7 @@
 """Several servers share one PostgreSQL database: every run can be used through each of them."""
 
 import asyncio
+import base64
 
 import httpx
 import pytest
@@ -33,7 +34,7 @@ async def clients(replicas):
 
 async def start(client, task, **fields):
     answer = await client.post("/runs", json={"task": task, **fields})
-    assert answer.status_code == 202, answer.text
+    assert answer.is_success, answer.text
     return answer.json()["id"]
 
 
@@ -51,6 +52,13 @@ async def stream(client, run_id, after=0, until=None):
                 if until and found and found[-1]["type"] == until:
                     break
     return found
+
+
+async def waiting_call(client, run_id):
+    """The call of a run that waits for approval."""
+    while not (found := (await client.get(f"/approvals?run={run_id}")).json()["approvals"]):
+        await asyncio.sleep(0.01)
+    return found[0]
 
 
 # Following
@@ -88,3 +96,60 @@ async def test_waiting_for_a_run_works_at_another_replica(clients, tmp_path):
     waiting = asyncio.create_task(two.get(f"/runs/{run}?wait=30"))
     (tmp_path / "go").touch()
     assert (await waiting).json()["status"] == "completed"
+
+
+# Control
+
+
+async def test_a_run_is_cancelled_through_another_replica(clients, tmp_path):
+    one, two = clients
+    run = await start(one, f"wait {tmp_path / 'never'}")
+    await stream(one, run, until="tool_started")
+    answer = await two.post(f"/runs/{run}/cancel", json={"reason": "not needed"})
+    assert (answer.json()["status"], answer.json()["reason"]) == ("cancelled", "not needed")
+    again = await two.post(f"/runs/{run}/cancel", json={"reason": "too late"})
+    assert (again.status_code, again.json()["reason"]) == (200, "not needed")
+
+
+async def test_messages_to_a_run_through_another_replica_arrive_once_and_in_order(clients, tmp_path):
+    one, two = clients
+    run = await start(one, f"wait {tmp_path / 'go'}")
+    await stream(one, run, until="tool_started")
+    for text in ("first", "second", "third"):
+        assert (await two.post(f"/runs/{run}/messages", json={"text": text})).status_code == 202
+    (tmp_path / "go").touch()
+    events = await stream(two, run)
+    assert [event["text"] for event in events if event["type"] == "steered"] == ["first", "second", "third"]
+    assert events[-1]["reply"] == "third"
+
+
+async def test_a_finished_run_refuses_messages_at_every_replica(clients):
+    one, two = clients
+    run = await start(one, "hello", wait=60)
+    answers = [await each.post(f"/runs/{run}/messages", json={"text": "more"}) for each in (one, two)]
+    assert [answer.status_code for answer in answers] == [409, 409]
+    assert answers[0].json() == answers[1].json()
+
+
+async def test_a_file_goes_to_the_replica_of_the_run(clients, tmp_path):
+    one, two = clients
+    run = await start(one, f"wait {tmp_path / 'go'}")
+    await stream(one, run, until="tool_started")
+    file = {"data": base64.b64encode(b"%PDF-1.4 canary").decode(), "media_type": "application/pdf", "name": "a.pdf"}
+    answer = await two.post(f"/runs/{run}/messages", json={"text": "look", "attachments": [file]})
+    assert answer.is_success, answer.text
+    (tmp_path / "go").touch()
+    steered = next(event for event in await stream(two, run) if event["type"] == "steered")
+    digest = steered["attachments"][0]["digest"]
+    assert (await two.get(f"/runs/{run}/attachments/{digest}")).content == b"%PDF-1.4 canary"
+
+
+async def test_a_decision_at_another_replica_lets_the_run_go_on(clients, tmp_path):
+    one, two = clients
+    run = await start(one, f"ask {tmp_path / 'notes'}")
+    await stream(two, run, until="approval_asked")
+    asked = await waiting_call(two, run)
+    decision = {"decision": "approve", "digest": asked["digest"]}
+    assert (await two.post(f"/approvals/{asked['id']}", json=decision)).status_code == 200
+    assert (await stream(two, run))[-1]["status"] == "completed"
+    assert (tmp_path / "notes").read_text() == "line\n"

@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._kernel.values import Message
 from hookline.hooks import ObservabilityHook
+from hookline.server import live_run
 from hookline.server import live_run as live_module
-from hookline.server import runs as runs_module
 from hookline.server.concurrency import RunSlots
 from hookline.server.errors import BusyError, ConflictError, UnavailableError, UnknownAgentError, UnknownRunError
 from hookline.stores import run_stats
@@ -291,7 +291,7 @@ async def test_readers_are_limited_and_closing_one_frees_its_place(tmp_path):
 
 
 async def test_the_number_of_unread_messages_of_a_run_is_limited(tmp_path, monkeypatch):
-    monkeypatch.setattr(runs_module, "MAX_UNREAD", 2)
+    monkeypatch.setattr(live_run, "MAX_UNREAD", 2)
     blocker = Blocker()
     async with serving(tmp_path, blocker.agent()) as service:
         run = await service.start(ME, "x")

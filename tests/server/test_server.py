@@ -35,6 +35,7 @@ from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord
 from hookline.teams import Roster
+from tests.environment import with_source
 
 from ..waiting import wait_until
 from .rig import Blocker, make, service_at
@@ -324,6 +325,7 @@ async def test_a_taken_port_is_an_error(tmp_path):
 
 
 @pytest.mark.parametrize("broken", ["runs.db", "keys.db"])
+@pytest.mark.sqlite
 async def test_unusable_files_are_reported_before_the_server_starts(tmp_path, broken):
     (tmp_path / broken).write_text("this is no database, and never was one")
     server = server_at(tmp_path, keys=KeyStore(tmp_path / "keys.db"))
@@ -465,7 +467,7 @@ async def test_the_run_of_a_killed_process_is_interrupted_and_its_events_can_be_
 
         asyncio.run(main())
     """
-    env = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    env = with_source()
     process = subprocess.Popen(
         [sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True, cwd=ROOT, env=env
     )

@@ -21,6 +21,7 @@ from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError, app
 from hookline.stores.approvals import matches
 from hookline.stores.errors import LockedFileError
 from hookline.stores.processes import process_start
+from tests.environment import with_source
 from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
@@ -320,7 +321,7 @@ for row in reversed(store.rows(limit=1000)):
 
 
 def python(code, *args, **more):
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = with_source()
     return subprocess.Popen(
         [sys.executable, "-c", code, *map(str, args)],
         env=env,
@@ -468,6 +469,7 @@ def test_a_failing_thread_start_or_callback_does_not_affect_other_watchers(store
 # Unusable files.
 
 
+@pytest.mark.sqlite
 def test_watchers_wait_while_the_file_is_locked(tmp_path, monkeypatch, caplog):
     monkeypatch.setattr("hookline.stores.sqlite.BUSY_SECONDS", 0.01)
     monkeypatch.setattr(approvals, "POLL_SECONDS", 0.01)
@@ -495,6 +497,7 @@ def test_watchers_wait_while_the_file_is_locked(tmp_path, monkeypatch, caplog):
     store.close()
 
 
+@pytest.mark.sqlite
 def test_if_the_file_is_deleted_watchers_get_an_error_and_the_next_call_creates_a_new_file(store):
     callback, row = Callback(), ask(store)
     with store.watch(row.id, callback):
@@ -509,6 +512,7 @@ def test_if_the_file_is_deleted_watchers_get_an_error_and_the_next_call_creates_
     other.close()
 
 
+@pytest.mark.sqlite
 def test_if_the_file_is_damaged_watchers_get_an_error(store):
     callback, row = Callback(), ask(store)
     with store.watch(row.id, callback):
@@ -520,6 +524,7 @@ def test_if_the_file_is_damaged_watchers_get_an_error(store):
         ask(store)
 
 
+@pytest.mark.sqlite
 def test_a_file_that_cannot_be_written_is_an_error(store):
     row = ask(store)
     with store.db.transaction() as db:
@@ -537,6 +542,7 @@ def test_a_damaged_row_is_an_error(store):
         store.find(row.id)
 
 
+@pytest.mark.sqlite
 def test_the_file_is_created_when_first_used(tmp_path):
     store = ApprovalStore(tmp_path / "sub" / "approvals.db")
     assert not (tmp_path / "sub").exists()

@@ -88,12 +88,14 @@ def test_a_message_with_a_lone_surrogate_is_stored():
     assert [one.text for one in store.since("web", "a")] == ["x?y"]
 
 
+@pytest.mark.sqlite
 def test_a_file_of_another_store_is_refused(tmp_path):
     (tmp_path / "c.db").write_text("my notes, " * 100)
     with pytest.raises(StoreError, match="not a SQLite database"):
         ChatStore(tmp_path / "c.db").add("web", "a", "k", "x")
 
 
+@pytest.mark.sqlite
 def test_a_file_of_the_previous_version_is_upgraded_once(tmp_path):
     old = sqlite3.connect(tmp_path / "c.db")
     for statement in (each for each in _TABLES if each != _FILES):

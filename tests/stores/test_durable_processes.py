@@ -20,14 +20,21 @@ from hookline.stores import RunStore
 from tests.durable_scene import World
 from tests.waiting import block_until
 
+MOMENTS = ("ran 4", "ledger 4", "person 1", "asked 6", "before_commit 5", "after_commit 9", "after_commit 20")
+
 SCENE = Path(__file__).parents[1] / "durable_scene.py"
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of a process that imports what this one does."""
+    paths = [os.environ.get("PYTHONPATH", ""), *sys.path]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
 
 
 def start(world: World, run_id: str = "r", **env: str) -> subprocess.Popen[bytes]:
     """Start a process that starts or continues the run of the scene."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), **env}
     with open(world.folder / "output", "ab") as output:
-        return subprocess.Popen([sys.executable, SCENE, world.folder, run_id], env=environment, stderr=output)
+        return subprocess.Popen([sys.executable, SCENE, world.folder, run_id], env=environment() | env, stderr=output)
 
 
 def finish(process: subprocess.Popen[bytes], world: World) -> AgentResult[Any]:
@@ -68,7 +75,10 @@ def check(world: World, result: AgentResult[Any], kills: int) -> None:
     assert ledger.total() - len(ledger) <= 3 * kills
 
 
-@pytest.mark.parametrize("moment", ["ran 2", "ledger 4", "person 1", "before_commit 5", "after_commit 9"])
+@pytest.mark.parametrize(
+    "moment",
+    ["ran 2", *(pytest.param(each, marks=pytest.mark.slow) for each in MOMENTS)],
+)
 def test_a_killed_run_is_continued_by_another_process(tmp_path: Path, moment: str) -> None:
     world = World(tmp_path)
     assert start(world, KILL_AT=moment, PACE="0.01").wait(timeout=60) == -signal.SIGKILL
@@ -108,6 +118,8 @@ def test_a_waiting_run_needs_no_process(tmp_path: Path) -> None:
     assert len(world.lines("person")) == 2
 
 
+@pytest.mark.slow
+@pytest.mark.sqlite
 def test_after_a_power_loss_the_journal_is_a_consistent_beginning(tmp_path: Path) -> None:
     """SQLite without ``synced`` may lose the end of its log: here, the process is killed and half of the log is cut."""
     (tmp_path / "a").mkdir()
@@ -141,9 +153,8 @@ agent = Agent("a", llm=ScriptedModel([call("fork"), reply("done")]), tools=[fork
 result = agent.run("go", durable=store, run_id="r")
 print(result.reply, store.journal.get("r").status, len(store.events("r")))
 """
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["done", "completed", "15"]
 
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from hookline.stores import keys as module
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import RIGHTS, KeyStore
+from tests.environment import with_source
 
 from ..waiting import block_until
 
@@ -45,6 +46,7 @@ def every_byte(folder):
     return b"".join(path.read_bytes() for path in folder.iterdir() if path.is_file())
 
 
+@pytest.mark.sqlite
 def test_a_key_is_found_by_its_secret_and_only_a_hash_is_stored(store, path, now):
     row, key = store.add("ci", ["run", "read"], metadata={"user_role": "customer"})
     assert re.fullmatch(r"hl_[a-z0-9]{8}_[A-Za-z0-9]{43}", key)
@@ -189,7 +191,7 @@ store.close()
 def test_keys_that_another_process_creates_or_revokes_take_effect(store, path):
     _, first = store.add("first", ["read"])
     assert store.find(first)
-    env = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    env = with_source()
     done = subprocess.run(
         [sys.executable, "-c", REVOKE, str(path)], env=env, capture_output=True, text=True, check=True
     )
@@ -249,6 +251,7 @@ def test_a_key_works_while_last_used_cannot_be_written(store, path, monkeypatch)
     writer.close()
 
 
+@pytest.mark.sqlite
 def test_a_deleted_file_is_an_error_until_it_is_restored(store, path, monkeypatch):
     monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     row, key = store.add("ci", ["read"])
@@ -268,6 +271,7 @@ def test_a_deleted_file_is_an_error_until_it_is_restored(store, path, monkeypatc
     assert store.find(key).id == row.id
 
 
+@pytest.mark.sqlite
 def test_updating_last_used_does_not_recreate_a_deleted_file(store, path, now):
     _, key = store.add("ci", ["read"])
     store.find(key)
@@ -282,6 +286,7 @@ def test_updating_last_used_does_not_recreate_a_deleted_file(store, path, now):
     again.close()
 
 
+@pytest.mark.sqlite
 def test_a_replaced_file_is_read(store, path, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["read"])
@@ -301,6 +306,7 @@ def test_a_replaced_file_is_read(store, path, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "change", ["scopes = x'ff'", "metadata = 'x'", "hash = 'x'", "metadata = '[]'", "expires = 'never'"]
 )
+@pytest.mark.sqlite
 def test_a_damaged_row_is_an_error_for_every_key(store, path, change):
     _, key = store.add("ci", ["read"])
     store.add("other", ["read"])
@@ -313,6 +319,7 @@ def test_a_damaged_row_is_an_error_for_every_key(store, path, change):
         store.find(key)
 
 
+@pytest.mark.sqlite
 def test_a_row_added_by_hand_is_noticed(store, path, monkeypatch):
     monkeypatch.setattr(module, "CACHE_SECONDS", 0.0)
     _, key = store.add("ci", ["read"])

@@ -255,6 +255,7 @@ async def test_concurrent_changes_share_one_transaction(tmp_path):
     await group.close()
 
 
+@pytest.mark.sqlite
 async def test_every_caller_gets_the_error_if_the_file_cannot_be_used(tmp_path):
     (tmp_path / "g.db").write_bytes(b"this is no database at all" * 100)
     group = GroupCommit(gateway_database(tmp_path / "g.db"))
@@ -263,6 +264,7 @@ async def test_every_caller_gets_the_error_if_the_file_cannot_be_used(tmp_path):
     await group.close()
 
 
+@pytest.mark.sqlite
 def test_the_file_is_synced_to_disk_with_each_commit(tmp_path):
     database = gateway_database(tmp_path / "g.db")
     with database.transaction(write=True) as db:
@@ -302,12 +304,14 @@ def test_any_text_is_read_back_unchanged(text, chat, id):
     assert asyncio.run(main())
 
 
+@pytest.mark.sqlite
 def test_a_sqlite_file_of_another_program_is_refused(tmp_path):
     sqlite3.connect(tmp_path / "g.db").execute("CREATE TABLE mine (x)").connection.close()
     with pytest.raises(StoreError, match="not one of messages"):
         people(gateway_database(tmp_path / "g.db"))
 
 
+@pytest.mark.sqlite
 async def test_a_file_of_another_store_is_refused(tmp_path):
     MemoryStore(tmp_path / "memory.db").set_preference("name", "Ada")
     with pytest.raises(StoreError, match="not one of messages"):

@@ -1,7 +1,6 @@
 """MemoryStore."""
 
 import asyncio
-import os
 import sqlite3
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from hookline import Agent, ScriptedModel, call, reply
 from hookline.hooks import EpisodeLoggerHook, MemoryInjectionHook
 from hookline.stores import Episode, Fact, MemoryStore, StoreError, sqlite
 from hookline.stores import memory as module
+from tests.environment import with_source
 
 
 @pytest.fixture
@@ -360,6 +360,7 @@ def test_memories_survive_a_restart(tmp_path):
     assert MemoryStore(tmp_path / "m.db").render() == text
 
 
+@pytest.mark.sqlite
 def test_a_damaged_value_is_an_error_that_names_the_file(memory):
     memory.add_fact("home", "Rome")
     with sqlite3.connect(memory.path) as db:
@@ -382,7 +383,7 @@ for n in range(50):
 
 def test_processes_share_a_file_and_lose_nothing(tmp_path):
     path = tmp_path / "m.db"
-    env = {**os.environ, "PYTHONPATH": str(Path(module.__file__).parents[2])}
+    env = with_source()
     writers = [subprocess.Popen([sys.executable, "-c", WRITER, path, who], env=env) for who in "abc"]
     assert [writer.wait() for writer in writers] == [0, 0, 0]
     memory = MemoryStore(path)
@@ -460,6 +461,7 @@ def test_erasing_a_key_deletes_only_its_facts_and_its_preference(tmp_path):
     assert left_in(memory.path, "Rome") == left_in(memory.path, "Oslo") == []
 
 
+@pytest.mark.sqlite
 def test_erasing_is_an_error_while_a_reader_keeps_the_old_bytes(tmp_path, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.05)
     memory = MemoryStore(tmp_path / "memory.db")

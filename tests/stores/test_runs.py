@@ -14,6 +14,7 @@ import pytest
 from hookline.stores import RunRecord, RunStore, StoreError, processes, run_stats
 from hookline.stores.processes import is_process_running
 from hookline.stores.runs import PARTS
+from tests.environment import with_source
 
 ROOT = Path(__file__).parents[2]
 NOW = time.time()
@@ -66,6 +67,7 @@ def add(store, *rows, **parts):
     store.add(rows, parts)
 
 
+@pytest.mark.sqlite
 def test_the_file_is_created_when_first_used_and_readable_by_its_owner_only(store):
     path = Path(store.path)
     assert not path.parent.exists()
@@ -203,6 +205,7 @@ def test_a_process_that_reuses_the_pid_of_a_dead_one_is_not_mistaken_for_it():
 # Unusable files.
 
 
+@pytest.mark.sqlite
 def test_a_file_of_another_program_is_refused(tmp_path):
     path = tmp_path / "runs.db"
     path.write_text("not a database, but long enough to look like one" * 100)
@@ -216,6 +219,7 @@ def test_a_file_of_another_program_is_refused(tmp_path):
         RunStore(other).runs()
 
 
+@pytest.mark.sqlite
 def test_a_folder_in_place_of_the_file_is_an_error(tmp_path):
     with pytest.raises(StoreError):
         RunStore(tmp_path).open()
@@ -231,7 +235,7 @@ def test_two_processes_write_one_file(tmp_path):
         "for _ in range(40): a.run('x'); h.flush()\n"
         "assert h.problem() is None\n"
     )
-    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    env = with_source()
     both = [subprocess.Popen([sys.executable, "-c", code, str(path)], env=env) for _ in range(2)]
     assert [process.wait(60) for process in both] == [0, 0]
     store = RunStore(path)
@@ -326,13 +330,25 @@ def test_the_timeline_covers_every_run_with_a_limited_number_of_bars(store, ago,
 # The guide.
 
 
+@pytest.mark.sqlite
 def test_the_guide_describes_the_real_schema(store):
     page = (ROOT / "docs/guides/observability.md").read_text()
     store.open()
     with store.db.transaction() as db:
         tables = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        tables = [name for name in tables if not name.startswith("sqlite_")]
         assert sorted(tables) == sorted(
-            ("runs", *PARTS, "events", "idempotency_keys", "pushes", "durable_runs", "journal")
+            (
+                "runs",
+                *PARTS,
+                "events",
+                "idempotency_keys",
+                "controls",
+                "pushes",
+                "durable_runs",
+                "journal",
+                "durable_totals",
+            )
         )
         for table in tables:
             section = page.partition(f"### `{table}`\n")[2].partition("\n### ")[0].partition("\n## ")[0]
@@ -341,6 +357,7 @@ def test_the_guide_describes_the_real_schema(store):
     assert f"0x{store.db.schema.application_id:X}" in page
 
 
+@pytest.mark.sqlite
 def test_the_queries_of_the_guide_run(store):
     page = (ROOT / "docs/guides/observability.md").read_text()
     queries = re.findall(r"```sql\n(.*?)```", page, re.DOTALL)

@@ -186,6 +186,7 @@ def plan(store, **chosen):
 
 @pytest.mark.parametrize("owner", [None, "me"])
 @pytest.mark.parametrize("state", STATES)
+@pytest.mark.sqlite
 def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owner):
     found = plan(store, states=(state,), owner=owner)
     if state in OPEN_STATES:
@@ -205,6 +206,7 @@ def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owne
         ({"states": OPEN_STATES}, "open_runs"),
     ],
 )
+@pytest.mark.sqlite
 def test_lists_come_from_an_index_in_their_order(store, chosen, index):
     found = plan(store, **chosen)
     assert f"USING INDEX {index}" in found
@@ -247,6 +249,7 @@ def schema(path):
 
 
 @pytest.mark.parametrize("name", ["statistics_1", "served_1"])
+@pytest.mark.sqlite
 def test_a_file_of_an_earlier_format_gets_the_tables_of_a_new_one(tmp_path, store, name):
     store.open()
     path = of_format(tmp_path / "old.db", name)
@@ -254,6 +257,7 @@ def test_a_file_of_an_earlier_format_gets_the_tables_of_a_new_one(tmp_path, stor
     assert schema(path) == schema(store.path)
 
 
+@pytest.mark.sqlite
 def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_path):
     path = of_format(tmp_path / "runs.db", "statistics_1")
     store = RunStore(path)
@@ -271,6 +275,7 @@ def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_
     assert RunStore(path).get("run_1") == done
 
 
+@pytest.mark.sqlite
 def test_a_servers_file_of_the_earlier_format_is_converted_and_nothing_is_lost(tmp_path):
     store = RunStore(of_format(tmp_path / "server.db", "served_1"), pinned=True)
     (run,) = store.runs(served=True, owner="me")
@@ -285,6 +290,7 @@ def test_a_servers_file_of_the_earlier_format_is_converted_and_nothing_is_lost(t
 
 
 @pytest.mark.parametrize("name", ["statistics_1", "served_1"])
+@pytest.mark.sqlite
 def test_a_file_that_several_open_at_once_is_converted_once(tmp_path, name):
     path = of_format(tmp_path / "runs.db", name)
     with ThreadPoolExecutor(4) as threads:
@@ -293,6 +299,7 @@ def test_a_file_that_several_open_at_once_is_converted_once(tmp_path, name):
     assert found[0] is not None
 
 
+@pytest.mark.sqlite
 def test_a_file_of_an_earlier_format_that_may_not_be_written_says_what_to_do(tmp_path):
     store = RunStore(of_format(tmp_path / "runs.db", "statistics_1"))
     wanted = "earlier format, and its folder is read-only: make the file and its folder writable"
@@ -300,6 +307,7 @@ def test_a_file_of_an_earlier_format_that_may_not_be_written_says_what_to_do(tmp
         pass
 
 
+@pytest.mark.sqlite
 def test_a_conversion_that_fails_leaves_the_file_as_it_was(tmp_path):
     path = of_format(tmp_path / "runs.db", "statistics_1")
     with sqlite3.connect(path) as db:
@@ -314,6 +322,7 @@ def test_a_conversion_that_fails_leaves_the_file_as_it_was(tmp_path):
     db.close()
 
 
+@pytest.mark.sqlite
 def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, store):
     store.open()
     store.close()
@@ -327,6 +336,7 @@ def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, st
 # Files that were moved.
 
 
+@pytest.mark.sqlite
 def test_a_pinned_store_refuses_to_write_where_another_one_starts_a_new_file(tmp_path):
     pinned, loose = RunStore(tmp_path / "a.db", pinned=True), RunStore(tmp_path / "b.db")
     for store in (pinned, loose):

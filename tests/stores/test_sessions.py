@@ -17,6 +17,7 @@ from hookline import Agent, Message, ScriptedModel, Session, call, reply, tool
 from hookline.hooks import PersistSessionHook
 from hookline.payloads import ToolCall
 from hookline.stores import JsonSessionStore, SqliteSessionStore, StoreError, sessions
+from tests.environment import with_source
 
 HI, HELLO = Message("user", "hi"), Message("assistant", "hello")
 
@@ -154,6 +155,7 @@ class TestEverySessionStore:
     @pytest.mark.parametrize(
         "id", ["../x", "/etc/passwd", "..", ".", "a/b", "a\\b", "a\0b", "CON", "nul", "a:b", "é", " ", "x" * 9999]
     )
+    @pytest.mark.sqlite
     def test_unusual_ids_stay_in_the_store(self, backend, store, tmp_path, id):
         store.save(Session(id, [HI]))
         _, folder = backend.files()
@@ -221,6 +223,7 @@ class TestEverySessionStore:
         assert store.load("x").first_run() == (not started)
 
     @pytest.mark.parametrize("kind", BROKEN)
+    @pytest.mark.sqlite
     def test_an_unreadable_session_is_reported_and_not_overwritten(self, backend, store, kind):
         store.save(Session("x", [HI]))
         store.save(Session("y", [HI]))
@@ -234,6 +237,7 @@ class TestEverySessionStore:
         assert backend.data("x") == BROKEN[kind]
         assert {s.id: bool(s.problem) for s in store.list()} == {"x": True, "y": False}
 
+    @pytest.mark.sqlite
     def test_a_session_stored_under_a_wrong_name_is_an_error(self, backend, store):
         store.save(Session("x", [HI]))
         backend.rename("x", "y")
@@ -241,17 +245,20 @@ class TestEverySessionStore:
             store.load("y")
         assert [bool(s.problem) for s in store.list()] == [True]
 
+    @pytest.mark.sqlite
     def test_a_folder_that_cannot_be_created_is_an_error(self, tmp_path, backend):
         (tmp_path / "kept").write_text("")
         with pytest.raises(StoreError, match=r"cannot (save|be read|be created)"):
             type(backend)(tmp_path / "kept").open().save(Session("x"))
 
+    @pytest.mark.sqlite
     def test_files_are_readable_by_their_owner_only(self, backend, store):
         store.save(Session("x", [HI]))
         files, folder = backend.files()
         assert [stat.S_IMODE(file.stat().st_mode) for file in files] == [0o600] * len(files)
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
+    @pytest.mark.sqlite
     def test_the_stored_format_is_plain_json_with_a_version(self, backend, store):
         store.save(Session("x", [HI], {"n": 1}))
         data = json.loads(backend.data("x"))
@@ -263,7 +270,7 @@ class TestEverySessionStore:
     def test_concurrent_saves_lose_nothing_and_leave_no_incomplete_session(self, backend, store, new):
         if not new:
             store.save(Session("x", [HI]))
-        env = {**os.environ, "PYTHONPATH": str(Path(sessions.__file__).parents[2])}
+        env = with_source()
         command = [sys.executable, "-c", WRITER, backend.name, backend.place]
         writers = [subprocess.Popen([*command, who], env=env) for who in "ab"]
         sizes = [0]

@@ -30,6 +30,7 @@ from hookline.stores.sql import Schema
 from hookline.stores.sqlite import SqliteDatabase
 
 SCHEMA = ("CREATE TABLE words (word TEXT)",)
+pytestmark = pytest.mark.sqlite
 ENV = {**os.environ, "PYTHONPATH": str(Path(sqlite.__file__).parents[2])}
 fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 

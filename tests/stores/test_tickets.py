@@ -1,7 +1,6 @@
 """TicketBoard: changes are atomic and recorded, and only one of two competitors gets a ticket."""
 
 import json
-import os
 import sqlite3
 import subprocess
 import sys
@@ -15,9 +14,10 @@ from hypothesis import strategies as st
 
 from hookline.stores import StoreError, TicketBoard, TicketError, tickets
 from hookline.stores.tickets import COLUMNS, ticket_number
+from tests.environment import with_source
 from tests.properties import examples
 
-ENV = {**os.environ, "PYTHONPATH": str(Path(tickets.__file__).parents[2])}
+ENV = with_source()
 
 
 @pytest.fixture
@@ -350,6 +350,7 @@ def test_any_sequence_of_changes_keeps_the_board_consistent(steps):
         board.close()
 
 
+@pytest.mark.sqlite
 def test_a_change_without_a_history_entry_is_rolled_back(board):
     board.create("x", by="ann")
     with board._db.transaction(write=True) as db:
@@ -502,6 +503,7 @@ def test_ten_thousand_tickets_can_be_listed_in_pages_and_counted(board):
 # The file.
 
 
+@pytest.mark.sqlite
 def test_a_file_of_another_store_is_refused(tmp_path):
     other = tmp_path / "other.db"
     with sqlite3.connect(other) as db:
@@ -521,6 +523,7 @@ def test_numbers_of_ids_fit_into_sqlite_integers():
     assert ticket_number("T-" + "9" * 18) == 10**18 - 1
 
 
+@pytest.mark.sqlite
 def test_the_guide_describes_the_real_schema(board):
     page = (Path(__file__).parents[2] / "docs/guides/tickets.md").read_text()
     assert f"0x{board._db.schema.application_id:X}" in page

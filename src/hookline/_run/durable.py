@@ -349,7 +349,7 @@ class DurableRun:
         self._late: dict[int, list[Steering]] = {}
         """By the position of a request, the steering messages that came too late for it."""
         self._deferred: list[Callable[[], object]] = []
-        """Steering messages that came during recovery."""
+        """Steering messages and cancellations that came during recovery."""
         self._is_repeating = False
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
@@ -598,10 +598,10 @@ class DurableRun:
         lane, mode = PLACE.get()
         if mode:
             return mode == INSIDE
-        if kind is ToolStarted or kind is ApprovalAsked:  # the calls of a batch run concurrently, each in its own task
-            mark = "" if kind is ToolStarted else "?"
-            lane = f"{event.run_id}/{event.call_id}/{getattr(event, 'attempt', 1)}{mark}"  # type: ignore[attr-defined]
-            PLACE.set((lane, mode))
+        if isinstance(event, (ToolStarted, ApprovalAsked)):
+            # The calls of a batch run concurrently, each in its own task: what follows is in another lane.
+            part = f"{event.attempt}" if isinstance(event, ToolStarted) else "approval"
+            PLACE.set((f"{event.run_id}/{event.call_id}/{part}", mode))
         if kind is PointFired or (kind is HookExecuted and is_silent(event)):  # type: ignore[arg-type]
             return self._head(lane) is None
         return self._compare_text(lane) if kind in _TEXT else self._compare(lane, event)
@@ -697,7 +697,8 @@ class DurableRun:
 
     def __call__(self, event: Event) -> None:
         """Store an event for readers: the sink of the outermost run."""
-        self._writer.put_event(event)
+        if not (isinstance(event, SubagentEvent) and type(event.event) is PointFired):
+            self._writer.put_event(event)
 
     def put_event(self, seq: int, tag: str, at: float, data: bytes) -> None:
         """Store an event that the caller has numbered."""
@@ -748,9 +749,9 @@ class DurableRun:
 
     # External input.
 
-    def defer(self, steer: Callable[[], object]) -> None:
-        """Send a message into the run when recovery is over, so that it comes after those in the journal."""
-        self._deferred.append(steer)
+    def defer(self, action: Callable[[], object]) -> None:
+        """Steer or cancel the run when recovery is over, so that it comes after what is in the journal."""
+        self._deferred.append(action)
 
     def steered(self, run_id: str, message: Message) -> None:
         """Record a message for a run of the tree."""

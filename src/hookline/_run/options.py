@@ -212,6 +212,14 @@ class Preparation:
             raise HooklineError(f"run {run_id} has another task: {head.task!r:.80}; use another run_id")
         return head
 
+    def _stored_session(self, given: Session, head: RunHead) -> Session:
+        """Return the session of a stored run: a new one, or the given one that has no id yet."""
+        session = Session() if given.id else given
+        session.id, session.messages = head.ids.session_id, head.messages
+        if not head.fresh:
+            session.first_run()
+        return session
+
     def _make_durable(self, store: JournalStore) -> None:
         """Take the lease of the run, and make its journal the boundary of the run."""
         from .durable import RunHead, contents_of, open_run
@@ -273,11 +281,9 @@ class Preparation:
         if session is None:  # a nested run has its own conversation
             session = Session() if base.ids.run_id else base.session
         if self._head is not None and session.id != self._head.ids.session_id:
-            if self._options.get("session") is not None or self._given is not None:
+            if session.id and (self._options.get("session") is not None or self._given is not None):
                 raise HooklineError(f"run {self._head.ids.run_id} belongs to session {self._head.ids.session_id}")
-            session = Session(self._head.ids.session_id, self._head.messages)
-            if not self._head.fresh:
-                session.first_run()
+            session = self._stored_session(session, self._head)
         if not session.id:
             session.id = base.environment.new_id("session")
         return session

@@ -25,6 +25,7 @@ from ..plugins.manager import PluginManager
 from ..plugins.plugin import Plugin
 from ..stores.approvals import ApprovalStore
 from ..stores.mailbox import Mailbox
+from ..stores.paths import is_database_url
 from ..stores.sessions import session_store_at
 from .access import Access
 from .gateway import Gateway
@@ -42,6 +43,8 @@ BUILT_IN = {
     "slack": (".slack.channel", "SlackChannel"),
 }
 """Built-in channels by the name they have in settings: module and class."""
+_WITH_CHATS = ("webhook", "web")
+"""Built-in channels that store the messages of chats."""
 
 _FILE_ARGUMENTS = frozenset(("store", "ca_file", "cert_file", "key_file"))
 """Arguments of channels that are file paths, and so are relative to the folder of the settings."""
@@ -76,12 +79,12 @@ def build_gateway(
         where = f" in {file}" if file else ""
         raise ConfigError(f'no channels are configured: add some{where}, such as channels = ["console"]')
     declared = _declared(settings)
-    channels = [load_channel(item, home, offered) for item in declared]
+    channels = [load_channel(item, home, offered, settings.database) for item in declared]
     access = {channel.name: _access(item) for item, channel in zip(declared, channels, strict=True)}
     return Gateway(
         answerer,
         channels,
-        mailbox=Mailbox(database_path(options, home), lease=options.lease, keep_days=options.keep_days),
+        mailbox=Mailbox(database_path(settings, home), lease=options.lease, keep_days=options.keep_days),
         sessions=session_store_at(settings.sessions),
         options=options,
         access=access,
@@ -112,7 +115,7 @@ def follow_plugins(gateway: Gateway, plugins: PluginManager, settings: Settings,
                 continue
             try:
                 if on:
-                    channel = load_channel(item, folder, plugin.channels)
+                    channel = load_channel(item, folder, plugin.channels, settings.database)
                     await gateway.add(channel, _access(item))
                     names[number] = channel.name
                 else:
@@ -150,15 +153,20 @@ def _access(item: DeclaredChannel) -> Access:
     return Access(item.allow, pairing=item.pairing, mention=item.mention, approve=item.approve)
 
 
-def database_path(options: GatewayOptions, home: Path) -> str:
-    """Return the file for messages and pairings; by default in the data folder of the user."""
-    if options.database == ":memory:":
+def database_path(settings: Settings, home: Path) -> str:
+    """Return the file or database for messages and pairings; by default a file in the data folder of the user."""
+    options = GatewayOptions.of(settings.gateway)
+    if options.database == ":memory:" or is_database_url(options.database):
         return options.database
+    if settings.database and not options.database:
+        return settings.database
     return str(home / Path(options.database).expanduser() if options.database else user_folder("data") / "gateway.db")
 
 
-def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, Any] = EMPTY) -> Channel:
-    """Create the channel that a declaration describes.
+def load_channel(
+    declared: DeclaredChannel, home: Path, offered: Mapping[str, Any] = EMPTY, database: str = ""
+) -> Channel:
+    """Create the channel that a declaration describes. ``database`` is for the messages of chats.
 
     Raises:
         ConfigError: its arguments are invalid.
@@ -169,6 +177,8 @@ def load_channel(declared: DeclaredChannel, home: Path, offered: Mapping[str, An
     args = {name: _argument(declared.use, name, value, home) for name, value in declared.args.items()}
     if declared.name:
         args["name"] = declared.name
+    if database and declared.use in _WITH_CHATS:
+        args.setdefault("store", database)
     if callable(found):
         try:
             check_args(found, declared.use, args)
@@ -223,7 +233,8 @@ def _argument(use: str, name: str, value: Any, home: Path) -> Any:
         return _from_environment(use, name, value.removeprefix("env:"))
     if isinstance(value, (list, tuple)):
         return [_argument(use, name, item, home) for item in value]
-    if name in _FILE_ARGUMENTS and isinstance(value, str) and value and value != ":memory:":
+    is_path = name in _FILE_ARGUMENTS and isinstance(value, str) and value not in ("", ":memory:")
+    if is_path and not is_database_url(value):
         return str(home / Path(value).expanduser())
     return value
 

@@ -54,6 +54,7 @@ GROUPS = {
     "Set up": {
         "config": "Show every setting, its value, and where it comes from.",
         "trust": "Show a configuration file and the code that it loads, and trust them.",
+        "db": "Create, upgrade, check or fill a PostgreSQL database.",
         "models": "List, download or remove models.",
         "doctor": "Check the installation and the shell's sandbox, and ask the configured model for one word.",
     },

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import sys
 import time
@@ -200,9 +199,9 @@ def _store(config: Configuration) -> ApprovalStore:
 
 
 def _read(config: Configuration, look: Callable[[ApprovalStore], list[Any]]) -> list[Any]:
-    """Read rows from the approval file; none if the file does not exist."""
+    """Read rows from the approval store; none if it has not been used yet."""
     store = _store(config)
-    return look(store) if os.path.exists(store.path) else []
+    return look(store) if store.db.exists() else []
 
 
 _GRANT = re.compile(rf"\bgrant_([0-9a-f]{{{ID_LENGTH}}})[0-9a-f]*")

@@ -48,6 +48,7 @@ EXTRAS = {
     "backtest": ("duckdb", "pyarrow"),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn", "websockets"),
+    "postgres": ("psycopg",),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
     "agent-hooks": ("agent_hooks",),
@@ -68,7 +69,7 @@ Check = tuple[str, str, str]
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    settings = with_settings("model", "base_url", "api", "params", "debug")
+    settings = with_settings("model", "base_url", "api", "params", "database", "debug")
     app.command("doctor", cls=Command, epilog=EPILOG)(settings(doctor))
 
 
@@ -134,6 +135,8 @@ def run_checks(config: Configuration) -> Iterator[Check]:
     found = f"{short_path(str(config.file))}, trusted" if config.file else "no file found; using the defaults"
     yield GOOD if config.file else NOTE, "configuration", found
     yield _audit_check(config)
+    if config.settings.database:
+        yield _database_check(config.settings.database)
     yield from _channel_checks(config)
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
@@ -141,6 +144,19 @@ def run_checks(config: Configuration) -> Iterator[Check]:
         yield GOOD, "terminal", f"{os.environ.get('TERM', 'unknown')}, {size.columns} by {size.lines}, {look}"
     else:
         yield NOTE, "terminal", "none: output is plain, and approval prompts are not possible"
+
+
+def _database_check(url: str) -> Check:
+    from ..stores.copying import databases_at
+    from ..stores.paths import without_password
+    from .db import table_state
+
+    try:
+        states = {each.schema.name: table_state(each) for each in databases_at(url)}
+    except HooklineError as error:
+        return BAD, "database", error_text(error)
+    bad = [f"{name}: {state}" for name, state in states.items() if state != "ok"]
+    return (BAD, "database", bad[0]) if bad else (GOOD, "database", f"{without_password(url)}, all tables up to date")
 
 
 def _audit_check(config: Configuration) -> Check:

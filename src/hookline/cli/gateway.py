@@ -111,10 +111,9 @@ async def _run_until_stopped(gateway: Gateway, config: Configuration, plugins: P
 
 def _database(config: Configuration) -> Database:
     from ..channels.factory import database_path
-    from ..channels.options import GatewayOptions
     from ..stores.mailbox import gateway_database
 
-    return gateway_database(database_path(GatewayOptions.of(config.settings.gateway), config.home))
+    return gateway_database(database_path(config.settings, config.home))
 
 
 def _list(database: Database) -> int:

@@ -87,12 +87,14 @@ def stats(
 
 def _open_store(file: str | None, config: Configuration) -> RunStore | None:
     """Open the store of runs; ``None`` if nothing has been recorded."""
+    from ..stores.paths import is_database_url
     from ..stores.runs import RunStore
 
     path = file if file is not None else config.settings.runs
-    if file is not None and not os.path.isfile(file):
+    if file is not None and not os.path.isfile(file) and not is_database_url(file):
         raise ConfigError(f"no such file: {file!r}")
-    return None if path is None or not os.path.exists(path) else RunStore(path)
+    store = None if path is None else RunStore(path)
+    return store if store is not None and store.db.exists() else None
 
 
 def _without_texts(run: RunRecord) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from getpass import getuser
 from textwrap import wrap
@@ -199,7 +198,8 @@ def _open_board(config: Configuration) -> TicketBoard | None:
     from ..stores.tickets import TicketBoard
 
     path = _board_path(config)
-    return TicketBoard(path) if os.path.exists(path) else None
+    board = TicketBoard(path)
+    return board if board.exists() else None
 
 
 def _require_board(config: Configuration) -> TicketBoard:

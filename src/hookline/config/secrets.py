@@ -8,6 +8,8 @@ from typing import Any
 
 import msgspec
 
+from ..stores.paths import is_database_url, without_password
+
 MASK = "***"
 _NAMES = re.compile(
     r"(?i)(^|[_-])(api[_-]?key|key|token|secret|password|passwd|passphrase|auth|authorization|cookie|credentials?)s?$"
@@ -43,7 +45,7 @@ def mask(value: Any, name: str = "") -> Any:
         return value
     if _NAMES.search(name):
         return MASK
-    value = _USERINFO.sub(MASK, value)
+    value = without_password(value) if is_database_url(value) else _USERINFO.sub(MASK, value)
     for pattern in (_QUERY, _HEADER, _BEARER, _OPTION):
         value = pattern.sub(rf"\g<1>{MASK}", value)
     return _KEY_LIKE.sub(MASK, value)

@@ -234,6 +234,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["ask", "wait", "yes", "deny"],
         KeyInfo("reaction to calls that need approval", CONTROL, "--ask/--wait/--yes/--deny"),
     ] = "ask"
+    database: Annotated[
+        str,
+        KeyInfo(
+            "PostgreSQL database for runs, approvals, sessions, keys and messages that no other setting puts elsewhere",
+            CONTROL,
+            "--database",
+            "URL",
+        ),
+    ] = ""
     approval_file: Annotated[
         str,
         KeyInfo("SQLite file of the calls that wait for approval", CONTROL, "--approval-file", "FILE.db"),
@@ -267,13 +276,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("params", "prices", "metadata", "plugin_settings", "gateway", "server", "sandbox"):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
-            msgspec.structs.force_setattr(self, "sessions", str(user_folder("data") / "sessions"))
+            msgspec.structs.force_setattr(self, "sessions", self.database or str(user_folder("data") / "sessions"))
         if not self.approval_file:
-            msgspec.structs.force_setattr(self, "approval_file", str(default_approvals_path(".")))
+            msgspec.structs.force_setattr(self, "approval_file", self.database or str(default_approvals_path(".")))
         if not self.records:
             msgspec.structs.force_setattr(self, "records", str(default_records_path(".")))
         if self.runs == "":
-            msgspec.structs.force_setattr(self, "runs", str(default_runs_path(".")))
+            msgspec.structs.force_setattr(self, "runs", self.database or str(default_runs_path(".")))
 
 
 class Key(msgspec.Struct, frozen=True):

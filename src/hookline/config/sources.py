@@ -19,7 +19,7 @@ from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..plugins.trust import digest
 from ..records.segments import default_records_path
-from ..stores.paths import default_approvals_path, default_audit_path, default_runs_path
+from ..stores.paths import default_approvals_path, default_audit_path, default_runs_path, is_database_url
 from .errors import ConfigError
 from .secrets import mask
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
@@ -117,9 +117,15 @@ def load(
         "approval_file": default_approvals_path,
         "records": default_records_path,
     }
+    database = values.get("database", "")
+    if database and not is_database_url(database):
+        raise ConfigError(
+            f"database: {mask(database)!r:.80} is not the address of a PostgreSQL database, such as "
+            "postgresql://USER@HOST/NAME"
+        )
     for name, default in defaults.items():
         if values.get(name, "") == "":
-            values[name] = str(default(project))
+            values[name] = database if database and name in _IN_DATABASE else str(default(project))
     found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
     if path is not None:
         register_own_file(found, OwnFile(str(path), "the configuration file"))
@@ -353,6 +359,8 @@ _PATH_SETTINGS = frozenset(
     "folder sessions runs audit approval_file plugins_folder personalities tickets skills tapes records".split()  # noqa: SIM905
 )
 """Settings that are paths of files or folders."""
+_IN_DATABASE = ("runs", "approval_file")
+"""Settings whose default is the database, if there is one; also ``sessions``."""
 _PATH_ARGUMENTS = frozenset(
     "path folder memory notes store artifacts sign checkpoint board settings transcripts".split()  # noqa: SIM905
 )
@@ -362,7 +370,8 @@ _PATH_ARGUMENTS = frozenset(
 def resolve_paths(key: str, value: Any, folder: Path) -> Any:
     """Return a setting with its relative paths made absolute, starting from ``folder``."""
     if key in _PATH_SETTINGS:
-        return value if value in (None, "", ":memory:") else str(folder / Path(value).expanduser())
+        kept = value in (None, "", ":memory:") or is_database_url(value)
+        return value if kept else str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
         return value if kind is None else f"{kind}{folder / Path(value.removeprefix(kind)).expanduser()}"
@@ -394,5 +403,7 @@ def _path(name: str, value: Any, folder: Path) -> Any:
     if name == "settings" and isinstance(value, list):  # of ClaudeHooks, which takes several places
         return [_path(name, item, folder) for item in value]
     if name not in _PATH_ARGUMENTS or not isinstance(value, str) or value in ("", ":memory:"):
+        return value
+    if is_database_url(value):
         return value
     return str(folder / Path(value).expanduser())

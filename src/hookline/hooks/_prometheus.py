@@ -116,7 +116,7 @@ class Histogram(_Metric):
 
 
 class _Gauge(_Metric):
-    """A collector that reads a number whenever the metrics are exported."""
+    """A collector that reads a number whenever the metrics are exported. A name with ``_total`` makes it a counter."""
 
     def __init__(self, *args: Any, read: Reading) -> None:
         super().__init__(*args)
@@ -127,9 +127,10 @@ class _Gauge(_Metric):
         return self
 
     def describe(self) -> list[Metric]:
-        from prometheus_client.core import GaugeMetricFamily
+        from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        return [GaugeMetricFamily(self.name, self.text, labels=self.labels)]
+        family = CounterMetricFamily if self.name.endswith("_total") else GaugeMetricFamily
+        return [family(self.name, self.text, labels=self.labels)]
 
     def collect(self) -> Iterator[Metric]:
         (family,) = self.describe()

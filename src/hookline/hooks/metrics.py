@@ -176,7 +176,7 @@ class MetricsHook:
         """Make a gauge that is read whenever the metrics are exported. If reading fails, the gauge is left out.
 
         Args:
-            name: its name.
+            name: its name. If it ends with ``_total``, the number only grows, and is exported as a counter.
             help: the description.
             read: a function that returns the value; with labels, a mapping from the label value (a tuple, if there
                 are several labels) to the value.

@@ -23,7 +23,7 @@ from .agents import Agents
 from .app import Api, Server
 from .auth import Authenticate
 from .errors import UnknownAgentError
-from .health import Traffic
+from .health import Traffic, add_fleet_metrics
 from .options import ServerOptions
 from .routing import Gate
 from .runs import RunService
@@ -112,6 +112,7 @@ def build_parts(
     metrics = MetricsHook(every_call=True)  # the metrics include the duration of every hook
     traffic = Traffic(metrics)
     store, approvals = _open_stores(settings, options)
+    add_fleet_metrics(metrics, store)
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
     links = build_links(options, approvals)
     service = _build_service(settings, agents, options, store, approvals, links)

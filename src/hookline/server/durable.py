@@ -261,7 +261,7 @@ class DurableRuns:
         live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
-        live.task = asyncio.current_task()
+        live.task, live.durable = asyncio.current_task(), durable
         live.stop_reason = self._stop_reasons.pop(run_id, "")
         self._live[run_id], self._durable[run_id] = live, durable
         self._on_executing(run_id)
@@ -307,9 +307,7 @@ class DurableRuns:
         try:
             session = await self._session(durable, record, head)
             save = None if head.keeps_session else partial(self._save, record, session.snapshot()[0])
-            status, fields = await self._executor.run_agents(
-                live, answerer, session, head.metadata or {}, save=save, durable=durable
-            )
+            status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
                 raise durable.error from None

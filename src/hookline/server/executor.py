@@ -7,7 +7,8 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import Any
 
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
@@ -26,9 +27,6 @@ from .concurrency import KeyedLocks, RunSlots
 from .live_run import LiveRun
 from .logs import LogFieldsHook
 from .options import ServerOptions
-
-if TYPE_CHECKING:
-    from .._run.durable import DurableRun
 
 log = logging.getLogger("hookline")
 
@@ -132,7 +130,6 @@ class RunExecutor:
         metadata: Mapping[str, Any],
         *,
         save: Callable[[Session], Awaitable[str]] | None,
-        durable: DurableRun | None = None,
     ) -> tuple[str, dict[str, Any]]:
         """Run the agent of a served run, and those that it hands over to. Return the final status and fields.
 
@@ -142,19 +139,18 @@ class RunExecutor:
             session: the conversation.
             metadata: metadata for the hooks.
             save: saves the session, and returns the error as text if that fails.
-            durable: the journal of a durable run.
 
         Raises:
             HooklineError: the run did not start, or a durable run goes on elsewhere or later.
         """
-        record = live.record
+        record, durable = live.record, live.durable
         task: str | None = record.task
         results: list[AgentResult[Any]] = []
         follow_up_error = ""
         try:
             while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stop_reason):
                 number = len(results) + 1
-                results.append(await self._run_agent(live, answerer, session, task, metadata, number, durable))
+                results.append(await self._run_agent(live, answerer, session, task, metadata, number))
                 follow_up = getattr(answerer, "follow_up", None)
                 task = None if follow_up is None else follow_up(session, results[-1])
                 task = await task if inspect.isawaitable(task) else task
@@ -182,10 +178,9 @@ class RunExecutor:
         task: str,
         metadata: Mapping[str, Any],
         number: int,
-        durable: DurableRun | None,
     ) -> AgentResult[Any]:
         """Run one agent of a served run. The first one gets the id of the served run."""
-        record = live.record
+        record, durable = live.record, live.durable
         approvals = ApprovalsHook(
             self._approvals,
             seconds=self._approval_seconds,
@@ -214,7 +209,7 @@ class RunExecutor:
             **({"attachments": live.attachments} if number == 1 and live.attachments else {}),
         )
         if live.stop_reason and durable is not None:  # it was asked to stop before it was taken up
-            run.cancel(live.stop_reason)
+            durable.defer(partial(run.cancel, live.stop_reason))
         try:
             result: AgentResult[Any] = await run.result()
         except RunFailedError as failure:

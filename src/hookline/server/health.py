@@ -12,6 +12,7 @@ import msgspec
 from .._base.package import __version__
 from .._base.workers import in_thread
 from ..hooks.metrics import MetricsHook
+from ..stores.runs import RunStore
 from .auth import PUBLIC
 from .errors import RETRY_SECONDS
 from .routing import Endpoint, json_response
@@ -110,6 +111,39 @@ class HealthApi:
         assert self._metrics is not None
         text = await in_thread(self._metrics.text)
         return Response(text, media_type=self._metrics.content_type)
+
+
+def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> None:
+    """Add metrics of all servers and workers that share a database. They are read from it when they are exported."""
+    journal = store.journal
+
+    def depth() -> float:
+        return store.count(served=True, states=("queued",))
+
+    def oldest() -> float:
+        waiting = store.oldest("queued")
+        return 0.0 if waiting is None else max(0.0, time.time() - waiting)
+
+    def leases() -> dict[str, float]:
+        states = journal.states()
+        return {"held": states["running"], "expired": states["expired"]}
+
+    def idle() -> dict[str, float]:
+        states = journal.states()
+        return {state: states[state] for state in ("new", "waiting", "interrupted")}
+
+    def total(name: str, part: int) -> Callable[[], float]:
+        return lambda: journal.totals()[name][part]
+
+    metrics.gauge("hookline_queue_depth", "Queued runs of all servers.", depth)
+    metrics.gauge("hookline_queue_oldest_seconds", "Age of the oldest queued run.", oldest)
+    metrics.gauge("hookline_leases", "Durable runs that a process executes, or lost.", leases, ["state"])
+    metrics.gauge("hookline_durable_runs", "Durable runs that no process executes.", idle, ["state"])
+    lost, continued = "Runs taken from a process that vanished.", "Runs continued from their journal."
+    metrics.gauge("hookline_takeovers_total", lost, total("takeovers", 0))
+    metrics.gauge("hookline_takeover_seconds_total", "Time from its last sign to the takeover.", total("takeovers", 1))
+    metrics.gauge("hookline_recoveries_total", continued, total("recoveries", 0))
+    metrics.gauge("hookline_recovery_seconds_total", "Time from claim to first new entry.", total("recoveries", 1))
 
 
 class Traffic:

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -32,8 +32,11 @@ from .._run.events import (
 from .._run.run import Run
 from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
 from .concurrency import RunSlots
-from .errors import UnavailableError
+from .errors import BusyError, ConflictError, UnavailableError
 from .events import RunClosed
+
+if TYPE_CHECKING:
+    from .._run.durable import DurableRun
 
 log = logging.getLogger("hookline")
 
@@ -47,6 +50,8 @@ PAGE_BYTES = 256_000
 """Maximum size in bytes of the events that a reader returns at once, not counting the last event."""
 COLLECT_SECONDS = 0.005
 """Seconds for which events are collected before they are written: one transaction costs as much as many rows."""
+MAX_UNREAD = 100
+"""Maximum number of unread messages for one run."""
 RETRY_SECONDS = 1.0
 """Seconds to wait after a write error before the next attempt."""
 
@@ -69,7 +74,9 @@ class LiveRun:
     def __init__(self, record: RunRecord, put: Put, is_stuck: Callable[[], bool] = lambda: False) -> None:
         self.record = record
         self.run: Run[Any] | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.durable: DurableRun | None = None
+        """The journal of a durable run."""
         self.attachments: tuple[Attachment, ...] = ()
         self.stop_reason = ""
         """Why the run has been asked to stop; empty if it has not."""
@@ -205,9 +212,12 @@ class LiveRun:
             return
         self.stop_reason = reason
         if self.run is not None:
-            self.run.cancel(reason)
+            if self.durable is not None and self.durable.is_recovering:
+                self.durable.defer(partial(self.run.cancel, reason))
+            else:
+                self.run.cancel(reason)
             return
-        if self.record.is_durable:
+        if self.durable is not None:
             return  # its executor ends it
         self.finish(self.final_status or "cancelled", reason=reason)
         if self.task is not None:
@@ -218,6 +228,21 @@ class LiveRun:
         self.detached = True
         self.run = None
         self.wake_readers()
+
+    def steer(self, text: str, attachments: Sequence[Attachment]) -> None:
+        """Send a message to the run, with files for the model.
+
+        Raises:
+            AttachmentError: a file is larger than the agent's limit.
+            ConflictError: the run is not running.
+            BusyError: too many messages wait for the run.
+        """
+        if self.unread >= MAX_UNREAD:
+            raise BusyError(f"the run {self.record.id} has not read {self.unread} messages yet: wait until it has")
+        if self.run is None or self.stop_reason or not self.run.steer(text, attachments):
+            raise not_running(self.record)
+        self.unread += 1
+        self.attachments += tuple(attachments)
 
     def interrupt(self) -> None:
         """Stop the run because the server stops."""
@@ -241,6 +266,11 @@ class LiveRun:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+
+def not_running(run: RunRecord) -> ConflictError:
+    """Return the error for a message to a run that is not running."""
+    return ConflictError(f"the run {run.id} is {run.status}: only a running run accepts messages")
 
 
 def closing_event(run: RunRecord) -> RunClosed:
@@ -375,7 +405,7 @@ class RunWatch:
         if not self._watching and self._store.db.is_shared:
             self._watching = True
             loop = asyncio.get_running_loop()
-            self._stack.enter_context(self._store.watch(self.run_id, partial(_wake, loop, self._change)))
+            self._stack.enter_context(self._store.watch(self.run_id, partial(wake_from_thread, loop, self._change)))
             return
         poll = self._store.poll_seconds
         with suppress(TimeoutError):
@@ -391,9 +421,10 @@ class RunWatch:
         self._stack.close()
 
 
-def _wake(loop: asyncio.AbstractEventLoop, change: asyncio.Event) -> None:
+def wake_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of an event loop from another thread."""
     with suppress(RuntimeError):  # the loop has been closed
-        loop.call_soon_threadsafe(change.set)
+        loop.call_soon_threadsafe(event.set)
 
 
 class EventReader:

@@ -14,6 +14,7 @@ from .._net.urls import UrlError, parse_host, parse_url
 from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
 from ..config.settings import parse_table
+from ..stores.paths import is_database_url
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -145,11 +146,15 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         """Return the path of the file of API keys.
 
         Args:
-            runs: the file of the runs; the keys are in ``keys.db`` in its folder, unless the option ``keys`` is set.
+            runs: the file or database of the runs; the keys are in ``keys.db`` in its folder, or in the same database,
+                unless the option ``keys`` is set.
             home: the folder for a relative path in the option ``keys``.
         """
         if self.keys:
-            return self.keys if self.keys == ":memory:" else str(home / Path(self.keys).expanduser())
+            kept = self.keys == ":memory:" or is_database_url(self.keys)
+            return self.keys if kept else str(home / Path(self.keys).expanduser())
+        if is_database_url(runs):
+            return str(runs)
         folder = user_folder("data") if runs in (None, ":memory:") else Path(str(runs)).expanduser().absolute().parent
         return str(folder / "keys.db")
 

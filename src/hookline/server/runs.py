@@ -32,11 +32,12 @@ from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunStore, 
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .auth import Caller
+from .control import ControlReceiver, ControlSender
 from .errors import BusyError, ConflictError, UnavailableError, UnknownAttachmentError, UnknownRunError
 from .events import RunAccepted
 from .executor import RunExecutor
 from .idempotency import IdempotencyKeys
-from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event
+from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event, not_running
 from .logs import log_approval_request
 from .options import ServerOptions
 
@@ -49,8 +50,6 @@ CANCEL_SECONDS = 10.0
 """Seconds that a cancellation waits for the run to finish."""
 STORE_SECONDS = 5.0
 """Seconds that a shutdown without a grace period waits until the last events are stored."""
-MAX_UNREAD = 100
-"""Maximum number of unread messages for one run."""
 PRUNE_SECONDS = 3600.0
 """Interval in seconds at which old runs are deleted."""
 
@@ -93,6 +92,8 @@ class RunService:
         self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify)
         self._recorder = RunRecorder(store, self._on_stored, self._on_store_error)
         self._keys = IdempotencyKeys(store)
+        self._control_sender = ControlSender(store.controls)
+        self._control_receiver = ControlReceiver(store.controls, lambda: list(self._live.values()))
         self._live: dict[str, LiveRun] = {}
         self._durable = self._durable_runs() if options.durable else None
         self._readers: Counter[str] = Counter()
@@ -128,6 +129,8 @@ class RunService:
         await self._close_all_abandoned()
         if self._durable is not None:
             await self._durable.open(execute=self.options.execute)
+        if self._store.db.is_shared:
+            self._control_receiver.open()
         self._accepting = True
 
     async def drain(self) -> None:
@@ -159,6 +162,7 @@ class RunService:
             if not live.closed and live.task is not None and not live.record.is_durable:  # the run ignored its cancellation
                 live.finish("interrupted", reason="the server stopped")
                 live.task.cancel()
+        await self._control_receiver.close()
         await self._recorder.close(max(self.options.grace, STORE_SECONDS))
 
     def _tasks(self) -> list[asyncio.Task[None]]:
@@ -433,24 +437,29 @@ class RunService:
     async def cancel(self, id: str, caller: Caller, reason: str = "") -> RunRecord:
         """Cancel a run and return its record. A finished run is not changed.
 
+        On PostgreSQL, another process may execute the run. The returned run may not have ended if that takes long.
+
         Raises:
             UnknownRunError: there is no such run, or it belongs to another caller.
-            ConflictError: the run belongs to another process.
-            StoreError: the file cannot be read.
+            ConflictError: the run belongs to another process that uses the same SQLite file.
+            StoreError: the file cannot be used.
         """
         run, live = await self.get(id, caller), self._live.get(id)
-        if live is None or live.closed:
-            if run.is_over:
-                return run
-            if self._durable is not None and run.is_durable:
-                if await self._durable.cancel(id, reason or f"cancelled by {caller.name}"):
-                    return await self.get(id, caller)
+        reason = reason or f"cancelled by {caller.name}"
+        if live is not None and not live.closed:
+            live.stop(reason)
+        elif run.is_over:
+            return run
+        elif self._durable is not None and run.is_durable and await self._durable.cancel(id, reason):
+            return await self.get(id, caller)
+        elif not self._store.db.is_shared:
             raise ConflictError(f"the run {id} belongs to another process: cancel it there")
-        live.stop(reason or f"cancelled by {caller.name}")
+        else:
+            await self._control_sender.cancel(id, reason)
         return await self.wait(id, caller, timeout=CANCEL_SECONDS)
 
     async def steer(self, id: str, caller: Caller, text: str, attachments: Sequence[Attachment] = ()) -> RunRecord:
-        """Send a message to a running run, with files for the model.
+        """Send a message to a running run, with files for the model. On PostgreSQL, another process may execute it.
 
         Raises:
             AttachmentError: a file is larger than the agent's limit.
@@ -460,13 +469,17 @@ class RunService:
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
-        if live is not None and live.unread >= MAX_UNREAD:
-            raise BusyError(f"the run {id} has not read {live.unread} messages yet: wait until it has")
-        if live is None or live.run is None or live.stop_reason or not live.run.steer(text, attachments):
-            raise ConflictError(f"the run {id} is {run.status}: only a running run accepts messages")
-        live.unread += 1
-        live.attachments += tuple(attachments)
-        return live.record
+        if live is not None:
+            live.steer(text, attachments)
+            return live.record
+        if not self._store.db.is_shared or run.status not in ("running", "waiting"):
+            raise not_running(run)
+
+        async def is_over() -> bool:
+            return (await self._load(id)).is_over
+
+        await self._control_sender.steer(id, text, attachments, is_over)
+        return run
 
     # Storage
 

@@ -9,7 +9,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from socket import gethostname
 from typing import Any
@@ -37,6 +37,7 @@ MAX_GLOB = 1000
 MAX_PATTERN_NAMES = 100
 
 _STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
+_DECIDED = "decided"  # the topic of announcements
 _SCOPES = ("once", "session", "always")
 
 
@@ -369,7 +370,7 @@ class ApprovalStore:
                 columns = ", ".join(GrantRow.__struct_fields__)
                 db.execute(f"INSERT INTO grants ({columns}) VALUES ({', '.join('?' * len(values))})", values)
                 self._apply(db, grant, now)
-        _wake_watchers(self.path)
+        self._announce()
         return row
 
     def end_pending(self, id: str, status: str) -> ApprovalRow:
@@ -384,15 +385,22 @@ class ApprovalStore:
                 (status, time.time(), id),
             )
             row = self._find(db, id, None)
-        _wake_watchers(self.path)
+        self._announce()
         return row
 
-    def watch(self, id: str, callback: Callback) -> AbstractContextManager[None]:
+    @contextmanager
+    def watch(self, id: str, callback: Callback) -> Iterator[None]:
         """Inside the ``with`` block, call ``callback`` once when any process decides the call.
 
         The callback runs in another thread. It gets the row, or an exception if the file can no longer be used.
         """
-        return self._watcher.watch(id, callback)
+        with self.db.listen(_DECIDED, self._watcher.wake), self._watcher.watch(id, callback):
+            yield
+
+    def _announce(self) -> None:
+        """Wake those who wait for decisions, in this process and in others."""
+        _wake_watchers(self.path)
+        self.db.announce(_DECIDED)
 
     def grants(self, *, owner: str | None = None) -> list[GrantRow]:
         """Return standing grants, newest first.

@@ -32,6 +32,7 @@ SCHEMA = (
     """CREATE TABLE journal (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run_id, seq)
     )""",
+    "CREATE TABLE durable_totals (name TEXT PRIMARY KEY, count INTEGER NOT NULL, seconds REAL NOT NULL)",
 )
 
 _FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result, digest"
@@ -51,6 +52,8 @@ class Journal:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
         self._db = db
         self.lease_seconds = lease_seconds
+        self._recovering: dict[str, float] = {}
+        """When this process claimed a run that it has not continued yet."""
 
     def get(self, run_id: str) -> StoredRun | None:
         """Return a durable run, or ``None``."""
@@ -64,6 +67,25 @@ class Journal:
         query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
         with self._db.transaction() as db:
             return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
+
+    def states(self) -> dict[str, int]:
+        """Return the number of unfinished durable runs by status. ``expired`` runs have lost their process."""
+        expired = "CASE WHEN status = 'running' AND lease < ? THEN 'expired' ELSE status END"
+        query = f"""SELECT {expired}, count(*) FROM durable_runs
+            WHERE status IN ('new', 'running', 'waiting', 'interrupted') GROUP BY 1"""
+        with self._db.transaction() as db:
+            found = dict(db.execute(query, (time.time(),)).fetchall())
+        return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
+
+    def totals(self) -> dict[str, tuple[int, float]]:
+        """Return how often, and for how many seconds in total, since the database was created.
+
+        ``takeovers``: a process took a run whose process had vanished; the time since the last sign of that process.
+        ``recoveries``: a process continued a run that another had begun; the time from its claim to its first write.
+        """
+        with self._db.transaction() as db:
+            rows = db.execute("SELECT name, count, seconds FROM durable_totals").fetchall()
+        return {"takeovers": (0, 0.0), "recoveries": (0, 0.0)} | {name: (n, seconds) for name, n, seconds in rows}
 
     def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
         """Take the lease of a run. A run that does not exist is created with ``start``.
@@ -94,6 +116,10 @@ class Journal:
             )
             (last_event,) = db.execute("SELECT last_event FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+            if run.status == "running":  # its process has not put it back
+                _count(db, "takeovers", now - run.changed)
+        if rows:
+            self._recovering[run_id] = time.monotonic()
         return Claim(run, run.epoch + 1, last_event, tuple([bytes(data) for (data,) in rows]))
 
     def renew(self, run_id: str, epoch: int) -> None:
@@ -158,6 +184,9 @@ class Journal:
             db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
             if also is not None:
                 also(db)
+            if (claimed := self._recovering.get(run_id)) is not None:
+                _count(db, "recoveries", time.monotonic() - claimed)
+        self._recovering.pop(run_id, None)
         if events:
             self._db.announce(run_id)
 
@@ -189,4 +218,12 @@ def create(db: Connection, run_id: str, agent: str, start: bytes, now: float, la
         """INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,0,?,?,?,?,NULL,'')
         ON CONFLICT (run_id) DO NOTHING""",
         (run_id, agent, last_event, now, now, start),
+    )
+
+
+def _count(db: Connection, name: str, seconds: float) -> None:
+    db.execute(
+        """INSERT INTO durable_totals VALUES (?,1,?) ON CONFLICT (name) DO UPDATE SET
+        count = durable_totals.count + 1, seconds = durable_totals.seconds + excluded.seconds""",
+        (name, max(0.0, seconds)),
     )

@@ -51,7 +51,7 @@ _TABLES: tuple[Statement, ...] = (
     ),
     PerDialect(
         "",
-        """CREATE FUNCTION change_stamp() RETURNS trigger LANGUAGE plpgsql AS $$
+        """CREATE FUNCTION change_stamp() RETURNS trigger LANGUAGE plpgsql SET search_path FROM CURRENT AS $$
         BEGIN UPDATE stamp SET value = uuid_send(gen_random_uuid()); RETURN NULL; END $$""",
     ),
     *(

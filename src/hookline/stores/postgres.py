@@ -6,6 +6,9 @@ loses, and connects in the background, which would hide from a caller why the da
 This module imports psycopg, which takes a third of a second, so it is imported when an address is first used.
 """
 
+# pyright: reportPossiblyUnboundVariable=false, reportArgumentType=false, reportCallIssue=false
+# Without psycopg, an address of a database is refused before any of its names is used. Its types accept only literal
+# statements, but those here are made of the literal ones of the stores.
 from __future__ import annotations
 
 import atexit
@@ -29,6 +32,7 @@ from .sql import Schema, Statement, Values
 
 try:
     import psycopg
+    import psycopg.conninfo
     from psycopg.pq import TransactionStatus
 
     _missing = ""
@@ -118,9 +122,9 @@ def _encode(value: Any) -> Any:
         return value
     if value is None or kind is float or kind is bytes:
         return value
-    bases: tuple[Callable[[Any], Any], ...] = (str, bytes, int, float)
+    bases: tuple[type[Any], ...] = (str, bytes, int, float)
     for base in bases:
-        if isinstance(value, base):  # type: ignore[arg-type]
+        if isinstance(value, base):
             return _encode(base(value))
     raise TypeError(f"a database cannot store a {kind.__name__}")
 
@@ -555,6 +559,65 @@ class PostgresDatabase:
             connection.execute("UPDATE hookline_schema SET version = %s", (self.schema.version,))
         return True
 
+    @contextmanager
+    def bulk_transaction(self) -> Iterator[psycopg.Connection[Any]]:
+        """Run the block in one transaction, for the methods below of all databases at this address.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        begin = (
+            "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '10min'; "
+            "SET LOCAL search_path = pg_catalog"
+        )
+        with self._errors(), self._server.connection(begin) as connection:
+            yield connection
+            connection.execute("COMMIT")
+
+    def begin_copy(self, connection: psycopg.Connection[Any], tables: Iterable[str], seeded: Iterable[str]) -> None:
+        """Lock the tables, and check that they are empty but for the rows that they are created with.
+
+        Raises:
+            StoreError: a table has rows.
+        """
+        connection.execute(f"SELECT pg_advisory_xact_lock({_lock_number(self.namespace)})")
+        for table in tables:
+            if table in seeded:
+                connection.execute(f"DELETE FROM {self.namespace}.{table}")
+            elif connection.execute(f"SELECT 1 FROM {self.namespace}.{table} LIMIT 1").fetchone():
+                raise StoreError(
+                    f"{self.path} has {self.schema.contents} already (table {self.namespace}.{table}), and nothing was "
+                    "copied: copy to an empty database, or to other schemas with ?schema=NAME"
+                )
+
+    def copy_rows(
+        self, connection: psycopg.Connection[Any], table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]
+    ) -> None:
+        """Add rows to a table."""
+        names = ", ".join(f'"{column}"' for column in columns)
+        with connection.cursor().copy(f"COPY {self.namespace}.{table} ({names}) FROM STDIN") as copy:
+            for row in rows:
+                copy.write_row(list(map(_encode, row)))
+
+    def end_copy(
+        self, connection: psycopg.Connection[Any], counts: Mapping[str, int], numbers: Mapping[str, int]
+    ) -> None:
+        """Check the number of rows of each table, and continue the numbers of rows where they were.
+
+        Raises:
+            StoreError: a table has another number of rows.
+        """
+        for table, count in counts.items():
+            place = f"{self.namespace}.{table}"
+            (found,) = connection.execute(f"SELECT count(*) FROM {place}").fetchone() or (0,)
+            if found != count:
+                raise StoreError(f"{place} has {found} rows instead of {count}, so nothing was copied")
+        for table, last in numbers.items():
+            query = "SELECT attname FROM pg_attribute WHERE attrelid = %s::regclass AND attidentity <> ''"
+            for (column,) in connection.execute(query, (f"{self.namespace}.{table}",)).fetchall():
+                sequence = f"pg_get_serial_sequence('{self.namespace}.{table}', '{column}')"
+                connection.execute(f"SELECT setval({sequence}, {max(1, int(last))}, {last > 0})")
+
     def conninfo_for(self, namespace: str) -> str:
         """Return the address for a library that uses tables of its own in a schema of this installation."""
         given = psycopg.conninfo.conninfo_to_dict(self._conninfo).get("options") or ""
@@ -645,10 +708,9 @@ class PostgresDatabase:
             )
 
     def _version(self, connection: psycopg.Connection[Any]) -> int | None:
-        (table,) = connection.execute(f"SELECT to_regclass('{self.namespace}.hookline_schema')::text").fetchone() or (
-            None,
-        )
-        if table is None:
+        # to_regclass() would not see what another transaction created while this one waited for the lock.
+        query = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'hookline_schema'"
+        if connection.execute(query, (self.namespace,)).fetchone() is None:
             return None
         (version,) = connection.execute(f"SELECT version FROM {self.namespace}.hookline_schema").fetchone() or (None,)
         return version

@@ -19,6 +19,8 @@ from typing import Any, TypedDict, Unpack
 import msgspec
 
 from .._base.text import is_number
+from .controls import SCHEMA as _CONTROLS
+from .controls import ControlStore
 from .database import open_database
 from .errors import StoreError
 from .journal import SCHEMA as _JOURNAL
@@ -124,6 +126,7 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     *_INDEXES,
     *_PARTS,
     *_JOURNAL,
+    *_CONTROLS,
 )
 
 SCHEMA = Schema(
@@ -131,8 +134,8 @@ SCHEMA = Schema(
     contents="runs",
     application_id=_APPLICATION_ID,
     version=3,
-    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL),
-    upgrades={1: _FORMAT_1, 2: _JOURNAL},
+    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_CONTROLS),
+    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_CONTROLS)},
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )
 
@@ -326,6 +329,7 @@ class RunStore:
             _check_days(keep_days)
         self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
         self.journal = Journal(self.db, lease_seconds)
+        self.controls = ControlStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
         self._pruned = float("-inf")
@@ -525,7 +529,7 @@ class RunStore:
         while more:  # a few runs per transaction, so that other processes can write in between
             with self.db.transaction(write=True) as db:
                 old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
-                for table in ("events", "idempotency_keys", "pushes", "journal", "durable_runs"):
+                for table in ("events", "idempotency_keys", "pushes", "controls", "journal", "durable_runs"):
                     db.executemany(f"DELETE FROM {table} WHERE run_id = ?", [row[:1] for row in old])
                 db.executemany("DELETE FROM runs WHERE run_id = ? AND observed = 0", [row[:1] for row in old])
                 db.executemany(
@@ -605,6 +609,17 @@ class RunStore:
         with self.db.transaction() as db:
             (found,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
         return int(found)
+
+    def oldest(self, *states: str) -> float | None:
+        """Return when the oldest served run in one of these open states was created; ``None`` if there is none.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        source, values = _chosen({"served": True, "states": states})
+        with self.db.transaction() as db:
+            (found,) = db.execute(f"SELECT min(created) FROM {source}", values).fetchone()
+        return None if found is None else float(found)
 
     def abandoned(self) -> list[RunRecord]:
         """Return the served runs that have not ended, but whose process has.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from .._base.attachment import Attachment, known_content
+from .._base.attachment import Attachment, is_digest, known_content
 from .._base.attachment_files import available_data, folder_contents, remove_contents, save_contents
 from .._base.files import file_name_for, locked_folder, replace_file
 from .._base.frozen import EMPTY, Frozen, History
@@ -23,8 +23,8 @@ from .._kernel.values import Message
 from .._run.session import Session, added_messages
 from .database import open_database
 from .errors import StoreError
-from .paths import checked_path, folder_advice
-from .sql import Connection, Schema
+from .paths import checked_path, folder_advice, is_database_url
+from .sql import Connection, Database, Schema
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -303,6 +303,20 @@ class JsonSessionStore:
         files = [self.folder / name for name in names if name.startswith("session-") and name.endswith(".json")]
         return sorted(map(self._summary, files), key=lambda s: (-s.saved_at, s.id))
 
+    def files(self) -> Iterator[tuple[str, bytes, dict[str, bytes]]]:
+        """Yield id, stored data and contents of attachments of each session, the last saved one last.
+
+        Raises:
+            StoreError: a session cannot be read.
+        """
+        for summary in reversed(self.list()):
+            if summary.problem:
+                raise StoreError(summary.problem)
+            path = self._path(summary.id)
+            folder = _attachments(path)
+            names = [name for name in os.listdir(folder) if is_digest(name)] if folder.is_dir() else []
+            yield summary.id, path.read_bytes(), {name: (folder / name).read_bytes() for name in names}
+
     def delete(self, id: str) -> bool:
         """Delete a session; return whether it existed.
 
@@ -372,8 +386,8 @@ def _advice(folder: Path, error: OSError, access: str = "write to") -> str:
 
 
 def session_store_at(path: str | os.PathLike[str]) -> SessionStore:
-    """Open the session store at a path: a SQLite file if the extension says so, else a folder of JSON files."""
-    if os.fspath(path).lower().endswith(SQLITE):
+    """Open a session store: PostgreSQL, a SQLite file if the extension says so, or a folder of JSON files."""
+    if is_database_url(path) or os.fspath(path).lower().endswith(SQLITE):
         return SqliteSessionStore(path)
     return JsonSessionStore(path)
 
@@ -395,14 +409,15 @@ SCHEMA = Schema(
 
 
 class SqliteSessionStore:
-    """Store all sessions in one SQLite file, which suits many sessions and many processes.
+    """Store all sessions in one SQLite file or in PostgreSQL, which suits many sessions and many processes.
 
     Sessions are saved atomically. If two processes save the same session, no message is lost: the stored messages stay,
     and the messages added by this session follow; the last saved metadata wins. An unreadable session is never
     overwritten. The contents of attachments are in the file too, and are deleted with their session.
 
     Args:
-        path: the file, created when first used; ``:memory:`` keeps everything in memory.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the address of a
+            PostgreSQL database.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
@@ -410,8 +425,13 @@ class SqliteSessionStore:
 
     @property
     def path(self) -> str:
-        """Path of the file."""
+        """Path of the file, or address of the database."""
         return self._db.path
+
+    @property
+    def database(self) -> Database:
+        """The underlying database."""
+        return self._db
 
     def load(self, id: str) -> Session | None:
         """Return the last saved state of the session, or ``None`` if it is not stored.
@@ -496,7 +516,9 @@ class SqliteSessionStore:
         return found
 
     def _place(self, id: str) -> tuple[object, str]:
-        return self._db if self._db.in_memory else os.path.realpath(self.path), id
+        if self._db.in_memory:
+            return self._db, id
+        return self.path if self._db.is_shared else os.path.realpath(self.path), id
 
     def _summary(self, id: str, data: bytes) -> SessionSummary:
         try:

@@ -286,6 +286,14 @@ class TicketBoard:
         """Path of the file."""
         return self._db.path
 
+    def exists(self) -> bool:
+        """Whether the board has been used: its file, or its tables in a database, exist.
+
+        Raises:
+            StoreError: it cannot be determined.
+        """
+        return self._db.exists()
+
     # Reading.
 
     def get(self, id: str | int) -> TicketRow:

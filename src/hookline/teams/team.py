@@ -68,11 +68,13 @@ class AgentPerSession(ABC):
             agent, session, full = self._prepare(options)
             options["session"] = session
             result = await agent.arun(task, output_type=output_type, **full)
-            follow_up = self.follow_up(session, result)
+            follow_up = self.follow_up(session, result) or _stored_follow_up(session, options)
             if follow_up is None:
                 return result
             task = follow_up
             options.pop("attachments", None)  # the session has them now
+            if (run_id := options.get("run_id")) is not None:
+                options["run_id"] = _following(run_id)
 
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[Any]]) -> AgentResult[Any]:
         """Run to the end and block; otherwise like :meth:`arun`.
@@ -84,11 +86,13 @@ class AgentPerSession(ABC):
             agent, session, full = self._prepare(options)
             options["session"] = session
             result = agent.run(task, output_type=output_type, **full)
-            follow_up = self.follow_up(session, result)
+            follow_up = self.follow_up(session, result) or _stored_follow_up(session, options)
             if follow_up is None:
                 return result
             task = follow_up
             options.pop("attachments", None)  # the session has them now
+            if (run_id := options.get("run_id")) is not None:
+                options["run_id"] = _following(run_id)
 
     @abstractmethod
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
@@ -97,6 +101,25 @@ class AgentPerSession(ABC):
     @abstractmethod
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         """Return the agent of a run, its session, and its options including the session."""
+
+
+def _following(run_id: str) -> str:
+    """Return the id of the durable run that follows after a handoff: ``order-7``, ``order-7+1``, ``order-7+2``."""
+    first, _, count = run_id.rpartition("+")
+    return f"{first}+{int(count) + 1}" if first and count.isdigit() else f"{run_id}+1"
+
+
+def _stored_follow_up(session: Session, options: RunOptions[Any]) -> str | None:
+    """Return the task of the run that followed a durable run in another process, which knew of the handoff."""
+    store, run_id = options.get("durable"), options.get("run_id")
+    stored = None if store is None or run_id is None else store.journal.get(_following(run_id))
+    if stored is None:
+        return None
+    from .._run.durable import head_of
+
+    head = head_of(stored)
+    session.personality_id = head.ids.agent
+    return head.task
 
 
 def session_of(options: RunOptions[Any]) -> Session:

@@ -327,7 +327,7 @@ class _Reader:
         self, path: Path, project: Path, skip: Collection[str], on_failure: OnFailure, notes: list[str]
     ) -> None:
         self._path, self._project, self._skip, self._notes = path, project, skip, notes
-        self._usual_on_failure = on_failure
+        self._usual_on_failure: OnFailure = on_failure
         self._env = {"CLAUDE_PROJECT_DIR": str(project)}
         if path.name == "hooks.json":  # of a plugin, whose folder is above hooks/
             root = path.parent.parent if path.parent.name == "hooks" else path.parent

@@ -1,0 +1,168 @@
+"""Measure durable runs: what a call costs, how soon another process sees an event, lists of many runs, and a fleet."""
+
+import asyncio
+import json
+import math
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from peers.hookline_ import FakeModel, add
+from probes.serve import ME, agent
+from probes.serve_client import Connection
+from workload import PROMPT, Spec
+
+from hookline import Agent
+from hookline.config.settings import Settings
+from hookline.server.build import build_server
+from hookline.stores import RunStore
+from hookline.stores.runs import RunRecord
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def _place(url: str) -> Iterator[str]:
+    """Yield the address of an empty place for runs: in PostgreSQL, or a new file."""
+    with tempfile.TemporaryDirectory() as folder:
+        name = f"b{uuid4().hex[:24]}"
+        yield url.replace("schema=hookline", f"schema={name}") if url else f"{folder}/runs.db"
+
+
+def calls(kind: str, url: str, steps: int, reps: int) -> list[float]:
+    """Return milliseconds of wall time for each call of a model or a tool, which take no time themselves.
+
+    Args:
+        kind: ``plain``, ``durable``, or ``synced``.
+        url: a PostgreSQL database, or empty for a SQLite file.
+        steps: number of model calls of a run; each but the last has a tool call.
+        reps: number of runs.
+    """
+    bench = Agent("bench", llm=FakeModel(Spec(steps=steps)), tools=[add], max_steps=math.inf)
+    found = []
+    with _place(url) as place:
+        store = RunStore(place, synced=kind == "synced")
+        options: dict[str, Any] = {} if kind == "plain" else {"durable": store}
+
+        async def run() -> None:
+            await bench.arun(PROMPT, **options)  # connects, and creates the tables
+            for _ in range(reps):
+                began = time.perf_counter()
+                await bench.arun(PROMPT, **options)
+                found.append((time.perf_counter() - began) * 1e3 / (2 * steps - 1))
+
+        asyncio.run(run())
+        store.close()
+    return found
+
+
+def follow(url: str, delay: float) -> dict[str, float]:
+    """Return milliseconds from an event in one server to its arrival at a client of another, and the number of events.
+
+    Args:
+        url: a PostgreSQL database, or empty for a SQLite file that both share.
+        delay: seconds between two pieces of text.
+    """
+    with _place(url) as place, _server(place, delay) as first, _server(place, delay) as second:
+        late = asyncio.run(_follow(first, second))
+    cuts = statistics.quantiles(late, n=100)
+    return {"p50": cuts[49], "p95": cuts[94], "events": len(late)}
+
+
+async def _follow(first: str, second: str) -> list[float]:
+    starter, follower = Connection(first), Connection(second)
+    run = await starter.json("POST", "/runs", {"task": "go"})
+    await follower.ask("GET", f"/runs/{run['id']}/events")
+    late = []
+    async for block in follower.pieces():
+        now = time.time()
+        for line in block.decode().splitlines():
+            if line.startswith("data: "):
+                late.append((now - json.loads(line.removeprefix("data: "))["at"]) * 1e3)
+    starter.close()
+    follower.close()
+    return late[1:]  # the first one was there before the client was
+
+
+@contextmanager
+def _server(place: str, delay: float) -> Iterator[str]:
+    """Start a server in another process; yield its address."""
+    code = f"from probes.durable import serve; serve({place!r}, {delay!r})"
+    path = os.pathsep.join(map(str, (ROOT / "bench", ROOT / "src")))
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ) as process:  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.stdin.close()
+
+
+def serve(place: str, delay: float) -> None:
+    """Serve until the standard input ends."""
+
+    async def run() -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            settings = Settings(
+                server={"port": 0, "keys": f"{folder}/keys.db"}, runs=place, sessions=f"{folder}/sessions.db",
+                approval_file=f"{folder}/approvals.db",
+            )  # fmt: skip
+            server = build_server(settings, agent(delay), home=Path(folder))
+            await server.start()
+            print(server.url, flush=True)
+            await asyncio.to_thread(sys.stdin.read)
+            await server.stop(grace=0)
+
+    asyncio.run(run())
+
+
+def stored(url: str, runs: int, reps: int) -> dict[str, list[float]]:
+    """Return milliseconds for questions about many stored runs, ten of which are open.
+
+    Args:
+        url: a PostgreSQL database, or empty for a SQLite file.
+        runs: number of stored runs.
+        reps: how often each question is asked.
+    """
+    with _place(url) as place, ExitStack() as stack:
+        store = RunStore(place)
+        stack.callback(store.close)
+        now, size = time.time(), 1000
+        for start in range(0, runs, size):
+            store.write([_record(number, runs, now) for number in range(start, min(runs, start + size))], [])
+        middle = f"run_{runs // 2:08}"
+        questions: dict[str, Callable[[], Sequence[Any]]] = {
+            "the newest 50": lambda: store.runs(50, served=True, owner=ME.id),
+            "50 in the middle": lambda: store.runs(50, served=True, owner=ME.id, before=middle),
+            "the open ones": lambda: store.runs(50, served=True, states=("waiting",)),
+            "one": lambda: [store.get(middle)],
+        }
+        found: dict[str, list[float]] = {}
+        for _ in range(reps):
+            for name, ask in questions.items():
+                began = time.perf_counter()
+                assert ask(), name
+                found.setdefault(name, []).append((time.perf_counter() - began) * 1e3)
+    return found
+
+
+def _record(number: int, runs: int, now: float) -> RunRecord:
+    at = now - runs + number
+    waits = number % max(1, runs // 10) == 0
+    return RunRecord(
+        f"run_{number:08}", "bench", ME.id, "s", f"s{number % 100}", f"t{number}", f"c{number}", "api",
+        task="Add the numbers. " * 5,
+        status="waiting" if waits else "completed", reply="" if waits else "It is done. " * 10, created=at, started=at,
+        ended=None if waits else at + 1, host="elsewhere",
+    )  # fmt: skip

@@ -1,0 +1,199 @@
+"""Cancel and steer runs that another process executes, through messages in the database that the processes share."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Literal
+
+import msgspec
+
+from .._base.attachment import Attachment, AttachmentError
+from .._base.attachment_files import available_data
+from .._base.text import error_text
+from ..stores.controls import Control, ControlStore
+from ..stores.errors import StoreError
+from .errors import BusyError, ConflictError
+from .live_run import MAX_UNREAD, LiveRun, wake_from_thread
+
+log = logging.getLogger("hookline")
+
+POLL_SECONDS = 2.0
+"""Polling interval for messages whose announcement was lost."""
+ANSWER_SECONDS = 2.0
+"""Seconds that a sender waits for the answer to its message."""
+
+IsOver = Callable[[], Awaitable[bool]]
+
+
+class Cancel(msgspec.Struct, frozen=True):
+    """Stop the run."""
+
+    reason: str
+
+
+class File(msgspec.Struct, frozen=True):
+    """An attachment with its content; without content it is at ``url``."""
+
+    media_type: str
+    name: str
+    url: str
+    data: bytes | None
+
+    @classmethod
+    def of(cls, attachment: Attachment) -> File:
+        """Return an attachment with its content."""
+        data = None if attachment.url else available_data(attachment)
+        return cls(attachment.media_type, attachment.name, attachment.url, data)
+
+    def attachment(self) -> Attachment:
+        """Return the attachment.
+
+        Raises:
+            AttachmentError: its content was not available to the sender.
+        """
+        if self.data is None and not self.url:
+            raise AttachmentError(f"the content of {self.name!r:.80} is not available")
+        return Attachment.of(self.url if self.data is None else self.data, self.media_type, self.name, None)
+
+
+class Steer(msgspec.Struct, frozen=True):
+    """Give the run a message of the user."""
+
+    text: str
+    files: tuple[File, ...] = ()
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What became of a message: ``problem`` says why it was refused."""
+
+    code: Literal["done", "conflict", "busy", "attachment"] = "done"
+    problem: str = ""
+
+    def check(self) -> None:
+        """Raise the error that the process of the run had."""
+        errors = {"conflict": ConflictError, "busy": BusyError, "attachment": AttachmentError}
+        if self.code in errors:
+            raise errors[self.code](self.problem)
+
+
+class ControlSender:
+    """Send messages to runs that other processes execute.
+
+    Args:
+        store: the store of messages.
+    """
+
+    def __init__(self, store: ControlStore) -> None:
+        self._store = store
+
+    async def cancel(self, run_id: str, reason: str) -> None:
+        """Ask for the end of a run.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        await asyncio.to_thread(self._store.send, run_id, "cancel", msgspec.json.encode(Cancel(reason)))
+
+    async def steer(self, run_id: str, text: str, attachments: Sequence[Attachment], is_over: IsOver) -> None:
+        """Send a message of the user, and wait a moment until the run has it. Otherwise it gets the message later.
+
+        Args:
+            run_id: the run.
+            text: the text.
+            attachments: files for the model.
+            is_over: returns whether the run has ended.
+
+        Raises:
+            ConflictError: the run does not accept messages.
+            BusyError: too many messages wait for the run.
+            AttachmentError: a file cannot be used.
+            StoreError: the database cannot be used.
+        """
+        waiting = await asyncio.to_thread(self._store.waiting, run_id)
+        if waiting >= MAX_UNREAD:
+            raise BusyError(f"the run {run_id} has not read {waiting} messages yet: wait until it has")
+        data = await asyncio.to_thread(lambda: msgspec.json.encode(Steer(text, tuple(map(File.of, attachments)))))
+        seq = await asyncio.to_thread(self._store.send, run_id, "steer", data)
+        answered = asyncio.Event()
+        wake = partial(wake_from_thread, asyncio.get_running_loop(), answered)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        with self._store.watch(wake, seq):
+            while (answer := await asyncio.to_thread(self._store.answer_to, seq)) is None:
+                if await is_over() and await asyncio.to_thread(self._store.withdraw, seq):
+                    raise ConflictError(f"the run {run_id} has ended: only a running run accepts messages")
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(answered.wait(), left)
+                answered.clear()
+        msgspec.json.decode(answer, type=Answer).check()
+
+
+class ControlReceiver:
+    """Take the messages to runs of this process, and carry them out.
+
+    Args:
+        store: the store of messages.
+        runs: returns the runs of this process.
+    """
+
+    def __init__(self, store: ControlStore, runs: Callable[[], Iterable[LiveRun]]) -> None:
+        self._store = store
+        self._runs = runs
+        self._new = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def open(self) -> None:
+        """Start to receive."""
+        self._task = asyncio.create_task(self._receive(), name="hookline-controls")
+
+    async def close(self) -> None:
+        """Stop receiving."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _receive(self) -> None:
+        with self._store.watch(partial(wake_from_thread, asyncio.get_running_loop(), self._new)):
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._new.wait(), POLL_SECONDS)
+                self._new.clear()
+                try:
+                    await self._take()
+                except StoreError as error:
+                    log.error("messages to runs cannot be read: %s", error_text(error))
+                except Exception:
+                    log.exception("messages to runs could not be carried out")
+
+    async def _take(self) -> None:
+        runs = {live.record.id: live for live in self._runs() if not live.closed}
+        begun = [id for id, live in runs.items() if live.run is not None]
+        queued = [id for id in runs if id not in begun]
+        for ids, kinds in ((begun, ("cancel", "steer")), (queued, ("cancel",))):
+            for message in await asyncio.to_thread(self._store.take, ids, *kinds):
+                answer = _carry_out(message, runs[message.run_id])
+                if answer is not None:
+                    await asyncio.to_thread(self._store.answer, message.seq, msgspec.json.encode(answer).decode())
+
+
+def _carry_out(message: Control, live: LiveRun) -> Answer | None:
+    if message.kind == "cancel":
+        live.stop(msgspec.json.decode(message.data, type=Cancel).reason)
+        return None
+    steer = msgspec.json.decode(message.data, type=Steer)
+    try:
+        live.steer(steer.text, [each.attachment() for each in steer.files])
+    except ConflictError as error:
+        return Answer("conflict", error_text(error))
+    except BusyError as error:
+        return Answer("busy", error_text(error))
+    except AttachmentError as error:
+        return Answer("attachment", error_text(error))
+    return Answer()

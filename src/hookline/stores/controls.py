@@ -1,0 +1,107 @@
+"""Messages to runs that another process executes: cancel a run, or give it a message of the user.
+
+They are stored with the runs. Any process writes them, and the process that executes the run takes them: each one once,
+in order. A message stays until a process executes the run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Literal
+
+import msgspec
+
+from .sql import Database
+
+SCHEMA = (
+    """CREATE TABLE controls (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, kind TEXT NOT NULL, data BLOB NOT NULL,
+        at REAL NOT NULL, taken INTEGER NOT NULL, answer TEXT
+    )""",
+    "CREATE INDEX controls_waiting ON controls (run_id, seq) WHERE taken = 0",
+    "CREATE INDEX controls_by_run ON controls (run_id)",
+)
+
+Kind = Literal["cancel", "steer"]
+_TOPIC = "controls"
+
+
+class Control(msgspec.Struct, frozen=True):
+    """A message to a run; ``data`` is JSON that depends on the kind."""
+
+    seq: int
+    run_id: str
+    kind: Kind
+    data: bytes
+
+
+class ControlStore:
+    """Store messages to runs. All methods block, and raise ``StoreError`` if the database cannot be used.
+
+    Args:
+        db: the database of the runs.
+    """
+
+    def __init__(self, db: Database) -> None:
+        self._db = db
+
+    def send(self, run_id: str, kind: Kind, data: bytes) -> int:
+        """Store a message, wake the process that executes the run, and return the number of the message."""
+        with self._db.transaction(write=True, lock=None) as db:
+            (seq,) = db.execute(
+                "INSERT INTO controls (run_id, kind, data, at, taken) VALUES (?,?,?,?,0) RETURNING seq",
+                (run_id, kind, data, time.time()),
+            ).fetchone()
+        self._db.announce(_TOPIC)
+        return int(seq)
+
+    def take(self, run_ids: Sequence[str], *kinds: Kind) -> list[Control]:
+        """Take the messages to these runs, in the order in which they were sent. Each one is returned only once."""
+        if not run_ids:
+            return []
+        where, values = f"run_id IN ({_marks(run_ids)}) AND kind IN ({_marks(kinds)}) AND taken = 0", (*run_ids, *kinds)
+        with self._db.transaction() as db:  # usually there is none, so nothing is locked
+            if db.execute(f"SELECT 1 FROM controls WHERE {where} LIMIT 1", values).fetchone() is None:
+                return []
+        with self._db.transaction(write=True, lock=_TOPIC) as db:
+            rows = db.execute(f"SELECT seq, run_id, kind, data FROM controls WHERE {where} ORDER BY seq", values)
+            found = [Control(*row) for row in rows.fetchall()]
+            db.executemany("UPDATE controls SET taken = 1, data = ? WHERE seq = ?", [(b"", each.seq) for each in found])
+        return found
+
+    def withdraw(self, seq: int) -> bool:
+        """Take back a message; return false if a process has taken it already."""
+        with self._db.transaction(write=True, lock=_TOPIC) as db:
+            return db.execute("DELETE FROM controls WHERE seq = ? AND taken = 0", (seq,)).rowcount == 1
+
+    def waiting(self, run_id: str) -> int:
+        """Return the number of messages to a run that no process has taken."""
+        with self._db.transaction() as db:
+            (count,) = db.execute("SELECT count(*) FROM controls WHERE run_id = ? AND taken = 0", (run_id,)).fetchone()
+        return int(count)
+
+    def answer(self, seq: int, answer: str) -> None:
+        """Store what became of a message, for its sender."""
+        with self._db.transaction(write=True, lock=None) as db:
+            db.execute("UPDATE controls SET answer = ? WHERE seq = ?", (answer, seq))
+        self._db.announce(_topic(seq))
+
+    def answer_to(self, seq: int) -> str | None:
+        """Return what became of a message; ``None`` if that is not known yet."""
+        with self._db.transaction() as db:
+            row = db.execute("SELECT answer FROM controls WHERE seq = ?", (seq,)).fetchone()
+        return None if row is None else row[0]
+
+    def watch(self, callback: Callable[[], object], seq: int | None = None) -> AbstractContextManager[None]:
+        """Inside the ``with`` block, call ``callback`` in another thread after new messages, or after an answer."""
+        return self._db.listen(_TOPIC if seq is None else _topic(seq), callback)
+
+
+def _topic(seq: int) -> str:
+    return f"answer {seq}"
+
+
+def _marks(values: Sequence[str]) -> str:
+    return ",".join("?" * len(values))

@@ -1,0 +1,175 @@
+"""Copy stores from SQLite files, and sessions from JSON files, to a PostgreSQL database."""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing
+from importlib import import_module
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from .errors import StoreError
+from .sessions import JsonSessionStore, SqliteSessionStore
+from .sql import Schema
+from .sqlite import SqliteDatabase
+
+if TYPE_CHECKING:
+    from .postgres import PostgresDatabase
+
+STORES = ("runs", "approvals", "sessions", "keys", "mailbox", "chats", "tickets", "memory")
+"""Modules of stores with tables."""
+
+Progress = Callable[[str, int, int], object]
+
+
+class CopiedStore(msgspec.Struct, frozen=True):
+    """A store that was copied: its name, the file, and the number of rows in each table."""
+
+    name: str
+    source: str
+    rows: Mapping[str, int]
+
+
+def all_schemas() -> list[Schema]:
+    """Return the tables of every store."""
+    return [import_module(f".{name}", __package__).SCHEMA for name in STORES]
+
+
+def databases_at(url: str) -> list[PostgresDatabase]:
+    """Return the database of every store at an address.
+
+    Raises:
+        StoreError: the address is not valid, or the library for PostgreSQL is missing.
+    """
+    from .postgres import PostgresDatabase
+
+    return [PostgresDatabase(url, schema) for schema in all_schemas()]
+
+
+def copy_stores(
+    sources: Sequence[str | os.PathLike[str]], url: str, progress: Progress | None = None
+) -> list[CopiedStore]:
+    """Copy stores to a PostgreSQL database: all of them, or none if anything goes wrong.
+
+    Files of an earlier format are converted first, as always when they are opened. Nobody should write them meanwhile.
+
+    Args:
+        sources: SQLite files of stores, and folders of sessions as JSON files.
+        url: address of the database. Its tables are created, or must be empty.
+        progress: called with the name of a table, the number of rows copied so far, and the number of all rows.
+
+    Raises:
+        StoreError: a file is not one of a store, the tables have rows already, or the database cannot be used.
+
+    Example::
+
+        copy_stores(["runs.db", "approvals.db", "sessions"], "postgresql://ada@db.example/shop")
+    """
+    with ExitStack() as stack:
+        files = [_Source(each, stack) for each in sources]
+        kinds = [file.schema.name for file in files]
+        for name in kinds:
+            if kinds.count(name) > 1:
+                raise StoreError(f"two of the files are stores of {name}: copy one of them to each database")
+        targets = {database.schema.name: database for database in databases_at(url)}
+        for database in targets.values():
+            stack.callback(database.close)
+            database.create()
+        copied, total = 0, sum(sum(file.counts.values()) for file in files)
+        # One transaction for all stores.
+        connection = stack.enter_context(next(iter(targets.values())).bulk_transaction())
+        for file in files:
+            target = targets[file.schema.name]
+            target.begin_copy(connection, file.tables, file.seeded)
+            for table in file.tables:
+                for batch in file.rows(table):
+                    target.copy_rows(connection, table, file.columns[table], batch)
+                    copied += len(batch)
+                    if progress is not None:
+                        progress(f"{file.schema.name}.{table}", copied, total)
+            target.end_copy(connection, file.counts, file.numbers)
+    return [CopiedStore(file.schema.name, file.path, file.counts) for file in files]
+
+
+class _Source:
+    """A SQLite file, opened for reading; sessions in JSON files become one first."""
+
+    batch = 500
+
+    def __init__(self, source: str | os.PathLike[str], stack: ExitStack) -> None:
+        self.path = os.path.abspath(os.path.expanduser(os.fspath(source)))
+        file = self.path
+        if os.path.isdir(file):
+            file = os.path.join(stack.enter_context(TemporaryDirectory(prefix="hookline-")), "sessions.db")
+            _sessions_to_file(self.path, file)
+        self.schema = _schema_of(file, self.path)
+        database = SqliteDatabase(file, self.schema)
+        stack.callback(database.close)
+        self._db = stack.enter_context(database.transaction())
+        listed = self._db.execute(
+            "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY rowid"
+        ).fetchall()
+        self._definitions = dict(listed)
+        self.tables = list(self._definitions)
+        self.columns = {
+            table: [column[1] for column in self._db.execute(f"PRAGMA table_info({table})")] for table in self.tables
+        }
+        self.counts = {table: self._count(table) for table in self.tables}
+        texts = [each if isinstance(each, str) else each.sqlite for each in self.schema.statements]
+        self.seeded = {found[1] for text in texts if (found := re.match(r"\s*INSERT INTO (\w+)", text))}
+        self.numbers: dict[str, int] = {}
+        if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'sqlite_sequence'").fetchone():
+            self.numbers = dict(self._db.execute("SELECT name, seq FROM sqlite_sequence"))
+
+    def rows(self, table: str) -> Iterator[list[tuple[object, ...]]]:
+        """Yield all rows of a table in batches, in the order in which they were added."""
+        names = ", ".join(f'"{column}"' for column in self.columns[table])
+        order = "" if "WITHOUT ROWID" in self._definitions[table] else "ORDER BY rowid"
+        found = self._db.execute(f"SELECT {names} FROM {table} {order}")
+        while batch := found.fetchmany(self.batch):
+            yield batch
+
+    def _count(self, table: str) -> int:
+        (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(count)
+
+
+def _schema_of(file: str, shown: str) -> Schema:
+    """Return the tables of the store in a SQLite file.
+
+    Raises:
+        StoreError: it is not the file of a store.
+    """
+    try:
+        with closing(sqlite3.connect(f"{Path(file).as_uri()}?mode=ro", uri=True)) as db:
+            (mark,) = db.execute("PRAGMA application_id").fetchone()
+    except sqlite3.Error as error:
+        raise StoreError(
+            f"{shown} cannot be read ({error}): give the file of a store, or a folder of sessions"
+        ) from error
+    for schema in all_schemas():
+        if mark == schema.application_id or mark in schema.conversions:
+            return schema
+    raise StoreError(f"{shown} is not the file of a store: give a file that Hookline has written")
+
+
+def _sessions_to_file(folder: str, file: str) -> None:
+    """Write all sessions of a folder to a SQLite file, unchanged, the last saved one last.
+
+    Raises:
+        StoreError: a session cannot be read.
+    """
+    target = SqliteSessionStore(file)
+    found = list(JsonSessionStore(folder).files())
+    with target.database.transaction(write=True) as db:
+        for id, data, contents in found:
+            db.execute("INSERT INTO sessions (id, data) VALUES (?, ?)", (id, data))
+            rows = [(id, digest, content) for digest, content in contents.items()]
+            db.executemany("INSERT INTO attachments (session, digest, data) VALUES (?, ?, ?)", rows)
+    target.close()

@@ -1,0 +1,100 @@
+"""Metrics of everything that shares a database: the queue, leases, takeovers and the time of recoveries."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from hookline.hooks import MetricsHook
+from hookline.server.health import add_fleet_metrics
+from hookline.stores.runs import RunRecord, RunStore
+
+GUIDE = Path(__file__).parents[2] / "docs/guides/serve.md"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def place(request, tmp_path):
+    return tmp_path / "runs.db" if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+
+@pytest.fixture
+def store(place):
+    with_short_leases = RunStore(place, lease_seconds=1e-6)
+    yield with_short_leases
+    with_short_leases.close()
+
+
+def shown(store):
+    metrics = MetricsHook()
+    add_fleet_metrics(metrics, store)
+    lines = [line.rsplit(" ", 1) for line in metrics.text().splitlines() if not line.startswith("#")]
+    return {name.removeprefix("hookline_"): float(value) for name, value in lines}
+
+
+def served(number, status):
+    ids = dict.fromkeys(("owner", "session", "session_id", "task_id", "correlation_id"), "x")
+    return RunRecord(f"run_{number}", "helper", **ids, transport="api", task="go", status=status, created=1000.0)
+
+
+def test_the_queue_shows_the_runs_that_wait_on_any_server(store):
+    store.write([served(1, "queued"), served(2, "queued"), served(3, "completed")], [])
+    found = shown(store)
+    assert found["queue_depth"] == 2
+    assert found["queue_oldest_seconds"] > 1e6
+
+
+def test_nothing_is_queued_in_an_empty_database(store):
+    found = shown(store)
+    assert (found["queue_depth"], found["queue_oldest_seconds"]) == (0, 0)
+    assert (found["takeovers_total"], found["recoveries_total"]) == (0, 0)
+
+
+def test_a_lease_is_held_until_it_is_not_renewed(store, place):
+    patient = RunStore(place, lease_seconds=1000)
+    patient.journal.claim("one", "helper", b"{}")
+    store.journal.claim("two", "helper", b"{}")
+    found = shown(store)
+    patient.close()
+    assert (found['leases{state="held"}'], found['leases{state="expired"}']) == (1, 1)
+
+
+@pytest.mark.parametrize("status", ["waiting", "interrupted"])
+def test_a_run_without_a_process_is_counted_by_its_status(store, status):
+    store.journal.append("one", store.journal.claim("one", "helper", b"{}").epoch, 1, [b"[]"], status=status)
+    found = shown(store)
+    assert found[f'durable_runs{{state="{status}"}}'] == 1
+    assert found['leases{state="held"}'] == found['leases{state="expired"}'] == 0
+
+
+def test_a_takeover_and_its_recovery_are_counted_once_with_their_time(store):
+    first = store.journal.claim("one", "helper", b"{}")
+    store.journal.append("one", first.epoch, 1, [b"[]"])
+    second = store.journal.claim("one", "helper", b"{}")
+    found = shown(store)
+    assert (found["takeovers_total"], found["recoveries_total"]) == (1, 0)
+    assert found["takeover_seconds_total"] > 0
+    store.journal.append("one", second.epoch, 2, [b"[]"])
+    store.journal.append("one", second.epoch, 3, [b"[]"])
+    found = shown(store)
+    assert (found["takeovers_total"], found["recoveries_total"]) == (1, 1)
+    assert found["recovery_seconds_total"] > 0
+
+
+def test_a_run_that_was_put_away_is_recovered_without_a_takeover(store):
+    first = store.journal.claim("one", "helper", b"{}")
+    store.journal.append("one", first.epoch, 1, [b"[]"], status="waiting")
+    second = store.journal.claim("one", "helper", b"{}")
+    store.journal.append("one", second.epoch, 2, [b"[]"])
+    found = shown(store)
+    assert (found["takeovers_total"], found["recoveries_total"]) == (0, 1)
+
+
+def test_the_guide_lists_the_metrics_of_a_fleet():
+    documented = re.findall(r"^\| `(hookline_\w+)` \|", GUIDE.read_text(), re.MULTILINE)
+    before = MetricsHook()
+    after = MetricsHook()
+    add_fleet_metrics(after, RunStore(":memory:"))
+    names = [{family.name for family in metrics.registry.collect()} for metrics in (before, after)]
+    new = names[1] - names[0]
+    assert len(new) == 8
+    assert new <= {name.removesuffix("_total") for name in documented}

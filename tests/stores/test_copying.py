@@ -1,0 +1,171 @@
+"""copy_stores: from SQLite files and JSON files to a PostgreSQL database, all or nothing."""
+
+import sqlite3
+
+import pytest
+
+from hookline import Attachment, Session
+from hookline._kernel.values import Message
+from hookline.stores import ApprovalStore, JsonSessionStore, MemoryStore, SqliteSessionStore, TicketBoard
+from hookline.stores.chats import ChatStore
+from hookline.stores.copying import STORES, all_schemas, copy_stores
+from hookline.stores.errors import StoreError
+from hookline.stores.keys import KeyStore
+from hookline.stores.mailbox import gateway_database
+from hookline.stores.runs import RunRecord, RunStore, StoredEvent
+from tests.postgres_cluster import MISSING
+from tests.stores.test_approvals import ask
+
+pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.sqlite]
+
+NAMES = ("runs", "approvals", "keys", "memory", "tickets", "chats", "sessions", "gateway")
+
+
+def contents(database, tables):
+    """Return all rows of all tables, without the order of rows."""
+    with database.transaction() as db:
+        return {
+            table: sorted(map(repr, db.execute(f"SELECT {', '.join(names)} FROM {table}")))
+            for table, names in tables.items()
+        }
+
+
+def tables_of(path):
+    with sqlite3.connect(path) as db:
+        listed = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        found = {
+            name: [f'"{column[1]}"' for column in db.execute(f"PRAGMA table_info({name})")]
+            for name in listed
+            if not name.startswith("sqlite")
+        }
+    db.close()
+    return found
+
+
+STORE_CLASSES = (RunStore, ApprovalStore, KeyStore, MemoryStore, TicketBoard, ChatStore, SqliteSessionStore)
+
+
+def opened(place):
+    """Return the stores at a function of names, and their databases."""
+    made = [cls(place(name)) for cls, name in zip(STORE_CLASSES, NAMES, strict=False)]
+    databases = [
+        next(getattr(store, name) for name in ("db", "_db", "_database") if hasattr(store, name)) for store in made
+    ]
+    return [*made, gateway := gateway_database(place("gateway"))], [*databases, gateway]
+
+
+def fill(place):
+    stores, _ = opened(place)
+    runs, approvals, keys, memory, board, chats, sessions, gateway = stores
+    runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
+    runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
+    verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None) for n in range(50)]
+    runs.add([RunRecord("run_2", "bot", "", "", "", "", "", "", "", cost=None)], {"verdicts": verdicts})
+    ask(approvals)
+    for name in ("first", "second"):
+        keys.add(name, ["run"])
+    keys.revoke("first")
+    memory.add_fact("home", {"city": "Oslo"})
+    memory.add_fact("home", "Rome")
+    memory.add_episode("tool", "done")
+    memory.erase("", "home")
+    ticket = board.create("Write", by="ada", criteria=["a"])
+    board.start(ticket.id, by="bob")
+    chats.add("web", "1", "k", "Hi.")
+    attached = Attachment.of(b"content", media_type="text/plain")
+    sessions.save(Session("s", [Message("user", "Look.", attachments=(attached,))]))
+    with gateway.transaction(write=True) as db:
+        db.execute("INSERT INTO people VALUES ('c', 's', 1.5)")
+        db.execute("INSERT INTO codes VALUES ('c', 't', ?, ?, 2.5)", (b"\0salt", b"\xff"))
+    for store in stores:
+        store.close()
+
+
+def test_every_row_of_every_store_is_copied(tmp_path, postgres_url):
+    fill(lambda name: tmp_path / f"{name}.db")
+    seen = []
+    copied = copy_stores(
+        [tmp_path / f"{name}.db" for name in NAMES], postgres_url, lambda *progress: seen.append(progress)
+    )
+    assert {each.name for each in copied} == {schema.name for schema in all_schemas()}
+    total = sum(sum(each.rows.values()) for each in copied)
+    assert seen[-1][1:] == (total, total)
+    before, sources = opened(lambda name: tmp_path / f"{name}.db")
+    after, targets = opened(lambda name: postgres_url)
+    for source, target in zip(sources, targets, strict=True):
+        tables = tables_of(source.path)
+        stamps = tables.pop("stamp", None)  # it changes whenever keys change
+        assert contents(source, tables) == contents(target, tables), source.schema.name
+        assert tables or stamps
+    assert before[0].verdicts("run_2") == after[0].verdicts("run_2")
+    assert before[2].keys() == after[2].keys()
+    assert after[6].load("s").messages[0].attachments[0].data == b"content"
+    new = [store.add_fact("home", "x").seq for store in (before[3], after[3])]
+    assert new == [3, 3]  # the numbers of erased facts are not used again
+    assert after[4].create("Next", by="ada").id == "T-2"
+    for store in (*before, *after):
+        store.close()
+
+
+def test_sessions_in_json_files_are_copied_unchanged(tmp_path, postgres_url):
+    folder = JsonSessionStore(tmp_path / "sessions")
+    attachment = Attachment.of(b"content", media_type="text/plain")
+    for id in ("one", "two", "../odd"):
+        folder.save(Session(id, [Message("user", "Hi.", attachments=(attachment,))], {"id": id}))
+    copy_stores([tmp_path / "sessions"], postgres_url)
+    store = SqliteSessionStore(postgres_url)
+    assert store.list() == folder.list()
+    for id in ("one", "two", "../odd"):
+        assert (store.load(id).metadata, store.load(id).messages) == ({"id": id}, folder.load(id).messages)
+        assert store.load(id).messages[0].attachments[0].data == b"content"
+    store.close()
+
+
+def test_if_one_store_cannot_be_copied_none_is(tmp_path, postgres_url):
+    memory, board = MemoryStore(tmp_path / "memory.db"), TicketBoard(tmp_path / "tickets.db")
+    memory.add_fact("home", "Oslo")
+    board.create("Write", by="ada")
+    with board._db.transaction(write=True) as db:
+        db.execute("UPDATE tickets SET changes = 'damaged'")
+    with pytest.raises(StoreError, match="damaged"):
+        copy_stores([memory.path, board.path], postgres_url)
+    target = MemoryStore(postgres_url)
+    assert target.facts() == []
+    with board._db.transaction(write=True) as db:
+        db.execute("UPDATE tickets SET changes = 1")
+    copy_stores([memory.path, board.path], postgres_url)  # again, after the repair
+    assert target.fact("home").value == "Oslo"
+    for store in (memory, board, target):
+        store.close()
+
+
+def test_a_store_that_has_rows_is_never_overwritten(tmp_path, postgres_url):
+    memory, target = MemoryStore(tmp_path / "memory.db"), MemoryStore(postgres_url)
+    memory.add_fact("home", "Oslo")
+    target.add_fact("home", "Rome")
+    with pytest.raises(StoreError, match="has memories already .*, and nothing was copied"):
+        copy_stores([memory.path], postgres_url)
+    assert [fact.value for fact in target.facts()] == ["Rome"]
+    memory.close()
+    target.close()
+
+
+@pytest.mark.parametrize("kind", ["missing", "text", "other"])
+def test_a_file_that_is_not_a_store_is_refused(tmp_path, postgres_url, kind):
+    path = tmp_path / "x.db"
+    if kind == "text":
+        path.write_text("not a database, but long enough to be read as one" * 20)
+    elif kind == "other":
+        sqlite3.connect(path).execute("CREATE TABLE mine (x)").connection.close()
+    with pytest.raises(StoreError, match="give"):
+        copy_stores([path], postgres_url)
+
+
+def test_every_store_with_tables_is_listed():
+    from pathlib import Path
+
+    import hookline.stores.copying as module
+
+    folder = Path(module.__file__).parent
+    with_tables = {path.stem for path in folder.glob("*.py") if "\nSCHEMA = Schema(" in path.read_text()}
+    assert with_tables == set(STORES)
