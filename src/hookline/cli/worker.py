@@ -115,7 +115,7 @@ class WorkerLog:
 
     def stopping(self, *, again: bool) -> None:
         """Announce the shutdown."""
-        log.info("%s", "stopping now" if again else "handing over after the calls in flight; Ctrl-C again stops at once")
+        log.info("%s", "stopping now" if again else "handing over after the calls in flight; Ctrl-C again does so now")
 
     async def watch(self) -> None:
         """Do nothing: the log shows what happens."""

@@ -1,4 +1,4 @@
-"""Durable served runs: accept them, execute them from their journals, put them away and hand them over (DESIGN 6.17)."""
+"""Durable served runs: execute them from their journals, put them away and hand them over (DESIGN 6.17)."""
 
 from __future__ import annotations
 
@@ -321,15 +321,13 @@ class DurableRuns:
     async def _session(self, durable: DurableRun, record: RunRecord, head: ServedHead) -> Session:
         """Return the conversation as it was when the run began."""
         if head.keeps_session:
-            return Session(
-                record.session_id, head.messages, platform=record.transport, personality_id=head.personality
-            )
+            return Session(record.session_id, head.messages, platform=record.transport, personality_id=head.personality)
         # The stored conversation has the contents of its attachments, also for the recorded one.
         stored = await self._executor.load(record, head.personality)
         call = await durable.begin("session")
         if call.answered is not None:
-            recorded = SessionRecord.read((await durable.answer_of(call)).value.encode(), "the journal", "delete the run")
-            return recorded.session(None)
+            data = (await durable.answer_of(call)).value.encode()
+            return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
         async def work() -> tuple[Session, Answer]:
             return stored, Answer(value=_encoded(stored))

@@ -139,7 +139,7 @@ class RunService:
         for watch in list(self._watches):
             watch.wake()
         for live in list(self._live.values()):
-            if live.run is None and not live.closed and not live.record.is_durable:
+            if live.run is None and not live.closed and live.durable is None:
                 live.interrupt()
         if self._durable is not None:
             await self._durable.hand_over(self.options.grace)
@@ -154,13 +154,13 @@ class RunService:
         if self._durable is not None:
             await self._durable.close()
         for live in list(self._live.values()):
-            if not live.closed and not live.record.is_durable:
+            if not live.closed and live.durable is None:
                 live.interrupt()
         if tasks := self._tasks():
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         for live in list(self._live.values()):
-            if not live.closed and live.task is not None and not live.record.is_durable:  # the run ignored its cancellation
-                live.finish("interrupted", reason="the server stopped")
+            if not live.closed and live.task is not None and live.durable is None:
+                live.finish("interrupted", reason="the server stopped")  # the run ignored its cancellation
                 live.task.cancel()
         await self._control_receiver.close()
         await self._recorder.close(max(self.options.grace, STORE_SECONDS))
