@@ -40,6 +40,8 @@ test: $(VENV)/.dev debian
 test-slow: $(VENV)/.dev debian
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python # the variable: no hint at newer versions
 	@$(BIN)/pytest -n 2 -m "slow or hypothesis" --hypothesis-profile=all # `make test` tries a quarter of the examples
+	@# The tests of everything that has a store, on PostgreSQL instead of SQLite files.
+	@$(BIN)/pytest -n 2 --database postgresql tests/stores tests/server tests/channels
 
 # The adapters with their frameworks installed, each in an environment of its own: about 5 minutes the first time.
 # ONLY=langchain takes one of them; RESULTS=1 writes what the suite finds, for the table in the documentation.

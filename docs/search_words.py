@@ -21,6 +21,7 @@ WORDS = {
     "docs/guides/fastapi": "fastapi starlette asgi mount embed web app",
     "docs/guides/guard-a-tool": "guardrail block a tool policy permission",
     "docs/guides/injection": "prompt injection jailbreak untrusted",
+    "docs/guides/postgresql": "database postgres replicas several machines backup upgrade migrate",
     "docs/guides/keys": "api keys rate limit caller",
     "docs/guides/models": "local embedded model provider",
     "docs/guides/other-frameworks": "langchain pydantic-ai openai agents strands adk agent framework adapter",

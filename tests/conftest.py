@@ -6,6 +6,7 @@ import os
 import runpy
 import signal
 import ssl
+import sys
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -76,16 +77,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start PostgreSQL, and use it instead of SQLite files, also in the programs that tests start."""
-    if config.getoption("--database") == "sqlite" or config.option.collectonly:
+    if config.getoption("--database") == "sqlite" or config.option.collectonly or MISSING:
         return
-    if MISSING:
-        raise pytest.UsageError(MISSING)
     if not hasattr(config, "workerinput"):  # one server for all processes of the tests
         cluster = Cluster()
         config.add_cleanup(cluster.remove)
         os.environ["HOOKLINE_TEST_POSTGRES"] = f"postgresql://postgres@/postgres?host={cluster.folder}"
         paths = (str(TESTS / "postgres"), os.environ.get("PYTHONPATH"))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
+    sys.path.insert(0, str(TESTS / "postgres"))  # for tests that give their sys.path to a program
     runpy.run_path(str(TESTS / "postgres/sitecustomize.py"))
 
 
@@ -95,8 +95,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if str(item.path).startswith(folders):
             item.add_marker(pytest.mark.slow)
-        if config.getoption("--database") != "sqlite" and item.get_closest_marker("sqlite"):
-            item.add_marker(pytest.mark.skip(reason="a promise about SQLite files"))
+        if config.getoption("--database") != "sqlite" and (MISSING or item.get_closest_marker("sqlite")):
+            item.add_marker(pytest.mark.skip(reason=MISSING or "a promise about SQLite files"))
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,8 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +26,7 @@ from hookline.events import Event, TextDelta
 from hookline.hooks import ApprovalsHook
 from hookline.payloads import AgentResult, ModelResponse, ToolCall, Usage
 from hookline.stores import ApprovalStore, RunStore, StoreError
+from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
 from tests.durable_scene import EachFifth, World, make_agent
@@ -350,7 +353,6 @@ def test_recovery_with_another_verdict_stops_before_any_call_and_names_the_hook(
         payer(world, ScriptedModel([]), hooks=[blocked]).run("go", durable=store, run_id="r")
     assert len(world.lines("ran")) == 1
     assert entries_of(store) == before
-    interrupt(store)
     model = ScriptedModel([reply("done")])
     assert payer(world, model, hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
 
@@ -807,6 +809,12 @@ def test_an_id_belongs_to_one_agent_and_task(store: RunStore, name: str, task: s
         Agent(name, llm=ScriptedModel([])).run(task, durable=store, run_id="r")
 
 
+@pytest.mark.parametrize("run_id", ["", "a/b", "a b", "x" * 201, 5, "\ud800"])
+def test_an_id_that_cannot_be_one_is_refused(store: RunStore, run_id: Any) -> None:
+    with pytest.raises(TypeError, match="run_id= takes letters, digits"):
+        Agent("a", llm=ScriptedModel([])).run("go", durable=store, run_id=run_id)
+
+
 def test_an_id_without_a_store_is_refused() -> None:
     with pytest.raises(TypeError, match="run_id= identifies a durable run"):
         Agent("a", llm=ScriptedModel([])).run("go", run_id="r")
@@ -1046,3 +1054,149 @@ def test_a_message_that_is_sent_during_recovery_comes_after_those_in_the_journal
 
     messages = asyncio.run(execute()).messages
     assert [message.role for message in messages] == ["user", "assistant", "tool", "user", "assistant"]
+
+
+def test_a_run_that_is_cancelled_during_its_recovery_ends_cancelled(tmp_path: Path, store: RunStore) -> None:
+    world, slow = World(tmp_path), asyncio.Event()
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+
+    @hook("before_llm")
+    async def wait(ctx: Any, request: Any) -> None:
+        if world.lines("ran"):  # in recovery
+            slow.set()
+            await asyncio.sleep(60)
+
+    killed_by(payer(world, model, [wait]), store, lambda run: wait_until(lambda: world.lines("ran")))
+
+    async def execute() -> AgentResult[Any]:
+        run = payer(world, model, [wait]).start("go", durable=store, run_id="r")
+        await slow.wait()
+        run.cancel("not needed")
+        return await run.result()
+
+    result = asyncio.run(execute())
+    assert (result.status, result.stop and result.stop.message) == ("cancelled", "not needed")
+    assert len(world.lines("ran")) == 1
+    assert store.journal.get("r").status == "cancelled"
+
+
+def test_a_journal_that_cannot_be_written_stops_the_run_which_can_be_continued(tmp_path: Path, store: RunStore) -> None:
+    world, append = World(tmp_path), store.journal.append
+    world.note("ran", "so that the tool does not hang")
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+
+    @guard("before_tool")
+    def full(ctx: Any, request: Any) -> None:
+        store.journal.append = _refuse  # type: ignore[method-assign]
+
+    @guard("before_tool", name="full")
+    def empty(ctx: Any, request: Any) -> None:
+        return None
+
+    with pytest.raises(StoreError, match="the process has ended"):
+        payer(world, model, [full]).run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
+    store.journal.append = append  # type: ignore[method-assign]
+    interrupt(store)
+    assert payer(world, model, [empty]).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_a_durable_run_can_be_on_a_tape_too(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+    model = CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+    killed_by(payer(world, model), store, lambda run: wait_until(lambda: world.lines("ran")))
+    agent = payer(world, model, [TapeHook(tmp_path / "again.tape")])
+    assert agent.run("go", durable=store, run_id="r").reply == "done"
+    assert replay(tmp_path / "again.tape", []).result.reply == "done"
+
+
+async def test_readers_of_a_continued_run_get_its_new_events_and_then_the_put_away_error(
+    tmp_path: Path, store: RunStore
+) -> None:
+    @hook("approval_requested")
+    def later(ctx: Any, request: Any) -> Any:
+        return HookResult.wait()
+
+    agent = payer(World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1})]), [asks, later])
+    kinds = []
+    with pytest.raises(RunWaitingError):
+        async for event in agent.stream("go", durable=store, run_id="r"):
+            kinds.append(type(event).__name__)
+    assert "ApprovalAsked" in kinds
+    assert "ApprovalDecided" not in kinds
+
+
+@dataclass
+class Point:
+    x: int
+    y: float
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "\ud800 half a character",
+        float("nan"),
+        2**70,
+        Point(1, 2.5),
+        *(
+            pytest.param(value, marks=pytest.mark.slow)
+            for value in (
+                None,
+                float("inf"),
+                0.1 + 0.2,
+                (1, 2),
+                {3, 4},
+                b"bytes\xff",
+                {"a": [1, {"b": None}]},
+                {1: "one"},
+                datetime(2026, 1, 2, tzinfo=UTC),
+                Path("/tmp"),
+                object(),
+            )
+        ),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_result_of_any_kind_reads_the_same_after_recovery(crashes: Crashes, value: Any) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        def give() -> Any:
+            """Return something."""
+            return value
+
+        return Agent("a", llm=CountingModel([ToolCall("c\n\ud800/1", "give", {}), "done"]), tools=[give])
+
+    texts = set()
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        texts.add(text_of(result).encode(errors="replace").partition(b" at 0x")[0])
+        assert result.reply == "done"
+
+    recover_everywhere(crashes, make, check, 5)
+    assert len(texts) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_result_of_a_tool_is_committed_before_the_run_goes_on(store: RunStore, fails: bool) -> None:
+    append, seen = store.journal.append, []
+
+    def slow(*args: Any, **named: Any) -> None:
+        time.sleep(0.05)
+        append(*args, **named)
+
+    store.journal.append = slow  # type: ignore[method-assign]
+
+    @tool
+    def work() -> str:
+        """Work."""
+        if fails:
+            raise ValueError("no")
+        return "worked"
+
+    @hook("after_tool")
+    def after(ctx: Any, result: Any) -> None:
+        seen.append(committed(store)[1][-1])
+
+    Agent("a", llm=ScriptedModel([call("work"), reply("done")]), tools=[work], hooks=[after]).run("go", durable=store)
+    assert "tool work " in seen[0]

@@ -45,6 +45,7 @@ def running(folder):
         process.wait()
 
 
+@pytest.mark.sqlite
 def test_the_app_serves_its_own_users_and_streams_to_them(tmp_path):
     with running(tmp_path) as url, httpx.Client(base_url=url, follow_redirects=True, trust_env=False) as client:
         assert client.get("/agents/runs").status_code == 401

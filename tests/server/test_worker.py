@@ -153,7 +153,9 @@ async def test_three_workers_complete_thirty_runs_while_workers_are_killed(tmp_p
         kills = 0
         while kills < 5 and any(not fleet.store.get(run.id).is_over for run in runs):
             done = sum(fleet.store.get(run.id).is_over for run in runs)
-            await wait_until(lambda done=done: sum(fleet.store.get(run.id).is_over for run in runs) >= min(30, done + 3))
+            await wait_until(
+                lambda done=done: sum(fleet.store.get(run.id).is_over for run in runs) >= min(30, done + 3)
+            )
             living = [worker for worker in fleet.workers if worker.poll() is None]
             await fleet.end(rng.choice(living))
             kills += 1

@@ -333,7 +333,8 @@ class TestTools:
     def test_a_model_remembers_recalls_and_forgets(self, memory):
         assert [tool.name for tool in memory.tools()] == ["remember", "recall", "forget"]
         assert memory.tools() is memory.tools()
-        self.run(memory, call("remember", key="home", value="Rome"), call("remember", key="pet", value="a cat"))
+        self.run(memory, call("remember", key="home", value="Rome"))
+        self.run(memory, call("remember", key="pet", value="a cat"))
         assert self.run(memory, call("recall", query="HOME"))[0].content == "- home: Rome"
         assert self.run(memory, call("recall"))[0].content == "- pet: a cat\n- home: Rome"
         assert self.run(memory, call("forget", key="home"))[0].content == "Forgotten: home."

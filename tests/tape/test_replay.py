@@ -737,3 +737,24 @@ def test_each_of_many_replays_can_have_new_hooks_and_older_runs_are_left_out(tmp
     assert len(made) == 2
     started = Tape.load(tmp_path / "b.tape").header.time
     assert [again.tape.name for again in replay_all(tmp_path, since=started)] == ["b.tape"]
+
+
+def test_a_value_that_a_hook_read_once_comes_from_the_tape(tmp_path):
+    values = iter([["sunday"], ["monday"]])
+
+    @guard("before_tool", name="closed")
+    async def closed(ctx, request):
+        days = await ctx.once("days", lambda: next(values))
+        return HookResult.cont(reason=f"closed on {days[0]}")
+
+    @tool
+    def work() -> str:
+        """Work."""
+        return "worked"
+
+    model = ScriptedModel([call("work"), "done"])
+    agent = Agent("a", llm=model, tools=[work], hooks=[closed, TapeHook(tmp_path / "a.tape")])
+    agent.run("go")
+    again = replay(tmp_path / "a.tape", [closed])
+    assert again.same, again.first_difference
+    assert next(values) == ["monday"]

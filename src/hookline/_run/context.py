@@ -437,15 +437,12 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         """Call ``read()``, sync or async, and return its result as JSON; in a durable run, once.
 
         A hook that decides by something outside the run, such as a file, uses this: if another process continues the
-        run, the hook gets the same value and decides the same.
+        run, or a tape of it is replayed, the hook gets the same value and decides the same.
 
         Example:
             >>> holidays = await ctx.once("holidays", lambda: json.loads(Path("holidays.json").read_text()))
         """
-        if self._services.environment.durable is not None:
-            return await self._services.environment.durable.once(name, read)
-        value = read()
-        return await value if hasattr(value, "__await__") else value
+        return await self._services.environment.once(name, read)
 
     async def fire(self, point: str, payload: Any) -> Verdict:
         """Fire a point from a hook or a tool. Hooks that are already running are not called again.

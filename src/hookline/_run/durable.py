@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -17,25 +16,20 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
-from typing import Any, Never, Protocol, TypeVar
+from typing import Any, Never, TypeVar
 
 import msgspec
 
-from .._base.attachment import Attachment, known_content
-from .._base.attachment_files import available_data
-from .._base.errors import PlainError
-from .._base.frozen import Frozen, json_encoder, plain
-from .._base.package import __version__
-from .._base.tasks import StillRunningError, abandon, running_loop, with_timeout
-from .._base.workers import in_thread
+from .._base.frozen import json_encoder
+from .._base.tasks import StillRunningError, abandon, forever, with_timeout
 from .._kernel.dispatch import Firing
-from .._kernel.errors import CallRefusedError, HookError, HooklineError
+from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
 from .._kernel.state import AgentResult
-from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .._kernel.values import ErrorInfo, Message, ModelResponse, Usage
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, take_attachments
 from .engine import Engine
@@ -49,14 +43,35 @@ from .events import (
     TextDelta,
     ToolStarted,
     is_silent,
-    log,
+)
+from .journal import (
+    Answer,
+    Claim,
+    Entry,
+    Journal,
+    JournalStore,
+    LeaseLostError,
+    OutcomeUnknownError,
+    RecoveryError,
+    RunHandedOverError,
+    RunHead,
+    RunWaitingError,
+    Spent,
+    Steering,
+    Writer,
+    answer_decoder,
+    contents_of,
+    encoded,
+    entry_decoder,
+    failures_decoder,
+    spent_decoder,
+    steering_decoder,
+    with_contents,
 )
 from .recorded import RecordedError, RequestDigests, outcome_of, without_addresses
 from .sources import install_sources
 
 T = TypeVar("T")
-
-RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 STALL_SECONDS = 60.0
 """Time after which recovery gives up if nothing of the journal happens again."""
@@ -64,214 +79,6 @@ STALL_SECONDS = 60.0
 QUIET_SECONDS = 0.02
 """Time for which nothing else may happen before a waiting run is put away."""
 
-
-class RunHeldError(HooklineError):
-    """Another process executes the run, or did so until a moment ago."""
-
-    def __init__(self, run_id: str, host: str, pid: int, seconds: float) -> None:
-        super().__init__(
-            f"run {run_id} is executed by process {pid} on {host}: if that process hangs, end it, or try again in "
-            f"{seconds:.0f} s if it does not renew its lease"
-        )
-
-
-class LeaseLostError(HooklineError):
-    """Another process has taken over the run, so this process has stopped executing it."""
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"run {run_id} was taken over by another process: its result is there")
-        self.run_id = run_id
-
-
-class RecoveryError(HooklineError):
-    """A run cannot be continued from its journal, because something differs now; the message says what."""
-
-
-class RunWaitingError(HooklineError):
-    """A durable run was put away until somebody decides about its calls.
-
-    ``run_id`` identifies the run; ``calls`` are the calls that wait.
-
-    Example::
-
-        try:
-            result = agent.run("Pay the invoice.", durable=store, run_id="invoice-17")
-        except RunWaitingError as waiting:
-            print("waiting for approval:", waiting.calls)
-    """
-
-    def __init__(self, run_id: str, calls: Sequence[ToolCallRequest]) -> None:
-        names = ", ".join(dict.fromkeys(call.name for call in calls))
-        super().__init__(f"run {run_id} waits for the approval of {names}: resume it when the decision is there")
-        self.run_id = run_id
-        self.calls = tuple(calls)
-
-
-class RunHandedOverError(HooklineError):
-    """This process was asked to stop executing a durable run, so that another one continues it."""
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"run {run_id} was handed over: another process continues it")
-        self.run_id = run_id
-
-
-class RunPinnedError(HooklineError):
-    """A durable run was started with other hooks, instructions or tools, so this process does not continue it."""
-
-    def __init__(self, run_id: str, digest: str) -> None:
-        super().__init__(
-            f"run {run_id} was started with other hooks, instructions or tools (digest {digest}): a process that has "
-            "them must continue it"
-        )
-        self.run_id, self.digest = run_id, digest
-
-
-class OutcomeUnknownError(PlainError):
-    """The process ended while a tool ran that must not be called twice."""
-
-
-class StoredRun(msgspec.Struct, frozen=True):
-    """A durable run in a store.
-
-    ``start`` is its input and ``result`` its end, both as JSON; for a run that was put away, ``result`` lists the calls
-    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since it was last put
-    away or handed over. ``digest`` identifies the hooks, instructions and tools that a served run was started with.
-    """
-
-    run_id: str
-    agent: str
-    status: str
-    epoch: int
-    lease: float
-    host: str
-    pid: int
-    born: float | None
-    attempts: int
-    created: float
-    changed: float
-    start: bytes
-    result: bytes | None
-    digest: str = ""
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has ended."""
-        return self.status in RUN_STATUSES
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """The right to execute a run: its epoch, the number of its last event, and its journal."""
-
-    run: StoredRun
-    epoch: int
-    last_event: int
-    entries: tuple[bytes, ...]
-
-
-class Journal(Protocol):
-    """A store of journals (``stores/journal.py``). The methods block."""
-
-    lease_seconds: float
-
-    def get(self, run_id: str) -> StoredRun | None:
-        """Return a run."""
-        ...
-
-    def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
-        """Take the lease of a run, or create it."""
-        ...
-
-    def renew(self, run_id: str, epoch: int) -> None:
-        """Extend the lease."""
-        ...
-
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
-        """Write entries and events in one transaction."""
-        ...
-
-
-class JournalStore(Protocol):
-    """A store that ``durable=`` takes: a :class:`hookline.stores.RunStore`."""
-
-    @property
-    def journal(self) -> Journal:
-        """The journals of the store."""
-        ...
-
-
-class RunHead(Frozen, frozen=True, omit_defaults=True):
-    """The input of a durable run, which recovery starts from."""
-
-    ids: Ids = Ids()
-    task: str = ""
-    messages: tuple[Message, ...] = ()
-    metadata: Any = None
-    fresh: bool = True
-    attachments: tuple[Attachment, ...] = ()
-    contents: Mapping[str, bytes] = {}
-    hookline: str = __version__
-
-
-class Entry(msgspec.Struct, array_like=True, frozen=True):
-    """An entry of a journal. Entries of one lane have a fixed order."""
-
-    lane: str
-    kind: str
-    key: str = ""
-    data: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class Answer(msgspec.Struct, omit_defaults=True):
-    """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
-
-    pieces: Sequence[str] = ()
-    response: ModelResponse | None = None
-    value: Any = None
-    attachments: tuple[Attachment, ...] = ()
-    contents: Mapping[str, bytes] = {}
-    approval: ApprovalAnswer | None = None
-    by: str = ""
-    failures: tuple[ErrorInfo, ...] = ()
-    failed: ErrorInfo | None = None
-    raised: RecordedError | None = None
-    timed_out: bool = False
-    cut: bool = False
-
-
-class Steering(msgspec.Struct, omit_defaults=True):
-    """A message that was sent into a run."""
-
-    run: str
-    message: Message
-    contents: Mapping[str, bytes] = {}
-
-
-class Spent(msgspec.Struct, array_like=True):
-    """Usage of a model call inside a tool or an observer."""
-
-    run: str
-    usage: Usage
-    cost: float | None
-
-
-HasContents = TypeVar("HasContents", RunHead, Answer, Steering)
-
-_entry = msgspec.json.Decoder(Entry)
-_answer = msgspec.json.Decoder(Answer)
-_head = msgspec.json.Decoder(RunHead)
-_steering = msgspec.json.Decoder(Steering)
-_spent = msgspec.json.Decoder(Spent)
-_failures = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
 
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
 _SOFT = frozenset(("event", "text", "observed", "spent"))
@@ -292,7 +99,7 @@ class DurableRun:
     Args:
         journal: the journals of the store.
         claim: the right to execute the run.
-        claimed_at: the monotonic time before the run was claimed.
+        claimed_at: the monotonic time at which the lease began, or shortly before.
         stores_events: whether the events of the run are stored as they are. Otherwise, the caller numbers them and
             calls :meth:`put_event`.
     """
@@ -331,7 +138,7 @@ class DurableRun:
         self._draws: dict[tuple[str, str], deque[Any]] = {}
         last: float | None = None
         for data in entries:
-            entry = _entry.decode(data)
+            entry = entry_decoder.decode(data)
             if entry.kind == "draws":
                 for kind, value in msgspec.json.decode(entry.data):
                     self._draws.setdefault((entry.lane, kind), deque()).append(value)
@@ -386,6 +193,8 @@ class DurableRun:
             if self.error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
                 with suppress(Exception):
                     await asyncio.shield(self._writer.flush("interrupted"))
+            elif not isinstance(self.error, (LeaseLostError, RunHandedOverError, RunWaitingError)):
+                await self._writer.release()  # those errors have ended the lease
             raise
         finally:
             self._writer.muted = True
@@ -423,6 +232,9 @@ class DurableRun:
         run_id = engine.ids.run_id
         self._root = self._engines[run_id] = engine
         install_sources(engine, self._read, self._set_timer)
+        for budget in engine.budget.chain():  # also that of a conversation that begins with this run
+            if budget._began is None:
+                budget.clock = engine.environment.clock
         place = PLACE.set((f"{run_id}/", LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
         try:
@@ -462,7 +274,7 @@ class DurableRun:
 
     async def _diverge(self, recorded: str, now: str) -> Never:
         self._differ(recorded, now)
-        await _forever()
+        await forever()
 
     def _differ(self, recorded: str, now: str) -> None:
         self._fail(
@@ -493,7 +305,7 @@ class DurableRun:
             entry = self._entries[entries[0]]
             if entry.kind != "spent":
                 return entries[0]
-            self._charge(_spent.decode(entry.data))
+            self._charge(spent_decoder.decode(entry.data))
             self._take(lane)
         return None
 
@@ -536,12 +348,12 @@ class DurableRun:
             finally:
                 self._turns.remove(pair)
         if self.error is not None:
-            await _forever()
+            await forever()
 
     def _repeat(self, entry: Entry, position: int) -> None:
         """Repeat an external input."""
         if entry.kind == "steer":
-            steering = _with_contents(_steering, entry.data)
+            steering = with_contents(steering_decoder, entry.data)
             request = self._too_late_for(steering.run, position)
             if request is not None:  # it came after the messages of this request had been collected
                 self._late.setdefault(request, []).append(steering)
@@ -650,7 +462,7 @@ class DurableRun:
         if mode == PAST or head is not None:
             failures: tuple[ErrorInfo, ...] | None = ()
             if head is not None and self._entries[head].kind == "observed" and self._entries[head].key == firing.point:
-                failures = _failures.decode(self._entries[head].data)
+                failures = failures_decoder.decode(self._entries[head].data)
                 self._take(lane)
             if failures is not None:
                 deciding = self._deciding_hooks(firing)
@@ -771,12 +583,12 @@ class DurableRun:
         lane, mode = PLACE.get()
         if mode or self._writer.muted:
             if self.error is not None:
-                await _forever()
+                await forever()
             return Call(self, lane, key, None, unrecorded=True)
         head = self._find_asked(lane, key)
         if head is None:
             if self._is_leaving:
-                await _forever()  # the next process makes the call
+                await forever()  # the next process makes the call
             self._put(lane, "asked", key)
         else:
             entry = self._entries[head]
@@ -797,7 +609,7 @@ class DurableRun:
                 call.end(Answer(raised=RecordedError.from_error(error)))
                 raise error
             if self._is_leaving:
-                await _forever()
+                await forever()
         self._beginning += 1
         try:
             await self._turn(len(self._entries))
@@ -805,14 +617,14 @@ class DurableRun:
                 await self._committed()
                 await self._writer.check_lease()
             if self.error is not None:
-                await _forever()
+                await forever()
         finally:
             self._beginning -= 1
         return Call(self, lane, key, None)
 
     async def _committed(self, status: str = "", result: bytes | None = None) -> None:
         if not await self._writer.flush(status, result):
-            await _forever()
+            await forever()
 
     def _find_asked(self, lane: str, key: str) -> int | None:
         """Return the position of the next entry that is not about text or observers."""
@@ -848,7 +660,7 @@ class DurableRun:
         self._take(call.lane)
         answer = self.peek(call)
         if answer.cut:
-            await _forever()
+            await forever()
         if answer.raised is not None:
             raise answer.raised.error()
         return answer
@@ -856,7 +668,7 @@ class DurableRun:
     def peek(self, call: Call) -> Answer:
         """Return the answer of a call before its turn has come."""
         assert call.answered is not None
-        return _with_contents(_answer, self._entries[call.answered].data)
+        return with_contents(answer_decoder, self._entries[call.answered].data)
 
     def give_up(self, call: Call) -> None:
         """Skip the answer of a call whose caller has stopped listening."""
@@ -896,7 +708,18 @@ class DurableRun:
             own, attachments = take_attachments(value)
             return value, Answer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
 
-        return await call.make(work)
+        try:
+            value = await call.make(work)
+        except Exception:
+            await self._result_committed(call)
+            raise
+        await self._result_committed(call)
+        return value
+
+    async def _result_committed(self, call: Call) -> None:
+        """Wait until the result of a tool is committed, so that hooks and later calls follow a result that stays."""
+        if not call.unrecorded:
+            await self._committed()
 
     async def _call_agents(self, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         if tool.timeout is None:
@@ -914,14 +737,14 @@ class DurableRun:
             abandon(task)
             late.cancel()
 
-    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+    async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
         """Call a function of a hook, or return what it returned before."""
         call = await self.begin(f"once {name}")
         if call.answered is not None:
             return (await self.answer_of(call)).value
 
         async def work() -> tuple[Any, Answer]:
-            value = plain(jsonable(await _awaited(read)))
+            value = await read()
             return value, Answer(value=value)
 
         return await call.make(work)
@@ -980,7 +803,7 @@ class DurableRun:
                 waiting = [(each.ids.run_id, each.id, each.attempt) for each in self._waiting.values()]
                 await self._committed("waiting", json_encoder.encode(waiting))
                 self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
-                await _forever()
+                await forever()
 
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
         """Record the usage of a model call that is not in the journal, because recovery does not repeat it."""
@@ -1057,7 +880,7 @@ class DurableModel:
             return response
 
         async def work() -> tuple[ModelResponse, Answer]:
-            response = await self._model.complete(request)
+            response = _storable(await self._model.complete(request))
             return response, _reply(response)
 
         response = await call.make(work)
@@ -1085,7 +908,8 @@ class DurableModel:
         try:
             async for each in given:
                 if isinstance(each, ModelResponse):
-                    response, answer = each, _reply(each)
+                    response = _storable(each)
+                    answer = _reply(response)
                     break
                 pieces.append(each)
                 yield each
@@ -1116,154 +940,6 @@ def answer_of_error(error: BaseException) -> Answer:
         return Answer(timed_out=True)
     outcome = outcome_of(error)
     return Answer(cut=True) if "cancelled" in outcome else Answer(raised=outcome["raised"])
-
-
-class Writer:
-    """Writes the journal of one run in the background, and keeps its lease."""
-
-    def __init__(
-        self, journal: Journal, claim: Claim, claimed_at: float, fail: Callable[[BaseException], None]
-    ) -> None:
-        self._journal, self._run_id, self._epoch = journal, claim.run.run_id, claim.epoch
-        self._fail = fail
-        self._next = len(claim.entries) + 1
-        self._last_event = claim.last_event
-        self._lock = threading.Lock()
-        self._entries: list[bytes] = []
-        self._events: list[tuple[int, str, float, bytes]] = []
-        self._flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._deadline = claimed_at + journal.lease_seconds
-        self.muted = claim.epoch == 0
-        self.count = 0
-        """Number of entries so far, to notice that something happens."""
-        self.take_draws: Callable[[], list[bytes]] = list
-
-    def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
-        """Append an entry, from any thread. It is written soon."""
-        if not self.muted:
-            self.add_entry(lane, kind, key, data)
-            self._start()
-
-    def add_entry(self, lane: str, kind: str, key: str, data: Any) -> None:
-        """Append an entry to the next transaction."""
-        entry = json_encoder.encode((lane, kind, key, data))
-        with self._lock:
-            self._entries.append(entry)
-            self.count += 1
-
-    def put_event(self, event: Event) -> None:
-        """Append an event, with the next number."""
-        if self.muted:
-            return
-        with self._lock:
-            self._last_event += 1
-            stored = msgspec.structs.replace(event, seq=self._last_event)
-            tag = str(event.__struct_config__.tag)
-            self._events.append((self._last_event, tag, event.at, json_encoder.encode(stored)))
-        self._start()
-
-    def put_numbered(self, seq: int, tag: str, at: float, data: bytes) -> None:
-        """Append an event that has a number."""
-        if not self.muted:
-            with self._lock:
-                self._events.append((seq, tag, at, data))
-            self._start()
-
-    async def flush(self, status: str = "", result: bytes | None = None) -> bool:
-        """Wait until everything so far is committed; with a status, end the lease in the same transaction.
-
-        Returns false if this process no longer executes the run.
-        """
-        if self.muted:
-            return False
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._flushes.append((status, result, done))
-        self._start()
-        return await done
-
-    async def keep_lease(self) -> None:
-        """Renew the lease until the run ends."""
-        self._loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._journal.lease_seconds / 3)
-            if self.muted:
-                return
-            try:
-                await self._renew()
-            except HooklineError as error:
-                log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
-
-    async def check_lease(self) -> None:
-        """Return if this process still holds the lease."""
-        if time.monotonic() >= self._deadline:
-            try:
-                await self._renew()
-            except HooklineError as error:
-                self._fail(error)
-                await _forever()
-
-    async def _renew(self) -> None:
-        began = time.monotonic()
-        try:
-            await in_thread(self._journal.renew, self._run_id, self._epoch)
-            self._deadline = began + self._journal.lease_seconds
-        except LeaseLostError as error:
-            self._fail(error)
-            await _forever()
-
-    def _start(self) -> None:
-        """Start to write, in the event loop of the run."""
-        loop = running_loop()
-        if self._loop is None:
-            self._loop = loop
-        if self._task is not None or self._loop is None:
-            return
-        if loop is self._loop:
-            self._task = self._loop.create_task(self._write(), context=contextvars.Context())
-        else:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._start)
-
-    async def _write(self) -> None:
-        flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        try:
-            while (self._entries or self._events or self._flushes) and not self.muted:
-                with self._lock:
-                    entries, self._entries = [*self.take_draws(), *self._entries], []
-                    events, self._events = self._events, []
-                flushes, self._flushes = self._flushes, []
-                status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
-                began = time.monotonic()
-                seq, self._next = self._next, self._next + len(entries)
-                await in_thread(
-                    partial(self._journal.append, status=status, result=result),
-                    self._run_id,
-                    self._epoch,
-                    seq,
-                    entries,
-                    events,
-                )
-                if status:
-                    self.muted = True
-                if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
-                    self._deadline = 0.0
-                _resolve(flushes, True)
-                flushes = []
-        except Exception as error:  # noqa: BLE001 - nothing may happen that is not in the journal
-            self._fail(error)
-        finally:
-            self._task = None
-            if self.muted:
-                _resolve([*flushes, *self._flushes], False)
-                self._flushes = []
-
-
-def _resolve(flushes: Sequence[tuple[str, bytes | None, asyncio.Future[bool]]], committed: bool) -> None:
-    for _, _, done in flushes:
-        if not done.done():
-            done.set_result(committed)
 
 
 class _Timer:
@@ -1317,30 +993,13 @@ def _describe(entry: Entry) -> str:
     return f"{entry.kind} {text}".strip()
 
 
-def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
-    """Return the contents of attachments by digest, for the journal."""
-    return {each.digest: data for each in attachments if (data := available_data(each)) is not None}
-
-
-def _with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msgspec.Raw) -> HasContents:
-    """Decode a value whose attachments have their contents beside them."""
-    decoded = decoder.decode(data)
-    if not decoded.contents:
-        return decoded
-    kept = [known_content(digest, partial(bytes, content)) for digest, content in decoded.contents.items()]
-    again = decoder.decode(data)  # its attachments find the contents by their digests
-    del kept
-    return again
-
-
-async def _awaited(read: Callable[[], Any]) -> Any:
-    value = read()
-    return await value if hasattr(value, "__await__") else value
-
-
-async def _forever() -> Never:
-    await asyncio.get_running_loop().create_future()
-    raise AssertionError("the future never gets a result")
+def _storable(response: Any) -> Any:
+    """Return a reply without lone surrogates, so that the run continues with what the journal contains."""
+    try:
+        json_encoder.encode(response)
+    except UnicodeEncodeError:
+        return msgspec.json.decode(encoded(response), type=ModelResponse)
+    return response
 
 
 def _result_of(stored: bytes, engine: Engine) -> AgentResult[Any]:
@@ -1360,13 +1019,3 @@ def open_run(store: JournalStore, head: RunHead) -> DurableRun:
     began = time.monotonic()
     claim = store.journal.claim(head.ids.run_id, head.ids.agent, json_encoder.encode(head))
     return DurableRun(store.journal, claim, began)
-
-
-def head_of(run: StoredRun, decoder: msgspec.json.Decoder[Any] = _head) -> Any:
-    """Return the input of a stored run: a :class:`RunHead`, or what the decoder makes of it."""
-    return _with_contents(decoder, run.start)
-
-
-def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
-    """Return the calls that a run that was put away waits for: the id of its run, its own id and its attempt."""
-    return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])

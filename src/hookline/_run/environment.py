@@ -6,12 +6,13 @@ import os
 from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from .._base.frozen import plain
 from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, ToolCallRequest
 from .._kernel.results import Verdict
 from .._kernel.values import Message
 from ..models.protocol import Model
-from ..tools._tool import CheckedArguments, Tool
+from ..tools._tool import CheckedArguments, Tool, jsonable
 
 if TYPE_CHECKING:
     from random import Random
@@ -50,6 +51,10 @@ class Boundary(Protocol):
         report: Callable[..., Awaitable[Verdict | None]],
     ) -> Awaitable[Verdict]:
         """Return the verdict of the approvers. ``ask()`` calls them; ``report(error)`` reports a failure."""
+        ...
+
+    def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+        """Return the result of ``read()``, which a hook read with ``ctx.once``."""
         ...
 
     def steered(self, run_id: str, message: Message) -> None:
@@ -110,6 +115,15 @@ class Environment:
     def timeout_of(self, tool: Tool) -> float | None:
         """Return the timeout of a tool, unless the boundary applies it: in a replay, the recording determines it."""
         return None if self.boundary is not None and self.boundary.times_tools else tool.timeout
+
+    async def once(self, name: str, read: Callable[[], Any]) -> Any:
+        """Return what a hook reads outside the run, as JSON."""
+
+        async def value() -> Any:
+            found = read()
+            return plain(jsonable(await found if hasattr(found, "__await__") else found))
+
+        return await (value() if self.boundary is None else self.boundary.once(name, value))
 
     def model(self, model: Model) -> Model:
         """Return the model to call."""

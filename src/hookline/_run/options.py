@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -29,7 +30,7 @@ from .state import RunState
 
 if TYPE_CHECKING:
     from .._kernel.hook import Hook
-    from .durable import JournalStore, RunHead
+    from .journal import JournalStore, RunHead
 
 
 StreamMode = Literal["safe", "live"]
@@ -82,6 +83,8 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """
 
 
+_RUN_ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,200}")
+
 _SILENT = EventStream("", time.time)
 """The stream of all runs without consumers of events."""
 
@@ -129,6 +132,8 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"metadata= takes a dict such as {{'user_role': 'admin'}}, not {metadata!r:.80}")
     if options.get("run_id") is not None and options.get("durable") is None:
         raise TypeError("run_id= identifies a durable run: give durable=RunStore('runs.db') too")
+    if (run_id := options.get("run_id")) is not None and not (isinstance(run_id, str) and _RUN_ID.fullmatch(run_id)):
+        raise TypeError(f"run_id= takes letters, digits and any of '_.:@+-', at most 200, not {run_id!r:.80}")
     if (mode := options.get("stream", "safe")) not in STREAM_MODES:
         raise TypeError(f"stream must be one of {', '.join(STREAM_MODES)}, not {mode!r:.80}")
 
@@ -203,7 +208,7 @@ class Preparation:
         stored = store.journal.get(run_id) if run_id is not None else None
         if stored is None:
             return None
-        from .durable import head_of
+        from .journal import head_of
 
         head: RunHead = head_of(stored)
         if head.ids.agent != self._agent.name:
@@ -222,7 +227,8 @@ class Preparation:
 
     def _make_durable(self, store: JournalStore) -> None:
         """Take the lease of the run, and make its journal the boundary of the run."""
-        from .durable import RunHead, contents_of, open_run
+        from .durable import open_run
+        from .journal import RunHead, contents_of
 
         services, head = self._services, self._head
         if head is None:

@@ -20,11 +20,11 @@ from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from .._kernel.registry import HookStack
 from .._kernel.values import Ids, Message
-from .._run.durable import (
+from .._run.durable import DurableRun
+from .._run.journal import (
     RUN_STATUSES,
     Answer,
     Claim,
-    DurableRun,
     LeaseLostError,
     RecoveryError,
     RunHandedOverError,

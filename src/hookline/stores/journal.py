@@ -16,7 +16,7 @@ from socket import gethostname
 from typing import Any
 
 from .._base.text import is_number
-from .._run.durable import Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
+from .._run.journal import Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
 from .processes import is_process_running, process_start
 from .sql import Connection, Database

@@ -313,8 +313,10 @@ class _Announcer:
         with self._lock:
             self._waiting.update(topics)
             if self._thread is None and self._waiting:
-                self._thread = threading.Thread(target=self._send, name="hookline-announce", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._send, name="hookline-announce", daemon=True)
+                with suppress(RuntimeError):  # no thread can be started now: the next announcement tries again
+                    thread.start()
+                    self._thread = thread
 
     def close(self) -> None:
         with self._lock:
@@ -379,8 +381,10 @@ class _Listener:
             self._callbacks[key] = topic, callback
             if self._thread is None:
                 self._stopping.clear()
-                self._thread = threading.Thread(target=self._listen, name="hookline-listen", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._listen, name="hookline-listen", daemon=True)
+                with suppress(RuntimeError):  # no thread can be started now: the caller polls
+                    thread.start()
+                    self._thread = thread
         return key
 
     def remove(self, key: object) -> None:

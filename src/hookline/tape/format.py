@@ -222,6 +222,13 @@ class CountEntry(Entry, frozen=True, tag="count"):
     value: float | None = None
 
 
+class OnceEntry(Entry, frozen=True, tag="once"):
+    """A value that a hook read with ``ctx.once``."""
+
+    name: str = ""
+    value: Any = None
+
+
 class ReadingsEntry(Entry, frozen=True, tag="readings"):
     """Readings after the last other entry of a branch; in version 2, those before the next entry of the branch."""
 
@@ -273,6 +280,7 @@ AnyEntry = (
     | ValidationEntry
     | ApprovalEntry
     | CountEntry
+    | OnceEntry
     | ReadingsEntry
     | EventEntry
     | SteeringEntry

@@ -31,7 +31,7 @@ SETTLE_ROUNDS = 100
 """Iterations of the event loop to wait for. A task starts within one; a cancellation reaches nested tasks in a few."""
 
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
-_DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.ValidationEntry)
+_DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.OnceEntry, fmt.ValidationEntry)
 _NOT_PRODUCED = frozenset((*_DATA, *_EXTERNAL))
 
 T = TypeVar("T")

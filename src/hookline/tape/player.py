@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from random import Random
 from typing import Any, Never
 
-from .._base.tasks import StillRunningError, abandon
+from .._base.tasks import StillRunningError, abandon, forever
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, PointFired
@@ -242,6 +242,11 @@ class Player:
         finally:
             self.playback.produced(position)
 
+    async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
+        """Return the recorded value, or read it if the tape has none."""
+        known = self._index.once.get((self.playback.branch, name))
+        return known.popleft() if known else await read()
+
     def steered(self, run_id: str, message: Message) -> None:
         """Do nothing: the tape itself sends the steering messages."""
 
@@ -378,7 +383,7 @@ class Playback:
             await settle()
         if not self._cancelled and not (in_hook and self.order.intact):
             await self.stop(NOT_CANCELLED, position)
-        await _forever()
+        await forever()
 
     async def stop(self, why: str, position: int | None = None) -> Never:
         """Stop the replay because the tape has no answer, once everything recorded before has been produced."""
@@ -392,7 +397,7 @@ class Playback:
                 self._end = self.order.furthest
             assert self.run is not None  # areplay() sets it
             self.run.cancel("the tape has no further answers")
-        await _forever()
+        await forever()
 
     def finish(self) -> tuple[list[Decision], list[Decision]]:
         """Return the recorded decisions and those of the replay, after the last event."""
@@ -404,11 +409,6 @@ class Playback:
 def _event_time(event: AnyEvent) -> float:
     """Return the Unix time of an event."""
     return event.at if isinstance(event, Event) else float(event["at"])
-
-
-async def _forever() -> Never:
-    await asyncio.get_running_loop().create_future()
-    raise AssertionError("the future never gets a result")
 
 
 def _without_old_text(tape: Tape) -> Tape:
@@ -490,6 +490,8 @@ class EntryIndex:
         """The position at which the run finished a call, and its outcome."""
         self.approved: dict[Call, tuple[int, fmt.ApprovalEntry]] = {}
         self.counted: dict[str, float | None] = {}
+        self.once: dict[tuple[int, str], deque[Any]] = {}
+        """The values that hooks read with ``ctx.once``, in order, by branch and name."""
         self.inside: dict[int, list[fmt.ModelRequestEntry | fmt.ToolCallEntry]] = {}
         """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
         self.runs: dict[str, int] = {}
@@ -519,6 +521,8 @@ class EntryIndex:
                 self.results[entry.number] = position, entry
             case fmt.ApprovalEntry() if not entry.inside:
                 self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
+            case fmt.OnceEntry() if not entry.inside:
+                self.once.setdefault((entry.branch, entry.name), deque()).append(entry.value)
             case fmt.CountEntry():
                 self.counted[entry.key] = entry.value
 

@@ -470,6 +470,12 @@ class Recording:
             called = {"run": call.ids.run_id, "call_id": call.id, "attempt": call.attempt}
             self.write(fmt.ApprovalEntry, number=number, **called, **decision)
 
+    async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
+        """Read a value for a hook and record it."""
+        value = await (read() if self.inner is None else self.inner.once(name, read))
+        self.write(fmt.OnceEntry, name=name, value=value)
+        return value
+
     def counted(self, key: str, value: float | None) -> None:
         """Record a number from the model, once for each key."""
         if key not in self._counts:
