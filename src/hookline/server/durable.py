@@ -120,10 +120,9 @@ class DurableRuns:
             StoreError: the database cannot be used.
         """
         self.executes = execute
-        digests = {digest_of(answerer) for _, answerer, _ in map(self._agents.find, self._names())}
-        await self._queue.open(self.execute if execute else None, sorted(digests))
+        await self._queue.open(self.execute if execute else None, sorted(self._digests()))
         if execute:
-            await self._look(time.time())
+            await self._look()
             self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
 
     async def hand_over(self, grace: float) -> None:
@@ -139,8 +138,8 @@ class DurableRuns:
         await self.hand_over(0.0)
         await self._queue.close()
 
-    def _names(self) -> list[str]:
-        return [served.name for served in self._agents.list()]
+    def _digests(self) -> set[str]:
+        return {digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()}
 
     # Accepting.
 
@@ -185,16 +184,17 @@ class DurableRuns:
             try:
                 # A new run is in the queue. If its job was lost, it is found later.
                 shared = self._store.db.is_shared
-                await self._look(time.time() - (self._store.journal.lease_seconds if shared else 0.0))
+                await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
 
-    async def _look(self, before: float) -> None:
+    async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
-        free = await asyncio.to_thread(self._store.to_execute, before)
-        for run_id, session_id, changed, digest in free:
-            if changed < time.time() - REFUSE_SECONDS and digest and run_id not in self._live:
-                await self._refuse(run_id, digest)
+        free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
+        for run_id, session_id, idle_seconds, digest in free:
+            if idle_seconds > REFUSE_SECONDS and digest and digest not in self._digests():
+                with suppress(RunHeldError):
+                    await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
             else:
                 await self._put(run_id, session_id, digest)
         for run in await asyncio.to_thread(self._decided):
@@ -210,12 +210,6 @@ class DurableRuns:
         rows = self._approvals.rows(status="pending", limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
         return [run for run in waiting if not pending.issuperset(waiting_calls(run))]
-
-    async def _refuse(self, run_id: str, digest: str) -> None:
-        """Fail a run that no process has continued for long, because all have other hooks, instructions or tools."""
-        if digest in {digest_of(self._agents.find(name)[1]) for name in self._names()}:
-            return
-        await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
 
     # Executing.
 

@@ -244,6 +244,15 @@ class LiveRun:
         self.unread += 1
         self.attachments += tuple(attachments)
 
+    def abandon(self) -> None:
+        """Stop a run that another process has ended, and store nothing more."""
+        self.closed = True
+        self.wake_readers()
+        if self.run is not None:
+            self.run.cancel("another process has ended the run")
+        elif self.task is not None:
+            self.task.cancel()
+
     def interrupt(self) -> None:
         """Stop the run because the server stops."""
         self.final_status = "interrupted"
@@ -295,14 +304,20 @@ class RunRecorder:
     Args:
         store: the store.
         on_stored: called with the events that have been written.
+        on_lost: called with the ids of runs that another process had ended.
         on_error: called when the file cannot be written.
     """
 
     def __init__(
-        self, store: RunStore, on_stored: Callable[[Sequence[StoredEvent]], None], on_error: Callable[[], None]
+        self,
+        store: RunStore,
+        on_stored: Callable[[Sequence[StoredEvent]], None],
+        on_lost: Callable[[set[str]], None],
+        on_error: Callable[[], None],
     ) -> None:
         self._store = store
         self._on_stored = on_stored
+        self._on_lost = on_lost
         self._on_error = on_error
         self._runs: dict[str, RunRecord] = {}
         self._events: list[StoredEvent] = []
@@ -354,8 +369,9 @@ class RunRecorder:
                 try:
                     # A caller may wait for writes that are done by now. An empty write could fail without anything left
                     # to try again, and the problem would stay.
+                    lost = set[str]()
                     if runs or events:
-                        await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
+                        lost = await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
                 except BaseException as error:
                     self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
                     if not isinstance(error, Exception):
@@ -366,6 +382,8 @@ class RunRecorder:
                     continue
                 self.problem = ""
                 self._on_stored(events)
+                if lost:
+                    self._on_lost(lost)
                 for each in waiters:
                     if not each.done():
                         each.set_result(None)

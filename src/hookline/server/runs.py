@@ -5,12 +5,10 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from socket import gethostname
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
@@ -27,7 +25,6 @@ from .._run.session import Session
 from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.processes import process_start
 from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
@@ -90,7 +87,7 @@ class RunService:
         context = context or (lambda session: AgentContext(session=session))
         self._sessions = sessions
         self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify)
-        self._recorder = RunRecorder(store, self._on_stored, self._on_store_error)
+        self._recorder = RunRecorder(store, self._on_stored, self._on_lost, self._on_store_error)
         self._keys = IdempotencyKeys(store)
         self._control_sender = ControlSender(store.controls)
         self._control_receiver = ControlReceiver(store.controls, lambda: list(self._live.values()))
@@ -100,7 +97,6 @@ class RunService:
         self._watches: WeakSet[RunWatch] = WeakSet()
         self._accepting = self._stopping = False
         self._pruned = 0.0
-        self._process = gethostname(), os.getpid(), process_start(os.getpid())
 
     def _durable_runs(self) -> DurableRuns:
         from .durable import DurableRuns
@@ -263,7 +259,7 @@ class RunService:
         self._check_limits(caller)
         name = session or make_id("session")
         key = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
-        host, pid, born_at = self._process
+        process = await asyncio.to_thread(self._store.db.leases.owner)
         record = RunRecord(
             id,
             served.name,
@@ -275,9 +271,9 @@ class RunService:
             transport,
             task,
             created=time.time(),
-            host=host,
-            pid=pid,
-            born=born_at,
+            host=process.host,
+            pid=process.pid,
+            born=process.born,
         )
         accepted = RunAccepted(
             at=record.created,
@@ -492,6 +488,14 @@ class RunService:
             live.mark_stored(seq)
             if live.closed and seq == live.record.last_seq:
                 del self._live[run_id]  # readers now read the file
+
+    def _on_lost(self, ids: set[str]) -> None:
+        """Stop the runs that another process has ended, because the lease of this process had expired."""
+        for id in ids:
+            live = self._live.pop(id, None)
+            if live is not None and not live.closed:
+                log.error("the run %s is stopped: another process has ended it", id)
+                live.abandon()
 
     def _on_store_error(self) -> None:
         for live in self._live.values():

@@ -9,16 +9,14 @@ This is not a queue: it says who executes a run, not which run comes next.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable, Sequence
-from socket import gethostname
 from typing import Any
 
 from .._base.text import is_number
 from .._run.journal import Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
-from .processes import is_process_running, process_start
+from .leases import database_time
 from .sql import Connection, Database
 
 SCHEMA = (
@@ -97,22 +95,22 @@ class Journal:
             RunHeldError: another process executes the run.
             RunPinnedError: the run has another digest.
         """
-        now, pid = time.time(), os.getpid()
-        host, born = gethostname(), process_start(pid)
+        owner = self._db.leases.owner()
         with self._db.transaction(write=True, lock=run_id) as db:
+            now = database_time(self._db, db)
             create(db, run_id, agent, start, now)
             row = db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
             run = StoredRun(*row)
             if run.is_over:
                 return Claim(run, 0, 0, ())
-            if run.lease > now and is_process_running(run.host, run.pid, run.changed, run.born):
+            if run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
             db.execute(
                 """UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
                 host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?""",
-                (now + self.lease_seconds, host, pid, born, now, digest or run.digest, run_id),
+                (now + self.lease_seconds, *owner, now, digest or run.digest, run_id),
             )
             (last_event,) = db.execute("SELECT last_event FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
@@ -128,8 +126,8 @@ class Journal:
         Raises:
             LeaseLostError: another process has taken the run.
         """
-        now = time.time()
         with self._db.transaction(write=True, lock=run_id) as db:
+            now = database_time(self._db, db)
             changed = db.execute(
                 "UPDATE durable_runs SET lease = ?, changed = ? WHERE run_id = ? AND epoch = ?",
                 (now + self.lease_seconds, now, run_id, epoch),
@@ -194,7 +192,8 @@ class Journal:
         """Delete a durable run that has ended or is put away, with its journal and its events."""
         with self._db.transaction(write=True, lock=run_id) as db:
             row = db.execute(
-                "DELETE FROM durable_runs WHERE run_id = ? AND lease < ? RETURNING run_id", (run_id, time.time())
+                "DELETE FROM durable_runs WHERE run_id = ? AND lease < ? RETURNING run_id",
+                (run_id, database_time(self._db, db)),
             ).fetchone()
             if row is not None:
                 db.execute("DELETE FROM journal WHERE run_id = ?", (run_id,))
