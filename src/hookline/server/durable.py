@@ -49,7 +49,7 @@ from .auth import Caller
 from .errors import UnknownAgentError
 from .executor import RunExecutor
 from .live_run import LiveRun, closing_event
-from .queue import RunQueue
+from .queue import LocalQueue, RunQueue
 
 log = logging.getLogger("hookline")
 
@@ -59,6 +59,15 @@ REFUSE_SECONDS = 3600.0
 """Seconds after which a run fails that no process with the same hooks, instructions and tools continues."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
+
+
+def open_queue(store: RunStore, concurrency: int) -> RunQueue:
+    """Return the queue for a store: on PostgreSQL all processes share one, otherwise the process has its own."""
+    if store.db.is_shared:
+        from .postgres_queue import PostgresQueue
+
+        return PostgresQueue(store, concurrency)
+    return LocalQueue(concurrency)
 
 
 class ServedHead(RunHead, frozen=True, omit_defaults=True):

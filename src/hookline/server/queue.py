@@ -11,7 +11,6 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
-from ..stores.runs import RunStore
 from .concurrency import RunSlots
 
 log = logging.getLogger("hookline")
@@ -54,15 +53,6 @@ class RunQueue(Protocol):
     async def close(self) -> None:
         """Wait until the runs of this process have ended or were handed over, and close the queue."""
         ...
-
-
-def open_queue(store: RunStore, concurrency: int) -> RunQueue:
-    """Return the queue for a store: on PostgreSQL all processes share one, otherwise the process has its own."""
-    if store.db.is_shared:
-        from .postgres_queue import PostgresQueue
-
-        return PostgresQueue(store, concurrency)
-    return LocalQueue(concurrency)
 
 
 class LocalQueue:

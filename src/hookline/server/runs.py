@@ -99,8 +99,7 @@ class RunService:
         self._pruned = 0.0
 
     def _durable_runs(self) -> DurableRuns:
-        from .durable import DurableRuns
-        from .queue import open_queue
+        from .durable import DurableRuns, open_queue
 
         queue = open_queue(self._store, self.options.max_runs)
         return DurableRuns(
