@@ -8,8 +8,8 @@ from ._kernel.errors import InvalidResultError as InvalidResultError
 from ._kernel.errors import ModelError as ModelError
 from ._kernel.errors import OutputError as OutputError
 from ._kernel.errors import RegistrationError as RegistrationError
-from ._run.durable import LeaseLostError as LeaseLostError
-from ._run.durable import RecoveryError as RecoveryError
-from ._run.durable import RunHeldError as RunHeldError
-from ._run.durable import RunWaitingError as RunWaitingError
+from ._run.journal import LeaseLostError as LeaseLostError
+from ._run.journal import RecoveryError as RecoveryError
+from ._run.journal import RunHeldError as RunHeldError
+from ._run.journal import RunWaitingError as RunWaitingError
 from ._run.termination import RunFailedError as RunFailedError

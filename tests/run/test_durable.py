@@ -1175,3 +1175,28 @@ def test_a_result_of_any_kind_reads_the_same_after_recovery(crashes: Crashes, va
 
     recover_everywhere(crashes, make, check, 5)
     assert len(texts) == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_result_of_a_tool_is_committed_before_the_run_goes_on(store: RunStore, fails: bool) -> None:
+    append, seen = store.journal.append, []
+
+    def slow(*args: Any, **named: Any) -> None:
+        time.sleep(0.05)
+        append(*args, **named)
+
+    store.journal.append = slow  # type: ignore[method-assign]
+
+    @tool
+    def work() -> str:
+        """Work."""
+        if fails:
+            raise ValueError("no")
+        return "worked"
+
+    @hook("after_tool")
+    def after(ctx: Any, result: Any) -> None:
+        seen.append(committed(store)[1][-1])
+
+    Agent("a", llm=ScriptedModel([call("work"), reply("done")]), tools=[work], hooks=[after]).run("go", durable=store)
+    assert "tool work " in seen[0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
-from typing import Any
+from typing import Any, Never
 
 
 class StillRunningError(Exception):
@@ -63,6 +63,12 @@ def abandon(task: asyncio.Future[Any]) -> None:
     """Cancel a task and ignore its result."""
     task.cancel()
     task.add_done_callback(lambda late: late.cancelled() or late.exception())
+
+
+async def forever() -> Never:
+    """Wait until the task is cancelled."""
+    await asyncio.get_running_loop().create_future()
+    raise AssertionError("the future never gets a result")
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

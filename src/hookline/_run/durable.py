@@ -9,33 +9,27 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import re
-import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
-from typing import Any, Never, Protocol, TypeVar
+from typing import Any, Never, TypeVar
 
 import msgspec
 
-from .._base.attachment import Attachment, known_content
-from .._base.attachment_files import available_data
-from .._base.errors import PlainError
-from .._base.frozen import Frozen, json_encoder, plain, scrub
-from .._base.package import __version__
-from .._base.tasks import StillRunningError, abandon, running_loop, with_timeout
-from .._base.workers import in_thread
+from .._base.frozen import json_encoder
+from .._base.tasks import StillRunningError, abandon, forever, with_timeout
 from .._kernel.dispatch import Firing
-from .._kernel.errors import CallRefusedError, HookError, HooklineError
+from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
 from .._kernel.state import AgentResult
-from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .._kernel.values import ErrorInfo, Message, ModelResponse, Usage
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, take_attachments
 from .engine import Engine
@@ -49,14 +43,35 @@ from .events import (
     TextDelta,
     ToolStarted,
     is_silent,
-    log,
+)
+from .journal import (
+    Answer,
+    Claim,
+    Entry,
+    Journal,
+    JournalStore,
+    LeaseLostError,
+    OutcomeUnknownError,
+    RecoveryError,
+    RunHandedOverError,
+    RunHead,
+    RunWaitingError,
+    Spent,
+    Steering,
+    Writer,
+    answer_decoder,
+    contents_of,
+    encoded,
+    entry_decoder,
+    failures_decoder,
+    spent_decoder,
+    steering_decoder,
+    with_contents,
 )
 from .recorded import RecordedError, RequestDigests, outcome_of, without_addresses
 from .sources import install_sources
 
 T = TypeVar("T")
-
-RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 STALL_SECONDS = 60.0
 """Time after which recovery gives up if nothing of the journal happens again."""
@@ -64,189 +79,6 @@ STALL_SECONDS = 60.0
 QUIET_SECONDS = 0.02
 """Time for which nothing else may happen before a waiting run is put away."""
 
-
-class RunHeldError(HooklineError):
-    """Another process executes the run, or did so until a moment ago."""
-
-    def __init__(self, run_id: str, host: str, pid: int, seconds: float) -> None:
-        super().__init__(
-            f"run {run_id} is executed by process {pid} on {host}: if that process hangs, end it, or try again in "
-            f"{seconds:.0f} s if it does not renew its lease"
-        )
-
-
-class LeaseLostError(HooklineError):
-    """Another process has taken over the run, so this process has stopped executing it."""
-
-    def __init__(self, run_id: str) -> None:
-        super().__init__(f"run {run_id} was taken over by another process: its result is there")
-        self.run_id = run_id
-
-
-class RecoveryError(HooklineError):
-    """A run cannot be continued from its journal, because something differs now; the message says what."""
-
-
-class RunWaitingError(HooklineError):
-    """A durable run was put away until somebody decides about its calls.
-
-    ``run_id`` identifies the run; ``calls`` are the calls that wait.
-
-    Example::
-
-        try:
-            result = agent.run("Pay the invoice.", durable=store, run_id="invoice-17")
-        except RunWaitingError as waiting:
-            print("waiting for approval:", waiting.calls)
-    """
-
-    def __init__(self, run_id: str, calls: Sequence[ToolCallRequest]) -> None:
-        names = ", ".join(dict.fromkeys(call.name for call in calls))
-        super().__init__(f"run {run_id} waits for the approval of {names}: resume it when the decision is there")
-        self.run_id = run_id
-        self.calls = tuple(calls)
-
-
-class OutcomeUnknownError(PlainError):
-    """The process ended while a tool ran that must not be called twice."""
-
-
-class StoredRun(msgspec.Struct, frozen=True):
-    """A durable run in a store. ``start`` is its input and ``result`` its end, both as JSON."""
-
-    run_id: str
-    agent: str
-    status: str
-    epoch: int
-    lease: float
-    host: str
-    pid: int
-    born: float | None
-    attempts: int
-    created: float
-    changed: float
-    start: bytes
-    result: bytes | None
-
-    @property
-    def is_over(self) -> bool:
-        """Whether the run has ended."""
-        return self.status in RUN_STATUSES
-
-
-class Claim(msgspec.Struct, frozen=True):
-    """The right to execute a run: its epoch, the number of its last event, and its journal."""
-
-    run: StoredRun
-    epoch: int
-    last_event: int
-    entries: tuple[bytes, ...]
-
-
-class Journal(Protocol):
-    """A store of journals (``stores/journal.py``). The methods block."""
-
-    lease_seconds: float
-
-    def get(self, run_id: str) -> StoredRun | None:
-        """Return a run."""
-        ...
-
-    def claim(self, run_id: str, agent: str, start: bytes) -> Claim:
-        """Take the lease of a run, or create it."""
-        ...
-
-    def renew(self, run_id: str, epoch: int) -> None:
-        """Extend the lease."""
-        ...
-
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
-        """Write entries and events in one transaction."""
-        ...
-
-
-class JournalStore(Protocol):
-    """A store that ``durable=`` takes: a :class:`hookline.stores.RunStore`."""
-
-    @property
-    def journal(self) -> Journal:
-        """The journals of the store."""
-        ...
-
-
-class RunHead(Frozen, frozen=True, omit_defaults=True):
-    """The input of a durable run, which recovery starts from."""
-
-    ids: Ids = Ids()
-    task: str = ""
-    messages: tuple[Message, ...] = ()
-    metadata: Any = None
-    fresh: bool = True
-    attachments: tuple[Attachment, ...] = ()
-    contents: Mapping[str, bytes] = {}
-    hookline: str = __version__
-
-
-class Entry(msgspec.Struct, array_like=True, frozen=True):
-    """An entry of a journal. Entries of one lane have a fixed order."""
-
-    lane: str
-    kind: str
-    key: str = ""
-    data: msgspec.Raw = msgspec.Raw(b"null")
-
-
-class Answer(msgspec.Struct, omit_defaults=True):
-    """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
-
-    pieces: Sequence[str] = ()
-    response: ModelResponse | None = None
-    value: Any = None
-    attachments: tuple[Attachment, ...] = ()
-    contents: Mapping[str, bytes] = {}
-    approval: ApprovalAnswer | None = None
-    by: str = ""
-    failures: tuple[ErrorInfo, ...] = ()
-    failed: ErrorInfo | None = None
-    raised: RecordedError | None = None
-    timed_out: bool = False
-    cut: bool = False
-
-
-class Steering(msgspec.Struct, omit_defaults=True):
-    """A message that was sent into a run."""
-
-    run: str
-    message: Message
-    contents: Mapping[str, bytes] = {}
-
-
-class Spent(msgspec.Struct, array_like=True):
-    """Usage of a model call inside a tool or an observer."""
-
-    run: str
-    usage: Usage
-    cost: float | None
-
-
-HasContents = TypeVar("HasContents", RunHead, Answer, Steering)
-
-_entry = msgspec.json.Decoder(Entry)
-_answer = msgspec.json.Decoder(Answer)
-_head = msgspec.json.Decoder(RunHead)
-_steering = msgspec.json.Decoder(Steering)
-_spent = msgspec.json.Decoder(Spent)
-_failures = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
 
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
 _SOFT = frozenset(("event", "text", "observed", "spent"))
@@ -268,26 +100,33 @@ class DurableRun:
         journal: the journals of the store.
         claim: the right to execute the run.
         claimed_at: the monotonic time at which the lease began, or shortly before.
+        stores_events: whether the events of the run are stored as they are. Otherwise, the caller numbers them and
+            calls :meth:`put_event`.
     """
 
     is_replay = False
     times_tools = True
 
-    def __init__(self, journal: Journal, claim: Claim, claimed_at: float) -> None:
+    def __init__(self, journal: Journal, claim: Claim, claimed_at: float, *, stores_events: bool = True) -> None:
         self._journal, self._claim = journal, claim
         self.run_id = claim.run.run_id
         self._writer = Writer(journal, claim, claimed_at, self._fail)
         self._engines: dict[str, Engine] = {}
         self._root: Engine | None = None
-        self._error: BaseException | None = None
-        """Why this process no longer executes the run."""
+        self.error: BaseException | None = None
+        """Why this process no longer executes the run; ``None`` while it does."""
         self._digests = RequestDigests()
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
         self._drawn: dict[str, list[tuple[str, Any]]] = {}
         self._writer.take_draws = self._take_draws
-        self._is_ended = False
+        self.stores_events = stores_events
+        self._is_open = self._is_leaving = False
         self._flying = 0
+        self._beginning = 0
+        """Calls whose intent is being committed."""
+        self._asking = 0
+        """Calls in flight that are approvals."""
         self._waiting: dict[str, ToolCallRequest] = {}
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._load(claim.entries)
@@ -299,7 +138,7 @@ class DurableRun:
         self._draws: dict[tuple[str, str], deque[Any]] = {}
         last: float | None = None
         for data in entries:
-            entry = _entry.decode(data)
+            entry = entry_decoder.decode(data)
             if entry.kind == "draws":
                 for kind, value in msgspec.json.decode(entry.data):
                     self._draws.setdefault((entry.lane, kind), deque()).append(value)
@@ -317,7 +156,7 @@ class DurableRun:
         self._late: dict[int, list[Steering]] = {}
         """By the position of a request, the steering messages that came too late for it."""
         self._deferred: list[Callable[[], object]] = []
-        """Steering messages that came during recovery."""
+        """Steering messages and cancellations that came during recovery."""
         self._is_repeating = False
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
@@ -329,52 +168,92 @@ class DurableRun:
     # The life of the run.
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
-        """Execute the run, or a run nested in it."""
+        """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several runs after another."""
         if self._root is not None:
             return await self._execute_nested(engine, work)
+        if self._is_open:
+            return await self._execute_root(engine, work)
         stored = self._claim.run
         if stored.is_over:
             assert stored.result is not None
             return _result_of(stored.result, engine)  # type: ignore[return-value]
-        self._root = self._engines[self.run_id] = engine
+        async with self.opened():
+            result: Any = await self._execute_root(engine, work)
+            await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
+        return result  # type: ignore[no-any-return]
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Keep the lease inside the block. Nothing is written after it."""
+        self._is_open = True
+        tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
+        try:
+            yield
+        except BaseException:
+            if self.error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
+                with suppress(Exception):
+                    await asyncio.shield(self._writer.flush("interrupted"))
+            elif not isinstance(self.error, (LeaseLostError, RunHandedOverError, RunWaitingError)):
+                await self._writer.release()  # those errors have ended the lease
+            raise
+        finally:
+            self._writer.muted = True
+            for task in tasks:
+                abandon(task)
+
+    async def finish(self, status: str, result: bytes) -> None:
+        """Store the end of the run.
+
+        Raises:
+            HooklineError: this process no longer executes the run, so its end was not stored.
+        """
+        if not await self._writer.flush(status, result) and self.error is not None:
+            raise self.error
+
+    async def hand_over(self, grace: float) -> None:
+        """Stop executing the run, so that another process continues it at once.
+
+        No further call begins. Calls in flight get ``grace`` seconds to end; those that do not are made again by
+        that process. The run ends here with ``RunHandedOverError``.
+        """
+        self._is_leaving = True
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and self.error is None:
+            before = self._writer.count
+            await asyncio.sleep(QUIET_SECONDS)
+            if self._flying + self._beginning == self._asking and self._writer.count == before:
+                break
+        if self.error is None and not self._writer.muted and await self._writer.flush("interrupted"):
+            self._fail(RunHandedOverError(self.run_id))
+
+    async def _execute_root(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
+        if self.error is not None:
+            raise self.error
+        run_id = engine.ids.run_id
+        self._root = self._engines[run_id] = engine
         install_sources(engine, self._read, self._set_timer)
         for budget in engine.budget.chain():  # also that of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
-        place = PLACE.set((f"{self.run_id}/", LIVE))
+        place = PLACE.set((f"{run_id}/", LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
-        heartbeat = asyncio.ensure_future(self._writer.keep_lease())
-        stall = asyncio.ensure_future(self._watch_recovery())
-        result: Any = None
         try:
             self._advance()
             result = await work()
-            self._is_ended = True
-            if self._error is None:
-                done = RunFinished(run_id=self.run_id, result=result)
-                await self._writer.flush(result.status, json_encoder.encode(done))
-        except BaseException:
-            if self._error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
-                with suppress(Exception):
-                    await asyncio.shield(self._writer.flush("interrupted"))
-            raise
         finally:
-            self._writer.muted = True
+            self._root = None
+            self._engines.pop(run_id, None)
             unsubscribe()
             PLACE.reset(place)
-            for task in (heartbeat, stall):
-                abandon(task)
-        if self._error is not None:
-            if not isinstance(self._error, (LeaseLostError, RunWaitingError)):  # those have ended the lease
-                await self._writer.release()
-            raise self._error
-        return result  # type: ignore[no-any-return]
+        if self.error is not None:
+            raise self.error
+        return result
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
         lane, mode = PLACE.get()
         place = PLACE.set((lane if mode else f"{engine.ids.run_id}/", mode))
         self._engines[engine.ids.run_id] = engine
-        if self._error is not None:
+        if self.error is not None:
             engine.abandon()
         try:
             return await work()
@@ -384,18 +263,18 @@ class DurableRun:
 
     def _fail(self, error: BaseException) -> None:
         """Stop executing the run here: from now on, no hook is called and nothing is written."""
-        if self._error is None:
-            self._error = error
+        if self.error is None:
+            self.error = error
             self._writer.muted = True
             for engine in list(self._engines.values()):
                 engine.abandon()
-            if self._root is not None and not self._is_ended:
+            if self._root is not None:
                 self._root.cancellation.abort(error)
             self._wake()
 
     async def _diverge(self, recorded: str, now: str) -> Never:
         self._differ(recorded, now)
-        await _forever()
+        await forever()
 
     def _differ(self, recorded: str, now: str) -> None:
         self._fail(
@@ -426,7 +305,7 @@ class DurableRun:
             entry = self._entries[entries[0]]
             if entry.kind != "spent":
                 return entries[0]
-            self._charge(_spent.decode(entry.data))
+            self._charge(spent_decoder.decode(entry.data))
             self._take(lane)
         return None
 
@@ -456,25 +335,25 @@ class DurableRun:
 
     def _wake(self) -> None:
         for position, turn in sorted(self._turns, key=lambda pair: pair[0]):
-            if (self._reached >= position or self._error is not None) and not turn.done():
+            if (self._reached >= position or self.error is not None) and not turn.done():
                 turn.set_result(None)
 
     async def _turn(self, position: int) -> None:
         """Wait until everything before this position has happened again."""
-        if self._reached < position and self._error is None:
+        if self._reached < position and self.error is None:
             pair = position, asyncio.get_running_loop().create_future()
             self._turns.append(pair)
             try:
                 await pair[1]
             finally:
                 self._turns.remove(pair)
-        if self._error is not None:
-            await _forever()
+        if self.error is not None:
+            await forever()
 
     def _repeat(self, entry: Entry, position: int) -> None:
         """Repeat an external input."""
         if entry.kind == "steer":
-            steering = _with_contents(_steering, entry.data)
+            steering = with_contents(steering_decoder, entry.data)
             request = self._too_late_for(steering.run, position)
             if request is not None:  # it came after the messages of this request had been collected
                 self._late.setdefault(request, []).append(steering)
@@ -527,7 +406,7 @@ class DurableRun:
         """Compare an event with the journal. Return whether it has not been stored and delivered before."""
         kind = type(event)
         if kind is SubagentEvent:  # its own stream has compared it
-            return self._error is None
+            return self.error is None
         lane, mode = PLACE.get()
         if mode:
             return mode == INSIDE
@@ -583,7 +462,7 @@ class DurableRun:
         if mode == PAST or head is not None:
             failures: tuple[ErrorInfo, ...] | None = ()
             if head is not None and self._entries[head].kind == "observed" and self._entries[head].key == firing.point:
-                failures = _failures.decode(self._entries[head].data)
+                failures = failures_decoder.decode(self._entries[head].data)
                 self._take(lane)
             if failures is not None:
                 deciding = self._deciding_hooks(firing)
@@ -633,6 +512,10 @@ class DurableRun:
         if not (isinstance(event, SubagentEvent) and type(event.event) is PointFired):
             self._writer.put_event(event)
 
+    def put_event(self, seq: int, tag: str, at: float, data: bytes) -> None:
+        """Store an event that the caller has numbered."""
+        self._writer.put_numbered(seq, tag, at, data)
+
     # Clocks, random numbers, ids and timers.
 
     def _read(self, kind: str, real: Callable[[], Any]) -> Any:
@@ -678,16 +561,16 @@ class DurableRun:
 
     # External input.
 
-    def defer(self, steer: Callable[[], object]) -> None:
-        """Send a message into the run when recovery is over, so that it comes after those in the journal."""
-        self._deferred.append(steer)
+    def defer(self, action: Callable[[], object]) -> None:
+        """Steer or cancel the run when recovery is over, so that it comes after what is in the journal."""
+        self._deferred.append(action)
 
     def steered(self, run_id: str, message: Message) -> None:
         """Record a message for a run of the tree."""
         self._put("", "steer", "", Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
-        if self._is_repeating or self._error is not None:
+        if self._is_repeating or self.error is not None:
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
@@ -699,11 +582,13 @@ class DurableRun:
         """Begin a call: return its answer from the journal, or the right to make it."""
         lane, mode = PLACE.get()
         if mode or self._writer.muted:
-            if self._error is not None:
-                await _forever()
+            if self.error is not None:
+                await forever()
             return Call(self, lane, key, None, unrecorded=True)
         head = self._find_asked(lane, key)
         if head is None:
+            if self._is_leaving:
+                await forever()  # the next process makes the call
             self._put(lane, "asked", key)
         else:
             entry = self._entries[head]
@@ -723,17 +608,23 @@ class DurableRun:
                 )
                 call.end(Answer(raised=RecordedError.from_error(error)))
                 raise error
-        await self._turn(len(self._entries))
-        if commit:
-            await self._committed()
-            await self._writer.check_lease()
-        if self._error is not None:
-            await _forever()
+            if self._is_leaving:
+                await forever()
+        self._beginning += 1
+        try:
+            await self._turn(len(self._entries))
+            if commit:
+                await self._committed()
+                await self._writer.check_lease()
+            if self.error is not None:
+                await forever()
+        finally:
+            self._beginning -= 1
         return Call(self, lane, key, None)
 
-    async def _committed(self, status: str = "") -> None:
-        if not await self._writer.flush(status):
-            await _forever()
+    async def _committed(self, status: str = "", result: bytes | None = None) -> None:
+        if not await self._writer.flush(status, result):
+            await forever()
 
     def _find_asked(self, lane: str, key: str) -> int | None:
         """Return the position of the next entry that is not about text or observers."""
@@ -769,7 +660,7 @@ class DurableRun:
         self._take(call.lane)
         answer = self.peek(call)
         if answer.cut:
-            await _forever()
+            await forever()
         if answer.raised is not None:
             raise answer.raised.error()
         return answer
@@ -777,7 +668,7 @@ class DurableRun:
     def peek(self, call: Call) -> Answer:
         """Return the answer of a call before its turn has come."""
         assert call.answered is not None
-        return _with_contents(_answer, self._entries[call.answered].data)
+        return with_contents(answer_decoder, self._entries[call.answered].data)
 
     def give_up(self, call: Call) -> None:
         """Skip the answer of a call whose caller has stopped listening."""
@@ -817,7 +708,18 @@ class DurableRun:
             own, attachments = take_attachments(value)
             return value, Answer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
 
-        return await call.make(work)
+        try:
+            value = await call.make(work)
+        except Exception:
+            await self._result_committed(call)
+            raise
+        await self._result_committed(call)
+        return value
+
+    async def _result_committed(self, call: Call) -> None:
+        """Wait until the result of a tool is committed, so that hooks and later calls follow a result that stays."""
+        if not call.unrecorded:
+            await self._committed()
 
     async def _call_agents(self, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         if tool.timeout is None:
@@ -857,6 +759,7 @@ class DurableRun:
             return await self._decision(asked, await self.answer_of(call), report)
 
         async def work() -> tuple[Verdict, Answer | None]:
+            self._asking += not call.unrecorded
             try:
                 verdict = await ask()
             except HookError as error:
@@ -864,6 +767,8 @@ class DurableRun:
                     failed = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
                     call.end(Answer(failed=failed))
                 raise
+            finally:
+                self._asking -= not call.unrecorded
             answer = verdict.value
             if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unrecorded:
                 return verdict, None
@@ -895,9 +800,10 @@ class DurableRun:
             before = self._writer.count
             await asyncio.sleep(QUIET_SECONDS)
             if not self._flying and self._writer.count == before:
-                await self._committed("waiting")
+                waiting = [(each.ids.run_id, each.id, each.attempt) for each in self._waiting.values()]
+                await self._committed("waiting", json_encoder.encode(waiting))
                 self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
-                await _forever()
+                await forever()
 
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
         """Record the usage of a model call that is not in the journal, because recovery does not repeat it."""
@@ -1036,153 +942,6 @@ def answer_of_error(error: BaseException) -> Answer:
     return Answer(cut=True) if "cancelled" in outcome else Answer(raised=outcome["raised"])
 
 
-class Writer:
-    """Writes the journal of one run in the background, and keeps its lease."""
-
-    def __init__(
-        self, journal: Journal, claim: Claim, claimed_at: float, fail: Callable[[BaseException], None]
-    ) -> None:
-        self._journal, self._run_id, self._epoch = journal, claim.run.run_id, claim.epoch
-        self._fail = fail
-        self._next = len(claim.entries) + 1
-        self._last_event = claim.last_event
-        self._lock = threading.Lock()
-        self._entries: list[bytes] = []
-        self._events: list[tuple[int, str, float, bytes]] = []
-        self._flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        self._task: asyncio.Task[None] | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._deadline = claimed_at + journal.lease_seconds
-        self.muted = claim.epoch == 0
-        self.count = 0
-        """Number of entries so far, to notice that something happens."""
-        self.take_draws: Callable[[], list[bytes]] = list
-
-    def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
-        """Append an entry, from any thread. It is written soon."""
-        if not self.muted:
-            self.add_entry(lane, kind, key, data)
-            self._start()
-
-    def add_entry(self, lane: str, kind: str, key: str, data: Any) -> None:
-        """Append an entry to the next transaction."""
-        entry = _encoded((lane, kind, key, data))
-        with self._lock:
-            self._entries.append(entry)
-            self.count += 1
-
-    def put_event(self, event: Event) -> None:
-        """Append an event, with the next number."""
-        if self.muted:
-            return
-        with self._lock:
-            self._last_event += 1
-            stored = msgspec.structs.replace(event, seq=self._last_event)
-            tag = str(event.__struct_config__.tag)
-            self._events.append((self._last_event, tag, event.at, _encoded(stored)))
-        self._start()
-
-    async def flush(self, status: str = "", result: bytes | None = None) -> bool:
-        """Wait until everything so far is committed; with a status, end the lease in the same transaction.
-
-        Returns false if this process no longer executes the run.
-        """
-        if self.muted:
-            return False
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._flushes.append((status, result, done))
-        self._start()
-        return await done
-
-    async def keep_lease(self) -> None:
-        """Renew the lease until the run ends."""
-        self._loop = asyncio.get_running_loop()
-        while True:
-            await asyncio.sleep(self._journal.lease_seconds / 3)
-            if self.muted:
-                return
-            try:
-                await self._renew()
-            except HooklineError as error:
-                log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
-
-    async def release(self) -> None:
-        """End the lease of a run that this process cannot continue. Nothing else is written."""
-        with suppress(HooklineError):  # then the lease expires
-            work = partial(self._journal.append, self._run_id, self._epoch, self._next, (), status="interrupted")
-            await in_thread(work)
-
-    async def check_lease(self) -> None:
-        """Return if this process still holds the lease."""
-        if time.monotonic() >= self._deadline:
-            try:
-                await self._renew()
-            except HooklineError as error:
-                self._fail(error)
-                await _forever()
-
-    async def _renew(self) -> None:
-        began = time.monotonic()
-        try:
-            await in_thread(self._journal.renew, self._run_id, self._epoch)
-            self._deadline = began + self._journal.lease_seconds
-        except LeaseLostError as error:
-            self._fail(error)
-            await _forever()
-
-    def _start(self) -> None:
-        """Start to write, in the event loop of the run."""
-        loop = running_loop()
-        if self._loop is None:
-            self._loop = loop
-        if self._task is not None or self._loop is None:
-            return
-        if loop is self._loop:
-            self._task = self._loop.create_task(self._write(), context=contextvars.Context())
-        else:
-            with suppress(RuntimeError):  # the loop is closed
-                self._loop.call_soon_threadsafe(self._start)
-
-    async def _write(self) -> None:
-        flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        try:
-            while (self._entries or self._events or self._flushes) and not self.muted:
-                with self._lock:
-                    entries, self._entries = [*self.take_draws(), *self._entries], []
-                    events, self._events = self._events, []
-                flushes, self._flushes = self._flushes, []
-                status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
-                began = time.monotonic()
-                await in_thread(
-                    partial(self._journal.append, status=status, result=result),
-                    self._run_id,
-                    self._epoch,
-                    self._next,
-                    entries,
-                    events,
-                )
-                self._next += len(entries)
-                if status:
-                    self.muted = True
-                if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
-                    self._deadline = 0.0
-                _resolve(flushes, True)
-                flushes = []
-        except Exception as error:  # noqa: BLE001 - nothing may happen that is not in the journal
-            self._fail(error)
-        finally:
-            self._task = None
-            if self.muted:
-                _resolve([*flushes, *self._flushes], False)
-                self._flushes = []
-
-
-def _resolve(flushes: Sequence[tuple[str, bytes | None, asyncio.Future[bool]]], committed: bool) -> None:
-    for _, _, done in flushes:
-        if not done.done():
-            done.set_result(committed)
-
-
 class _Timer:
     """A timer that can be cancelled."""
 
@@ -1234,42 +993,13 @@ def _describe(entry: Entry) -> str:
     return f"{entry.kind} {text}".strip()
 
 
-def _encoded(value: Any) -> bytes:
-    """Return a value as JSON. Lone surrogates, which a model may send, are replaced."""
-    try:
-        return json_encoder.encode(value)
-    except UnicodeEncodeError:
-        return json_encoder.encode(scrub(plain(value)))
-
-
 def _storable(response: Any) -> Any:
     """Return a reply without lone surrogates, so that the run continues with what the journal contains."""
     try:
         json_encoder.encode(response)
     except UnicodeEncodeError:
-        return msgspec.json.decode(_encoded(response), type=ModelResponse)
+        return msgspec.json.decode(encoded(response), type=ModelResponse)
     return response
-
-
-def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
-    """Return the contents of attachments by digest, for the journal."""
-    return {each.digest: data for each in attachments if (data := available_data(each)) is not None}
-
-
-def _with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msgspec.Raw) -> HasContents:
-    """Decode a value whose attachments have their contents beside them."""
-    decoded = decoder.decode(data)
-    if not decoded.contents:
-        return decoded
-    kept = [known_content(digest, partial(bytes, content)) for digest, content in decoded.contents.items()]
-    again = decoder.decode(data)  # its attachments find the contents by their digests
-    del kept
-    return again
-
-
-async def _forever() -> Never:
-    await asyncio.get_running_loop().create_future()
-    raise AssertionError("the future never gets a result")
 
 
 def _result_of(stored: bytes, engine: Engine) -> AgentResult[Any]:
@@ -1289,8 +1019,3 @@ def open_run(store: JournalStore, head: RunHead) -> DurableRun:
     began = time.monotonic()
     claim = store.journal.claim(head.ids.run_id, head.ids.agent, json_encoder.encode(head))
     return DurableRun(store.journal, claim, began)
-
-
-def head_of(run: StoredRun) -> RunHead:
-    """Return the input of a stored run."""
-    return _with_contents(_head, run.start)

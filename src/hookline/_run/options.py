@@ -30,7 +30,7 @@ from .state import RunState
 
 if TYPE_CHECKING:
     from .._kernel.hook import Hook
-    from .durable import JournalStore, RunHead
+    from .journal import JournalStore, RunHead
 
 
 StreamMode = Literal["safe", "live"]
@@ -208,9 +208,9 @@ class Preparation:
         stored = store.journal.get(run_id) if run_id is not None else None
         if stored is None:
             return None
-        from .durable import head_of
+        from .journal import head_of
 
-        head = head_of(stored)
+        head: RunHead = head_of(stored)
         if head.ids.agent != self._agent.name:
             raise HooklineError(f"run {run_id} was started by agent {head.ids.agent!r}, not {self._agent.name!r}")
         if head.task != self.task:
@@ -227,7 +227,8 @@ class Preparation:
 
     def _make_durable(self, store: JournalStore) -> None:
         """Take the lease of the run, and make its journal the boundary of the run."""
-        from .durable import RunHead, contents_of, open_run
+        from .durable import open_run
+        from .journal import RunHead, contents_of
 
         services, head = self._services, self._head
         if head is None:
@@ -376,7 +377,7 @@ class Preparation:
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
         sinks = [*map(listener, listeners.values()), *self._agent.sinks, *(self._options.get("sinks") or ())]
         durable = services.environment.durable
-        if durable is not None and durable.run_id == services.ids.run_id:
+        if durable is not None and durable.stores_events and durable.run_id == services.ids.run_id:
             sinks.append(durable)
         every_call = bool(self._options.get("every_call"))
         if outer is not None and (relay := outer.events.relay(services.ids)) is not None:

@@ -123,7 +123,7 @@ def open_journals(config: Configuration) -> RunStore:
 
 def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
-    from .._run.durable import RunWaitingError
+    from .._run.journal import RunWaitingError
     from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver

@@ -15,7 +15,7 @@ from .output import print_table, state_text, time_text, write_json
 from .text import printable, short
 
 if TYPE_CHECKING:
-    from .._run.durable import StoredRun
+    from .._run.journal import StoredRun
     from .._run.session import Session
     from ..stores.runs import RunStore
 
@@ -51,7 +51,7 @@ def list_runs(
     json: AsJson = False,
 ) -> int:
     """List durable runs that have not ended, those that changed last first."""
-    from .._run.durable import head_of
+    from .._run.journal import head_of
 
     found = [] if (store := _store(config)) is None else store.journal.runs(*(() if all_runs else OPEN), limit=1000)
     if json:
@@ -75,7 +75,7 @@ def resume(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the reply.")] = False,
 ) -> int:
     """Continue a durable run where it was, or show the result of one that has ended."""
-    from .._run.durable import head_of
+    from .._run.journal import head_of
     from .run import Job, execute
 
     store, run = _find(config, run_id)
@@ -142,7 +142,7 @@ def _status(run: StoredRun) -> str:
 
 
 def _view(run: StoredRun) -> dict[str, object]:
-    from .._run.durable import head_of
+    from .._run.journal import head_of
 
     return {
         "run_id": run.run_id,

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from random import Random
 from typing import Any, Never
 
-from .._base.tasks import StillRunningError, abandon
+from .._base.tasks import StillRunningError, abandon, forever
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, PointFired
@@ -383,7 +383,7 @@ class Playback:
             await settle()
         if not self._cancelled and not (in_hook and self.order.intact):
             await self.stop(NOT_CANCELLED, position)
-        await _forever()
+        await forever()
 
     async def stop(self, why: str, position: int | None = None) -> Never:
         """Stop the replay because the tape has no answer, once everything recorded before has been produced."""
@@ -397,7 +397,7 @@ class Playback:
                 self._end = self.order.furthest
             assert self.run is not None  # areplay() sets it
             self.run.cancel("the tape has no further answers")
-        await _forever()
+        await forever()
 
     def finish(self) -> tuple[list[Decision], list[Decision]]:
         """Return the recorded decisions and those of the replay, after the last event."""
@@ -409,11 +409,6 @@ class Playback:
 def _event_time(event: AnyEvent) -> float:
     """Return the Unix time of an event."""
     return event.at if isinstance(event, Event) else float(event["at"])
-
-
-async def _forever() -> Never:
-    await asyncio.get_running_loop().create_future()
-    raise AssertionError("the future never gets a result")
 
 
 def _without_old_text(tape: Tape) -> Tape:

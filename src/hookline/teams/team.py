@@ -115,7 +115,7 @@ def _stored_follow_up(session: Session, options: RunOptions[Any]) -> str | None:
     stored = None if store is None or run_id is None else store.journal.get(_following(run_id))
     if stored is None:
         return None
-    from .._run.durable import head_of
+    from .._run.journal import head_of
 
     head = head_of(stored)
     session.personality_id = head.ids.agent

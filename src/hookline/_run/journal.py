@@ -1,0 +1,427 @@
+"""The journal of a durable run: its values, its writer, and the store that it needs (DESIGN 6.17)."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from .._base.attachment import Attachment, known_content
+from .._base.attachment_files import available_data
+from .._base.errors import PlainError
+from .._base.frozen import Frozen, json_encoder, plain, scrub
+from .._base.package import __version__
+from .._base.tasks import forever, running_loop
+from .._base.workers import in_thread
+from .._kernel.errors import HooklineError
+from .._kernel.events import Event
+from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .events import log
+from .recorded import RecordedError
+
+RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
+
+
+class RunHeldError(HooklineError):
+    """Another process executes the run, or did so until a moment ago."""
+
+    def __init__(self, run_id: str, host: str, pid: int, seconds: float) -> None:
+        super().__init__(
+            f"run {run_id} is executed by process {pid} on {host}: if that process hangs, end it, or try again in "
+            f"{seconds:.0f} s if it does not renew its lease"
+        )
+
+
+class LeaseLostError(HooklineError):
+    """Another process has taken over the run, so this process has stopped executing it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was taken over by another process: its result is there")
+        self.run_id = run_id
+
+
+class RecoveryError(HooklineError):
+    """A run cannot be continued from its journal, because something differs now; the message says what."""
+
+
+class RunWaitingError(HooklineError):
+    """A durable run was put away until somebody decides about its calls.
+
+    ``run_id`` identifies the run; ``calls`` are the calls that wait.
+
+    Example::
+
+        try:
+            result = agent.run("Pay the invoice.", durable=store, run_id="invoice-17")
+        except RunWaitingError as waiting:
+            print("waiting for approval:", waiting.calls)
+    """
+
+    def __init__(self, run_id: str, calls: Sequence[ToolCallRequest]) -> None:
+        names = ", ".join(dict.fromkeys(call.name for call in calls))
+        super().__init__(f"run {run_id} waits for the approval of {names}: resume it when the decision is there")
+        self.run_id = run_id
+        self.calls = tuple(calls)
+
+
+class RunHandedOverError(HooklineError):
+    """This process was asked to stop executing a durable run, so that another one continues it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was handed over: another process continues it")
+        self.run_id = run_id
+
+
+class RunPinnedError(HooklineError):
+    """A durable run was started with other hooks, instructions or tools, so this process does not continue it."""
+
+    def __init__(self, run_id: str, digest: str) -> None:
+        super().__init__(
+            f"run {run_id} was started with other hooks, instructions or tools (digest {digest}): a process that has "
+            "them must continue it"
+        )
+        self.run_id, self.digest = run_id, digest
+
+
+class OutcomeUnknownError(PlainError):
+    """The process ended while a tool ran that must not be called twice."""
+
+
+class StoredRun(msgspec.Struct, frozen=True):
+    """A durable run in a store.
+
+    ``start`` is its input and ``result`` its end, both as JSON; for a run that was put away, ``result`` lists the calls
+    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since it was last put
+    away or handed over. ``digest`` identifies the hooks, instructions and tools that a served run was started with.
+    """
+
+    run_id: str
+    agent: str
+    status: str
+    epoch: int
+    lease: float
+    host: str
+    pid: int
+    born: float | None
+    attempts: int
+    created: float
+    changed: float
+    start: bytes
+    result: bytes | None
+    digest: str = ""
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended."""
+        return self.status in RUN_STATUSES
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """The right to execute a run: its epoch, the number of its last event, and its journal."""
+
+    run: StoredRun
+    epoch: int
+    last_event: int
+    entries: tuple[bytes, ...]
+
+
+class Journal(Protocol):
+    """A store of journals (``stores/journal.py``). The methods block."""
+
+    lease_seconds: float
+
+    def get(self, run_id: str) -> StoredRun | None:
+        """Return a run."""
+        ...
+
+    def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
+        """Take the lease of a run, or create it."""
+        ...
+
+    def renew(self, run_id: str, epoch: int) -> None:
+        """Extend the lease."""
+        ...
+
+    def append(
+        self,
+        run_id: str,
+        epoch: int,
+        seq: int,
+        entries: Sequence[bytes],
+        events: Sequence[tuple[int, str, float, bytes]] = (),
+        *,
+        status: str = "",
+        result: bytes | None = None,
+    ) -> None:
+        """Write entries and events in one transaction."""
+        ...
+
+
+class JournalStore(Protocol):
+    """A store that ``durable=`` takes: a :class:`hookline.stores.RunStore`."""
+
+    @property
+    def journal(self) -> Journal:
+        """The journals of the store."""
+        ...
+
+
+class RunHead(Frozen, frozen=True, omit_defaults=True):
+    """The input of a durable run, which recovery starts from."""
+
+    ids: Ids = Ids()
+    task: str = ""
+    messages: tuple[Message, ...] = ()
+    metadata: Any = None
+    fresh: bool = True
+    attachments: tuple[Attachment, ...] = ()
+    contents: Mapping[str, bytes] = {}
+    hookline: str = __version__
+
+
+class Entry(msgspec.Struct, array_like=True, frozen=True):
+    """An entry of a journal. Entries of one lane have a fixed order."""
+
+    lane: str
+    kind: str
+    key: str = ""
+    data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Answer(msgspec.Struct, omit_defaults=True):
+    """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
+
+    pieces: Sequence[str] = ()
+    response: ModelResponse | None = None
+    value: Any = None
+    attachments: tuple[Attachment, ...] = ()
+    contents: Mapping[str, bytes] = {}
+    approval: ApprovalAnswer | None = None
+    by: str = ""
+    failures: tuple[ErrorInfo, ...] = ()
+    failed: ErrorInfo | None = None
+    raised: RecordedError | None = None
+    timed_out: bool = False
+    cut: bool = False
+
+
+class Steering(msgspec.Struct, omit_defaults=True):
+    """A message that was sent into a run."""
+
+    run: str
+    message: Message
+    contents: Mapping[str, bytes] = {}
+
+
+class Spent(msgspec.Struct, array_like=True):
+    """Usage of a model call inside a tool or an observer."""
+
+    run: str
+    usage: Usage
+    cost: float | None
+
+
+HasContents = TypeVar("HasContents", RunHead, Answer, Steering)
+
+entry_decoder = msgspec.json.Decoder(Entry)
+answer_decoder = msgspec.json.Decoder(Answer)
+head_decoder = msgspec.json.Decoder(RunHead)
+steering_decoder = msgspec.json.Decoder(Steering)
+spent_decoder = msgspec.json.Decoder(Spent)
+failures_decoder = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
+
+
+def head_of(run: StoredRun, decoder: msgspec.json.Decoder[Any] = head_decoder) -> Any:
+    """Return the input of a stored run: a :class:`RunHead`, or what the decoder makes of it."""
+    return with_contents(decoder, run.start)
+
+
+def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
+    """Return the calls that a run that was put away waits for: the id of its run, its own id and its attempt."""
+    return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])
+
+
+def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
+    """Return the contents of attachments by digest, for the journal."""
+    return {each.digest: data for each in attachments if (data := available_data(each)) is not None}
+
+
+def with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msgspec.Raw) -> HasContents:
+    """Decode a value whose attachments have their contents beside them."""
+    decoded = decoder.decode(data)
+    if not decoded.contents:
+        return decoded
+    kept = [known_content(digest, partial(bytes, content)) for digest, content in decoded.contents.items()]
+    again = decoder.decode(data)  # its attachments find the contents by their digests
+    del kept
+    return again
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON. Lone surrogates, which a model may send, are replaced."""
+    try:
+        return json_encoder.encode(value)
+    except UnicodeEncodeError:
+        return json_encoder.encode(scrub(plain(value)))
+
+
+class Writer:
+    """Writes the journal of one run in the background, and keeps its lease."""
+
+    def __init__(
+        self, journal: Journal, claim: Claim, claimed_at: float, fail: Callable[[BaseException], None]
+    ) -> None:
+        self._journal, self._run_id, self._epoch = journal, claim.run.run_id, claim.epoch
+        self._fail = fail
+        self._next = len(claim.entries) + 1
+        self._last_event = claim.last_event
+        self._lock = threading.Lock()
+        self._entries: list[bytes] = []
+        self._events: list[tuple[int, str, float, bytes]] = []
+        self._flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
+        self._task: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadline = claimed_at + journal.lease_seconds
+        self.muted = claim.epoch == 0
+        self.count = 0
+        """Number of entries so far, to notice that something happens."""
+        self.take_draws: Callable[[], list[bytes]] = list
+
+    def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
+        """Append an entry, from any thread. It is written soon."""
+        if not self.muted:
+            self.add_entry(lane, kind, key, data)
+            self._start()
+
+    def add_entry(self, lane: str, kind: str, key: str, data: Any) -> None:
+        """Append an entry to the next transaction."""
+        entry = encoded((lane, kind, key, data))
+        with self._lock:
+            self._entries.append(entry)
+            self.count += 1
+
+    def put_event(self, event: Event) -> None:
+        """Append an event, with the next number."""
+        if self.muted:
+            return
+        with self._lock:
+            self._last_event += 1
+            stored = msgspec.structs.replace(event, seq=self._last_event)
+            tag = str(event.__struct_config__.tag)
+            self._events.append((self._last_event, tag, event.at, encoded(stored)))
+        self._start()
+
+    def put_numbered(self, seq: int, tag: str, at: float, data: bytes) -> None:
+        """Append an event that has a number."""
+        if not self.muted:
+            with self._lock:
+                self._events.append((seq, tag, at, data))
+            self._start()
+
+    async def flush(self, status: str = "", result: bytes | None = None) -> bool:
+        """Wait until everything so far is committed; with a status, end the lease in the same transaction.
+
+        Returns false if this process no longer executes the run.
+        """
+        if self.muted:
+            return False
+        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._flushes.append((status, result, done))
+        self._start()
+        return await done
+
+    async def keep_lease(self) -> None:
+        """Renew the lease until the run ends."""
+        self._loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(self._journal.lease_seconds / 3)
+            if self.muted:
+                return
+            try:
+                await self._renew()
+            except HooklineError as error:
+                log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
+
+    async def release(self) -> None:
+        """End the lease of a run that this process cannot continue. Nothing else is written."""
+        with suppress(HooklineError):  # then the lease expires
+            work = partial(self._journal.append, self._run_id, self._epoch, self._next, (), status="interrupted")
+            await in_thread(work)
+
+    async def check_lease(self) -> None:
+        """Return if this process still holds the lease."""
+        if time.monotonic() >= self._deadline:
+            try:
+                await self._renew()
+            except HooklineError as error:
+                self._fail(error)
+                await forever()
+
+    async def _renew(self) -> None:
+        began = time.monotonic()
+        try:
+            await in_thread(self._journal.renew, self._run_id, self._epoch)
+            self._deadline = began + self._journal.lease_seconds
+        except LeaseLostError as error:
+            self._fail(error)
+            await forever()
+
+    def _start(self) -> None:
+        """Start to write, in the event loop of the run."""
+        loop = running_loop()
+        if self._loop is None:
+            self._loop = loop
+        if self._task is not None or self._loop is None:
+            return
+        if loop is self._loop:
+            self._task = self._loop.create_task(self._write(), context=contextvars.Context())
+        else:
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._start)
+
+    async def _write(self) -> None:
+        flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
+        try:
+            while (self._entries or self._events or self._flushes) and not self.muted:
+                with self._lock:
+                    entries, self._entries = [*self.take_draws(), *self._entries], []
+                    events, self._events = self._events, []
+                flushes, self._flushes = self._flushes, []
+                status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
+                began = time.monotonic()
+                await in_thread(
+                    partial(self._journal.append, status=status, result=result),
+                    self._run_id,
+                    self._epoch,
+                    self._next,
+                    entries,
+                    events,
+                )
+                self._next += len(entries)
+                if status:
+                    self.muted = True
+                if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
+                    self._deadline = 0.0
+                _resolve(flushes, True)
+                flushes = []
+        except Exception as error:  # noqa: BLE001 - nothing may happen that is not in the journal
+            self._fail(error)
+        finally:
+            self._task = None
+            if self.muted:
+                _resolve([*flushes, *self._flushes], False)
+                self._flushes = []
+
+
+def _resolve(flushes: Sequence[tuple[str, bytes | None, asyncio.Future[bool]]], committed: bool) -> None:
+    for _, _, done in flushes:
+        if not done.done():
+            done.set_result(committed)
