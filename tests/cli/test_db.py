@@ -149,3 +149,17 @@ def test_doctor_says_that_the_server_is_away(hookline):
         "doctor", "--no-model", "--no-sandbox", "--database", f"postgresql://a:{PASSWORD}@127.0.0.1:1/x"
     )
     assert "cannot be reached" in out
+
+
+@pytest.mark.parametrize(
+    ("lease", "expected"), [(1000, "ok durable runs 1 running"), (1e-6, "no durable runs 1 expired")]
+)
+def test_doctor_shows_durable_runs_and_complains_of_those_that_no_process_takes_over(hookline, url, lease, expected):
+    hookline("db", "init")
+    store = RunStore(url, lease_seconds=lease)
+    store.journal.claim("one", "helper", b"{}")
+    store.close()
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    line = next(line for line in out.splitlines() if " durable runs " in line)
+    assert " ".join(line.split()).startswith(expected)
+    assert ("hookline worker" in out) == (lease < 1)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hookline import Agent, ScriptedModel, call, reply
 from hookline.stores import Artifact, ArtifactStore, StoreError
 from hookline.stores import artifacts as module
+from hookline.stores.artifacts import DatabaseArtifactStore, artifact_store_at
 
 UNUSUAL = [
     "../../x",
@@ -34,10 +35,17 @@ UNUSUAL = [
 
 
 @pytest.fixture
-def store(tmp_path):
-    return ArtifactStore(tmp_path / "made")
+def store(tmp_path, request):
+    made = artifact_store_at(tmp_path / getattr(request, "param", "made"))
+    yield made
+    if isinstance(made, DatabaseArtifactStore):
+        made.close()
 
 
+everywhere = pytest.mark.parametrize("store", ["made", "made.db"], indirect=True)
+
+
+@everywhere
 def test_saved_data_can_be_loaded(store):
     saved = store.save("report.md", "# Grüße")
     data = "# Grüße".encode()
@@ -66,6 +74,7 @@ def test_unusual_names_stay_in_the_folder(store, tmp_path, name):
 
 
 @pytest.mark.parametrize(("name", "advice"), [("", "give one"), ("\ud800", "use another"), ("x" * 300, "shorter")])
+@everywhere
 def test_an_invalid_name_is_refused(store, name, advice):
     for use in (lambda: store.save(name, ""), lambda: store.load(name), lambda: store.delete(name)):
         with pytest.raises(StoreError, match=advice):
@@ -79,6 +88,7 @@ def test_names_that_differ_in_case_only_are_two_artifacts(store):
     assert len({path.name.lower() for path in store.folder.iterdir()}) == 2
 
 
+@everywhere
 def test_saving_again_replaces_the_data_and_the_digest(store):
     first = store.save("x", "1")
     assert store.list()[0].sha256 == first.sha256
@@ -88,6 +98,7 @@ def test_saving_again_replaces_the_data_and_the_digest(store):
     assert second.sha256 != first.sha256
 
 
+@everywhere
 def test_a_missing_folder_is_an_empty_store(store):
     assert list(store.list()) == []
     assert not store.delete("x")
@@ -189,6 +200,7 @@ def test_data_that_is_neither_text_nor_bytes_is_refused(store, data):
         store.save("x", data)
 
 
+@everywhere
 def test_text_of_a_binary_artifact_is_an_error(store):
     store.save("x", b"\xff\xfe")
     with pytest.raises(StoreError, match="use load"):
@@ -218,6 +230,7 @@ def test_concurrent_saves_never_leave_an_incomplete_file(store):
     assert seen <= {(50_000, sha256(who * 50_000).hexdigest()) for who in (b"a", b"b")}
 
 
+@everywhere
 class TestTools:
     def run(self, store, *calls):
         agent = Agent("a", llm=ScriptedModel([*calls, reply("ok")]), tools=[store])
@@ -278,3 +291,13 @@ class TestTools:
         assert "not text (image/png, 5 bytes)" in results[0].content
         assert "has only 5 bytes" in results[1].content
         assert results[2].content == "The artifact is empty."
+
+
+@pytest.mark.parametrize("name", UNUSUAL)
+def test_unusual_names_are_kept_apart_in_a_database(tmp_path, name):
+    store = DatabaseArtifactStore(tmp_path / "a.db")
+    store.save(name, b"\0\xff")
+    store.save("other", "x")
+    assert store.load(name) == b"\0\xff"
+    assert {item.name for item in store.list()} == {name, "other"}
+    store.close()

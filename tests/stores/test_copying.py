@@ -7,18 +7,20 @@ import pytest
 from hookline import Attachment, Session
 from hookline._kernel.values import Message
 from hookline.stores import ApprovalStore, JsonSessionStore, MemoryStore, SqliteSessionStore, TicketBoard
+from hookline.stores.artifacts import DatabaseArtifactStore
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import STORES, all_schemas, copy_stores
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.mailbox import gateway_database
+from hookline.stores.notes import DatabaseNotes
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 from tests.postgres_cluster import MISSING
 from tests.stores.test_approvals import ask
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.sqlite]
 
-NAMES = ("runs", "approvals", "keys", "memory", "tickets", "chats", "sessions", "gateway")
+NAMES = ("runs", "approvals", "keys", "memory", "tickets", "chats", "sessions", "artifacts", "notes", "gateway")
 
 
 def contents(database, tables):
@@ -42,7 +44,17 @@ def tables_of(path):
     return found
 
 
-STORE_CLASSES = (RunStore, ApprovalStore, KeyStore, MemoryStore, TicketBoard, ChatStore, SqliteSessionStore)
+STORE_CLASSES = (
+    RunStore,
+    ApprovalStore,
+    KeyStore,
+    MemoryStore,
+    TicketBoard,
+    ChatStore,
+    SqliteSessionStore,
+    DatabaseArtifactStore,
+    DatabaseNotes,
+)
 
 
 def opened(place):
@@ -56,7 +68,7 @@ def opened(place):
 
 def fill(place):
     stores, _ = opened(place)
-    runs, approvals, keys, memory, board, chats, sessions, gateway = stores
+    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, gateway = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
     verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None) for n in range(50)]
@@ -74,6 +86,8 @@ def fill(place):
     chats.add("web", "1", "k", "Hi.")
     attached = Attachment.of(b"content", media_type="text/plain")
     sessions.save(Session("s", [Message("user", "Look.", attachments=(attached,))]))
+    artifacts.save("a\0.txt", b"\0\xff")
+    notes.append("Ann prefers tea.")
     with gateway.transaction(write=True) as db:
         db.execute("INSERT INTO people VALUES ('c', 's', 1.5)")
         db.execute("INSERT INTO codes VALUES ('c', 't', ?, ?, 2.5)", (b"\0salt", b"\xff"))

@@ -17,17 +17,25 @@ from hookline import Agent, ScriptedModel, call, reply
 from hookline._base import files
 from hookline.stores import NotesFile, StoreError
 from hookline.stores import notes as module
+from hookline.stores.notes import DatabaseNotes, notes_at
 
 
 @pytest.fixture
-def notes(tmp_path):
-    return NotesFile(tmp_path / "sub" / "notes.md")
+def notes(tmp_path, request):
+    made = notes_at(tmp_path / "sub" / getattr(request, "param", "notes.md"))
+    yield made
+    if isinstance(made, DatabaseNotes):
+        made.close()
+
+
+everywhere = pytest.mark.parametrize("notes", ["notes.md", "notes.db"], indirect=True)
 
 
 def texts(notes):
     return [re.sub(r"^- \d{4}-\d\d-\d\d ", "", line) for line in notes.read().splitlines()]
 
 
+@everywhere
 def test_notes_are_read_in_order_with_their_dates(notes):
     for text in ("buy milk", "call Ann"):
         notes.append(text)
@@ -41,6 +49,7 @@ def test_without_a_file_there_are_no_notes(notes):
     assert not notes.path.parent.exists()
 
 
+@everywhere
 def test_a_note_is_always_one_line(notes):
     notes.append("one\ntwo\r\n\n  three\u2028four\x0bfive ")
     assert texts(notes) == ["one two three four five"]
@@ -49,6 +58,7 @@ def test_a_note_is_always_one_line(notes):
 
 
 @pytest.mark.parametrize("text", ["", " \n\t"])
+@everywhere
 def test_an_empty_note_is_refused(notes, text):
     with pytest.raises(ValueError, match="give a text"):
         notes.append(text)
@@ -74,6 +84,7 @@ def test_no_number_of_characters_is_too_large(tmp_path):
     assert notes.tail(sys.maxsize) == notes.read().rstrip()
 
 
+@everywhere
 def test_clear_deletes_all_notes(notes):
     notes.append("x")
     notes.clear()
@@ -185,6 +196,7 @@ def test_a_path_that_is_not_a_regular_file_is_an_error_and_does_not_hang(tmp_pat
             use()
 
 
+@everywhere
 def test_a_model_adds_and_reads_notes(notes):
     assert [tool.name for tool in notes.tools()] == ["add_note", "read_notes"]
     assert notes.tools() is notes.tools()
@@ -201,3 +213,13 @@ def test_a_note_that_is_not_text_and_a_path_that_is_not_a_path_are_refused(notes
         notes.append(3)
     with pytest.raises(TypeError, match="NotesFile takes the path of a file, as text or a Path, not NoneType"):
         NotesFile(None)
+
+
+@pytest.mark.parametrize("most", [1, 20, 40, 41, 60, 1000])
+def test_the_end_of_notes_in_a_database_is_that_of_a_file(tmp_path, most):
+    file, stored = NotesFile(tmp_path / "notes.md"), DatabaseNotes(tmp_path / "notes.db")
+    for number in range(5):
+        for notes in (file, stored):
+            notes.append(f"number {number} é")
+    assert (stored.tail(most), stored.read()) == (file.tail(most), file.read())
+    stored.close()

@@ -274,7 +274,8 @@ def session_store(path: str) -> SessionStore:
     Raises:
         ConfigError: the path is a file whose name does not end like that of a SQLite file.
     """
-    from ..stores.sessions import SQLITE, JsonSessionStore, session_store_at
+    from ..stores.paths import SQLITE
+    from ..stores.sessions import JsonSessionStore, session_store_at
 
     store = session_store_at(path)
     if isinstance(store, JsonSessionStore) and store.folder.is_file():

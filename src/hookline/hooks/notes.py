@@ -9,7 +9,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
 from .._kernel.validation import check_integer, check_method, check_path
-from ..stores.notes import NotesFile
+from ..stores.notes import notes_at
 from ._support.messages import add_system_text
 
 _EXPECTED = "notes must be a NotesFile or its path"
@@ -36,7 +36,7 @@ class NotesInjectorHook:
 
     def __init__(self, notes: Any, *, max_chars: int = 2000) -> None:
         if isinstance(notes, (str, os.PathLike)):
-            notes = NotesFile(check_path(notes, _EXPECTED))
+            notes = notes_at(check_path(notes, _EXPECTED))
         check_method(notes, "tail", _EXPECTED)
         self.notes = notes
         self.max_chars = check_integer(max_chars, "max_chars", 1)

@@ -14,7 +14,7 @@ from .._kernel.payloads import ToolCallResult
 from .._kernel.points import AFTER_TOOL
 from .._kernel.results import HookResult
 from .._kernel.validation import check_integer, check_method, check_path
-from ..stores.artifacts import ArtifactStore
+from ..stores.artifacts import artifact_store_at
 from ._support.messages import excerpt
 from ._support.tools import find_tool
 
@@ -52,7 +52,7 @@ class ToolOutputTruncatorHook:
     def __init__(self, max_chars: int = 4000, *, artifacts: Any = None) -> None:
         self.max_chars = check_integer(max_chars, "max_chars", MIN_CHARS)
         if isinstance(artifacts, (str, os.PathLike)):
-            artifacts = ArtifactStore(check_path(artifacts, _EXPECTED))
+            artifacts = artifact_store_at(check_path(artifacts, _EXPECTED))
         elif artifacts is not None and not isinstance(artifacts, bool):
             check_method(artifacts, "save", _EXPECTED)
         self.artifacts: Any = None if artifacts is False else artifacts

@@ -3,6 +3,7 @@ from .approvals import ApprovalStore as ApprovalStore
 from .approvals import DecisionRefusedError as DecisionRefusedError
 from .artifacts import Artifact as Artifact
 from .artifacts import ArtifactStore as ArtifactStore
+from .artifacts import DatabaseArtifactStore as DatabaseArtifactStore
 from .audit.format import AuditHead as AuditHead
 from .audit.log import AuditError as AuditError
 from .audit.log import AuditLog as AuditLog
@@ -16,6 +17,7 @@ from .mailbox import Mailbox as Mailbox
 from .memory import Episode as Episode
 from .memory import Fact as Fact
 from .memory import MemoryStore as MemoryStore
+from .notes import DatabaseNotes as DatabaseNotes
 from .notes import NotesFile as NotesFile
 from .run_statistics import RunStats as RunStats
 from .run_statistics import run_stats as run_stats

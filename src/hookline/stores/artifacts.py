@@ -1,9 +1,10 @@
-"""Files that agents create, stored under names in one folder."""
+"""Files that agents create, stored under names in one folder or in a database."""
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cached_property
@@ -14,8 +15,10 @@ from .._base.files import file_name_for, replace_file
 from .._base.frozen import Frozen
 from .._base.own_files import OwnFile, register_own_file
 from ..tools._tool import Tool
+from .database import open_database
 from .errors import StoreError
-from .paths import checked_path, folder_advice
+from .paths import SQLITE, checked_path, folder_advice, is_database_url
+from .sql import Schema, upsert
 
 if TYPE_CHECKING:
     from io import BufferedReader
@@ -76,12 +79,7 @@ class ArtifactStore:
             TypeError: the data is neither text nor bytes.
             StoreError: the name is not valid, or the file cannot be written.
         """
-        if not isinstance(data, (str, bytes, bytearray, memoryview)):
-            raise TypeError(f"an artifact must be text or bytes, not {type(data).__name__}")
-        from hashlib import sha256
-
-        path = self._path(name)
-        content = data.encode(errors="replace") if isinstance(data, str) else bytes(data)
+        path, content = self._path(name), _content(data)
         try:
             self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             replace_file(path, content, 0o600)
@@ -89,7 +87,7 @@ class ArtifactStore:
         except OSError as error:
             advice = folder_advice(self.folder, error)
             raise StoreError(f"cannot save the artifact {name!r} as {path}: {error}{advice}") from error
-        return Artifact(name, len(content), sha256(content).hexdigest(), saved_at, _media_type(name))
+        return _describe(name, content, saved_at)
 
     def load(self, name: str) -> bytes:
         """Return the data stored under a name.
@@ -192,12 +190,9 @@ class ArtifactStore:
         return Tool(save_artifact, effects=[]), Tool(read_artifact, effects=[]), Tool(list_artifacts, effects=[])
 
     def _page(self, name: str, offset: int, length: int) -> str:
-        with self._reading(name) as file:
-            size = os.fstat(file.fileno()).st_size
-            if size and offset >= size:
-                raise ValueError(f"{name!r} has only {size} bytes; use a smaller offset")
-            file.seek(offset)
-            data = file.read(length)
+        data, size = self._part(name, offset, length)
+        if size and offset >= size:
+            raise ValueError(f"{name!r} has only {size} bytes; use a smaller offset")
         if b"\0" in data:
             raise ValueError(f"{name!r} is not text ({_media_type(name)}, {size} bytes)")
         end = offset + len(data)
@@ -210,16 +205,18 @@ class ArtifactStore:
         rest = f"; continue with offset={end}" if end < size else ""
         return f"{text}\n\n[bytes {offset} to {end} of {size}{rest}]"
 
+    def _part(self, name: str, offset: int, length: int) -> tuple[bytes, int]:
+        """Return a part of an artifact, and the size of the whole.
+
+        Raises:
+            FileNotFoundError: the artifact does not exist.
+        """
+        with self._reading(name) as file:
+            file.seek(offset)
+            return file.read(length), os.fstat(file.fileno()).st_size
+
     def _path(self, name: str) -> Path:
-        if not name:
-            raise StoreError("an artifact needs a name: give one")
-        try:
-            file = file_name_for(name)
-        except UnicodeEncodeError:
-            raise StoreError(f"the artifact name {name!r:.80} is not valid text: use another name") from None
-        if len(file) > _MAX_NAME:
-            raise StoreError(f"the artifact name {name!r:.80} is too long: use a shorter name")
-        return self.folder / f"{_PREFIX}{file}"
+        return self.folder / f"{_PREFIX}{_file_name(name)}"
 
     @contextmanager
     def _reading(self, name: str) -> Iterator[BufferedReader]:
@@ -245,6 +242,129 @@ class ArtifactStore:
                 digest = file_digest(file, "sha256").hexdigest()
                 self._digests[name] = seen, digest
         return Artifact(name, about.st_size, digest, about.st_mtime, _media_type(name))
+
+
+_TABLE = """CREATE TABLE artifacts (
+    name TEXT PRIMARY KEY, size INTEGER NOT NULL, sha256 TEXT NOT NULL, saved_at REAL NOT NULL, data BLOB NOT NULL
+)"""
+SCHEMA = Schema("artifacts", contents="artifacts", application_id=0x486B4C46, version=1, statements=(_TABLE,))
+_ROW = upsert("artifacts", ("name", "size", "sha256", "saved_at", "data"), ("name",))
+
+
+class DatabaseArtifactStore(ArtifactStore):
+    """Store artifacts in one SQLite file or in PostgreSQL, so that processes on several machines share them.
+
+    Args:
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the address of a
+            PostgreSQL database.
+
+    Example::
+
+        artifacts = DatabaseArtifactStore("artifacts.db")
+        artifacts.save("report.md", "# All is well")
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._db = open_database(path, SCHEMA)
+
+    def __repr__(self) -> str:
+        return f"DatabaseArtifactStore({self._db.path!r})"
+
+    def save(self, name: str, data: str | bytes) -> Artifact:
+        """Store data under a name, replacing earlier data. Text is encoded as UTF-8.
+
+        Raises:
+            TypeError: the data is neither text nor bytes.
+            StoreError: the name is not valid, or the database cannot be used.
+        """
+        _file_name(name)
+        content = _content(data)
+        saved = _describe(name, content, time.time())
+        with self._db.transaction(write=True, lock=None) as db:
+            db.execute(_ROW, (name, saved.size, saved.sha256, saved.saved_at, content))
+        return saved
+
+    def load(self, name: str) -> bytes:
+        """Return the data stored under a name.
+
+        Raises:
+            StoreError: the artifact does not exist, the name is not valid, or the database cannot be used.
+        """
+        _file_name(name)
+        with self._db.transaction() as db:
+            row = db.execute("SELECT data FROM artifacts WHERE name = ?", (name,)).fetchone()
+        if row is None:
+            raise StoreError(f"there is no artifact {name!r:.200}: list() returns all artifacts")
+        return bytes(row[0])
+
+    def list(self) -> Sequence[Artifact]:
+        """Return all artifacts, sorted by name.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._db.transaction() as db:
+            rows = db.execute("SELECT name, size, sha256, saved_at FROM artifacts ORDER BY name").fetchall()
+        return [Artifact(name, size, digest, at, _media_type(name)) for name, size, digest, at in rows]
+
+    def delete(self, name: str) -> bool:
+        """Delete an artifact; return whether it existed.
+
+        Raises:
+            StoreError: the name is not valid, or the database cannot be used.
+        """
+        _file_name(name)
+        with self._db.transaction(write=True, lock=None) as db:
+            return db.execute("DELETE FROM artifacts WHERE name = ?", (name,)).rowcount > 0
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def _part(self, name: str, offset: int, length: int) -> tuple[bytes, int]:
+        _file_name(name)
+        query = "SELECT substr(data, ?, ?), size FROM artifacts WHERE name = ?"
+        with self._db.transaction() as db:
+            row = db.execute(query, (min(offset, 2**31 - 2) + 1, length, name)).fetchone()
+        if row is None:
+            raise FileNotFoundError(name)
+        return bytes(row[0] or b""), row[1]
+
+
+def artifact_store_at(path: str | os.PathLike[str]) -> ArtifactStore:
+    """Open an artifact store: PostgreSQL, a SQLite file if the extension says so, or a folder."""
+    if is_database_url(path) or os.fspath(path).lower().endswith(SQLITE):
+        return DatabaseArtifactStore(path)
+    return ArtifactStore(path)
+
+
+def _content(data: object) -> bytes:
+    if not isinstance(data, (str, bytes, bytearray, memoryview)):
+        raise TypeError(f"an artifact must be text or bytes, not {type(data).__name__}")
+    return data.encode(errors="replace") if isinstance(data, str) else bytes(data)
+
+
+def _describe(name: str, content: bytes, saved_at: float) -> Artifact:
+    from hashlib import sha256
+
+    return Artifact(name, len(content), sha256(content).hexdigest(), saved_at, _media_type(name))
+
+
+def _file_name(name: str) -> str:
+    """Return the file name for an artifact.
+
+    Raises:
+        StoreError: the name is not valid. It is the same for folders and databases, so that artifacts can move.
+    """
+    if not name:
+        raise StoreError("an artifact needs a name: give one")
+    try:
+        file = file_name_for(name)
+    except UnicodeEncodeError:
+        raise StoreError(f"the artifact name {name!r:.80} is not valid text: use another name") from None
+    if len(file) > _MAX_NAME:
+        raise StoreError(f"the artifact name {name!r:.80} is too long: use a shorter name")
+    return file
 
 
 def _name_of(file: str) -> str | None:

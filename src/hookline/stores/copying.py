@@ -22,7 +22,19 @@ from .sqlite import SqliteDatabase
 if TYPE_CHECKING:
     from .postgres import PostgresDatabase
 
-STORES = ("runs", "approvals", "sessions", "keys", "mailbox", "chats", "tickets", "memory")
+STORES = (
+    "runs",
+    "approvals",
+    "sessions",
+    "keys",
+    "mailbox",
+    "chats",
+    "tickets",
+    "memory",
+    "artifacts",
+    "notes",
+    "leases",
+)
 """Modules of stores with tables."""
 
 Progress = Callable[[str, int, int], object]

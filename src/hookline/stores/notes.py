@@ -1,4 +1,4 @@
-"""A text file of notes that people and agents share."""
+"""Notes that people and agents share, in a text file or in a database."""
 
 from __future__ import annotations
 
@@ -12,8 +12,10 @@ from functools import cached_property
 from .._base.files import locked
 from .._base.own_files import OwnFile, register_own_file
 from ..tools._tool import Tool
+from .database import open_database
 from .errors import StoreError
-from .paths import checked_path
+from .paths import SQLITE, checked_path, is_database_url
+from .sql import Schema
 
 LOCK_SECONDS = 5.0
 """Seconds to wait while another process locks the file."""
@@ -59,12 +61,7 @@ class NotesFile:
             ValueError: the note is empty.
             StoreError: the file cannot be written.
         """
-        if not isinstance(text, str):
-            raise TypeError(f"a note must be text, not {type(text).__name__}")
-        note = " ".join(line.strip() for line in text.splitlines() if line.strip())
-        if not note:
-            raise ValueError("the note is empty: give a text")
-        line = f"- {time.strftime('%Y-%m-%d')} {note}\n".encode(errors="replace")
+        line = _line(text)
         with self._writing(os.O_CREAT) as file:
             size = os.fstat(file).st_size
             if size:
@@ -171,6 +168,81 @@ class NotesFile:
             yield file
         finally:
             os.close(file)
+
+
+_TABLE = "CREATE TABLE notes (seq INTEGER PRIMARY KEY AUTOINCREMENT, line TEXT NOT NULL)"
+SCHEMA = Schema("notes", contents="notes", application_id=0x486B4C4E, version=1, statements=(_TABLE,))
+
+
+class DatabaseNotes(NotesFile):
+    """Store notes in one SQLite file or in PostgreSQL, so that processes on several machines share them.
+
+    Args:
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the address of a
+            PostgreSQL database.
+
+    Example::
+
+        notes = DatabaseNotes("notes.db")
+        notes.append("Ann prefers tea.")
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._db = open_database(path, SCHEMA)
+
+    def __repr__(self) -> str:
+        return f"DatabaseNotes({self._db.path!r})"
+
+    def append(self, text: str) -> None:
+        """Add a note as one line that begins with the date.
+
+        Raises:
+            TypeError: the note is not text.
+            ValueError: the note is empty.
+            StoreError: the database cannot be used.
+        """
+        line = _line(text).decode()
+        with self._db.transaction(write=True) as db:  # one after another, so that the numbers have the order of commits
+            db.execute("INSERT INTO notes (line) VALUES (?)", (line,))
+
+    def clear(self) -> None:
+        """Delete all notes.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._db.transaction(write=True) as db:
+            db.execute("DELETE FROM notes")
+
+    def close(self) -> None:
+        """Close the database."""
+        self._db.close()
+
+    def _end(self, size: int | None) -> tuple[bytes, bool]:
+        lines: list[bytes] = []
+        with self._db.transaction() as db:
+            for (line,) in db.execute("SELECT line FROM notes ORDER BY seq DESC"):
+                if size is not None and size <= 0:
+                    break
+                lines.append(line.encode())
+                size = None if size is None else size - len(lines[-1])
+        return b"".join(reversed(lines)), False  # lines are complete
+
+
+def notes_at(path: str | os.PathLike[str]) -> NotesFile:
+    """Open notes: PostgreSQL, a SQLite file if the extension says so, or a text file."""
+    if is_database_url(path) or os.fspath(path).lower().endswith(SQLITE):
+        return DatabaseNotes(path)
+    return NotesFile(path)
+
+
+def _line(text: str) -> bytes:
+    if not isinstance(text, str):
+        raise TypeError(f"a note must be text, not {type(text).__name__}")
+    note = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    if not note:
+        raise ValueError("the note is empty: give a text")
+    return f"- {time.strftime('%Y-%m-%d')} {note}\n".encode(errors="replace")
 
 
 def _write_whole(file: int, data: bytes, size: int) -> None:

@@ -64,6 +64,10 @@ def is_default_audit_path(path: str | os.PathLike[str]) -> bool:
     return known is not None and folder == os.path.abspath(user_folder("data"))
 
 
+SQLITE = (".db", ".sqlite", ".sqlite3")
+"""File name extensions of SQLite files."""
+
+
 def is_database_url(path: object) -> bool:
     """Whether a store was given the address of a PostgreSQL database, and not the path of a file."""
     return isinstance(path, str) and path.startswith(("postgresql://", "postgres://"))

@@ -23,7 +23,7 @@ from .._kernel.values import Message
 from .._run.session import Session, added_messages
 from .database import open_database
 from .errors import StoreError
-from .paths import checked_path, folder_advice, is_database_url
+from .paths import SQLITE, checked_path, folder_advice, is_database_url
 from .sql import Connection, Database, Schema
 
 if TYPE_CHECKING:
@@ -194,9 +194,6 @@ def _checked_id(id: str) -> str:
 
 LOCK_SECONDS = 5.0
 """Seconds to wait while another process locks the folder."""
-
-SQLITE = (".db", ".sqlite", ".sqlite3")
-"""File name extensions of SQLite files."""
 
 _MAX_NAME = 150
 
