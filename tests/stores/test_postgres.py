@@ -43,9 +43,9 @@ def open_words(postgres_url):
         database.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_cluster():
-    """A server that the test may stop."""
+    """A server that tests may stop; they start it again."""
     cluster = Cluster()
     yield cluster
     cluster.remove()
