@@ -335,16 +335,22 @@ def test_a_connection_that_is_cut_inside_a_transaction_is_an_error(cluster, open
 
 def test_a_forked_child_uses_its_own_connections(open_words):
     database = open_words()
-    add(database, "parent")
+
+    def add_connection():
+        with database.transaction(write=True) as db:
+            db.execute("INSERT INTO words (word) VALUES (CAST(pg_backend_pid() AS TEXT))")
+
+    add_connection()
     child = os.fork()
     if not child:
         try:
-            add(database, "child")
+            add_connection()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    add(database, "parent again")
-    assert words(database) == ["parent", "child", "parent again"]
+    add_connection()
+    parent, child, again = words(database)
+    assert parent == again != child
 
 
 # Passwords.
