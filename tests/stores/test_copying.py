@@ -9,12 +9,13 @@ from hookline._kernel.values import Message
 from hookline.stores import ApprovalStore, JsonSessionStore, MemoryStore, SqliteSessionStore, TicketBoard
 from hookline.stores.artifacts import DatabaseArtifactStore
 from hookline.stores.chats import ChatStore
-from hookline.stores.copying import STORES, all_schemas, copy_stores
+from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.notes import DatabaseNotes
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
+from hookline.stores.schemas import STORES, all_schemas
 from tests.postgres_cluster import MISSING
 from tests.stores.test_approvals import ask
 

@@ -297,7 +297,7 @@ def test_every_store_works_in_one_database(postgres_url):
 
 
 def test_a_restart_of_the_server_is_not_noticed_between_transactions(own_cluster):
-    database = open_database(own_cluster.url(), WORDS)
+    database = open_database(own_cluster.url("one"), WORDS)
     add(database, "a")
     with database.transaction(), database.transaction():  # two connections
         pass
@@ -308,7 +308,7 @@ def test_a_restart_of_the_server_is_not_noticed_between_transactions(own_cluster
 
 
 def test_while_the_server_is_away_there_is_a_clear_error_and_nothing_is_lost(own_cluster):
-    database = open_database(own_cluster.url(), WORDS)
+    database = open_database(own_cluster.url("two"), WORDS)
     add(database, "a")
     own_cluster.stop()
     for _ in range(2):
@@ -431,7 +431,7 @@ def test_a_listener_hears_what_another_process_stores_and_nothing_else(postgres_
 
 
 def test_a_listener_is_called_after_the_server_was_away(own_cluster):
-    database, heard = open_database(own_cluster.url(), WORDS), threading.Event()
+    database, heard = open_database(own_cluster.url("three"), WORDS), threading.Event()
     with database.listen("x", heard.set):
         block_until(heard.is_set)
         own_cluster.restart()

@@ -18,6 +18,7 @@ from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore
 from ..stores.runs import RunStore
+from ..stores.schemas import check_database
 from ..stores.sessions import session_store_at
 from .agents import Agents
 from .app import Api, Server
@@ -108,6 +109,8 @@ def build_parts(
     hooks = [hook for answerer in answerers.values() for hook in answerer.hooks]
     metrics = MetricsHook(every_call=True)  # the metrics include the duration of every hook
     traffic = Traffic(metrics)
+    if settings.database:
+        check_database(settings.database)
     store = RunStore(settings.runs or ":memory:", pinned=True)
     add_fleet_metrics(metrics, store)
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
