@@ -161,3 +161,17 @@ def test_a_server_does_not_start_on_tables_of_a_newer_version(hookline, folder, 
     (folder / "model.json").write_text('["Hello."]')
     code, _, err = hookline("serve", "--model", "scripted:model.json", "--port", "0")
     assert (code != 0, "were written by a newer Hookline (format 99): update Hookline" in err) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("lease", "expected"), [(1000, "ok durable runs 1 running"), (1e-6, "no durable runs 1 expired")]
+)
+def test_doctor_shows_durable_runs_and_complains_of_those_that_no_process_takes_over(hookline, url, lease, expected):
+    hookline("db", "init")
+    store = RunStore(url, lease_seconds=lease)
+    store.journal.claim("one", "helper", b"{}")
+    store.close()
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    line = next(line for line in out.splitlines() if " durable runs " in line)
+    assert " ".join(line.split()).startswith(expected)
+    assert ("hookline worker" in out) == (lease < 1)

@@ -27,7 +27,7 @@ from hookline.server.approvals import ApprovalsApi
 from hookline.server.options import ServerOptions
 from hookline.server.routing import Gate
 from hookline.server.runs import RunService
-from hookline.stores import approvals, runs
+from hookline.stores import approvals, leases, runs
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import SqliteSessionStore
@@ -84,6 +84,7 @@ def server_at(url, **options):
 
 async def main(url, options):
     # Changes must be noticed because they are announced.
+    leases.LEASE_SECONDS, leases.RENEW_SECONDS = 2.0, 0.2
     runs.WATCHED_POLL_SECONDS = approvals.POLL_SECONDS = control.POLL_SECONDS = 600.0
     server = server_at(url, **options)
     await server.start()

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import signal
 
 import httpx
 import pytest
@@ -96,6 +97,45 @@ async def test_waiting_for_a_run_works_at_another_replica(clients, tmp_path):
     waiting = asyncio.create_task(two.get(f"/runs/{run}?wait=30"))
     (tmp_path / "go").touch()
     assert (await waiting).json()["status"] == "completed"
+
+
+# The end of a replica
+
+
+@pytest.mark.slow
+async def test_the_run_of_a_killed_replica_ends_at_the_others(clients, url, tmp_path):
+    one, _ = clients
+    with replica(url) as killed:
+        async with httpx.AsyncClient(base_url=killed.url, timeout=60, trust_env=False) as client:
+            run = await start(client, f"wait {tmp_path / 'never'}")
+            seen = await stream(client, run, until="tool_started")
+            assert (await one.get(f"/runs/{run}")).json()["status"] == "running"
+        killed.kill()
+    while (left := (await one.get(f"/runs/{run}")).json())["status"] == "running":
+        await asyncio.sleep(0.05)
+    assert (left["status"], left["reason"]) == ("interrupted", "its process ended")
+    events = await stream(one, run)
+    assert events[: len(seen)] == seen
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+
+
+@pytest.mark.slow
+async def test_a_paused_replica_cannot_change_a_run_that_was_ended(clients, url, tmp_path):
+    one, _ = clients
+    with replica(url) as paused:
+        async with httpx.AsyncClient(base_url=paused.url, timeout=60, trust_env=False) as client:
+            run = await start(client, f"wait {tmp_path / 'go'}")
+            await stream(client, run, until="tool_started")
+            paused.send_signal(signal.SIGSTOP)
+            while (await one.get(f"/runs/{run}")).json()["status"] == "running":
+                await asyncio.sleep(0.05)
+            before = await stream(one, run)
+            (tmp_path / "go").touch()
+            paused.send_signal(signal.SIGCONT)
+            other = await start(client, "hello", wait=60)  # its events are written after those of the first run
+            assert (await one.get(f"/runs/{other}?wait=60")).json()["status"] == "completed"
+            assert (await client.get(f"/runs/{run}?wait=60")).json()["status"] == "interrupted"
+    assert await stream(one, run) == before
 
 
 # Control

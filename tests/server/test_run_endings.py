@@ -17,7 +17,7 @@ from hookline.server import runs as runs_module
 from hookline.server.events import RunAccepted
 from hookline.server.live_run import LiveRun, RunRecorder
 from hookline.stores.errors import StoreError
-from hookline.stores.processes import process_start
+from hookline.stores.leases import process_start
 from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Team
 
@@ -119,13 +119,13 @@ async def test_a_run_cancelled_between_two_agents_is_not_completed(tmp_path):
 
 async def test_a_late_cancellation_has_no_effect(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
-        real = service._executor._save
+        real = service._executor.save
 
         async def saved(session):
             next(iter(service._live.values())).stop("cancelled by me")
             return await real(session)
 
-        monkeypatch.setattr(service._executor, "_save", saved)
+        monkeypatch.setattr(service._executor, "save", saved)
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason, run.reply) == ("completed", "", "done")
 
@@ -226,7 +226,7 @@ async def test_waiting_for_writes_in_progress_causes_no_empty_write(tmp_path):
             writes.append(list(runs))
             free.wait()
 
-    writer = RunRecorder(Store(), lambda events: None, lambda: None)
+    writer = RunRecorder(Store(), lambda events: None, lambda ids: None, lambda: None)
     writer.put(left_behind())
     await wait_until(lambda: writes)
     flushed = asyncio.create_task(writer.flushed())
@@ -309,7 +309,7 @@ async def test_the_latest_record_of_a_run_is_stored_after_a_write_error(tmp_path
         real(runs, events)
 
     store.write = write
-    recorder = RunRecorder(store, lambda events: None, lambda: None)
+    recorder = RunRecorder(store, lambda events: None, lambda ids: None, lambda: None)
     mine, other = left_behind(), left_behind(id="run_other")
     recorder.put(mine)
     recorder.put(other)

@@ -20,7 +20,7 @@ from hookline.payloads import Question
 from hookline.stores import ApprovalStore, DecisionRefusedError, StoreError, approvals
 from hookline.stores.approvals import matches
 from hookline.stores.errors import LockedFileError
-from hookline.stores.processes import process_start
+from hookline.stores.leases import process_start
 from tests.environment import with_source
 from tests.properties import examples
 
@@ -360,6 +360,7 @@ print(ask(ApprovalStore(sys.argv[1]), path="a").id)
 
 
 @pytest.mark.skipif(process_start(os.getpid()) is None, reason="the system does not tell when programs began")
+@pytest.mark.sqlite  # on PostgreSQL a process has a lease
 def test_a_call_of_a_dead_process_is_cancelled_even_if_its_pid_is_reused(store):
     row = ask(store)
     with store.db.transaction(write=True) as db:
@@ -376,7 +377,6 @@ def test_a_clock_change_cancels_no_call_of_another_process(store, monkeypatch, j
 
 def test_a_process_on_another_machine_counts_as_running_for_a_day(store, monkeypatch):
     row = ask(store, seconds=1e6)
-    monkeypatch.setattr(approvals, "gethostname", lambda: "elsewhere")
     with store.db.transaction(write=True) as db:
         db.execute("UPDATE approvals SET host = 'far away'")
     assert store.find(row.id).status == "pending"

@@ -11,8 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from hookline.stores import RunRecord, RunStore, StoreError, processes, run_stats
-from hookline.stores.processes import is_process_running
+from hookline.stores import RunRecord, RunStore, StoreError, leases, run_stats
+from hookline.stores.leases import is_process_running
 from hookline.stores.runs import PARTS
 from tests.environment import with_source
 
@@ -170,7 +170,7 @@ def test_all_of_many_rows_are_stored(store):
 
 
 def test_an_unfinished_run_is_running_while_its_process_is(store, monkeypatch):
-    monkeypatch.setattr(processes, "gethostname", lambda: "here")
+    monkeypatch.setattr(leases, "gethostname", lambda: "here")
     add(
         store,
         run_row("mine", time.time(), ended=None, status="running"),

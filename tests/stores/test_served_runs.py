@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from hookline.stores import RunRecord, RunStore, StoreError, run_stats
-from hookline.stores.processes import process_start
+from hookline.stores.leases import process_start
 from hookline.stores.runs import OPEN_STATES, STATES, IdempotencyKey, StoredEvent, _chosen
 
 NOW = time.time()

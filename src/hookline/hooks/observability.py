@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 import os
 from collections import deque
-from socket import gethostname
 from typing import Any, TypeVar
+
+import msgspec
 
 from .._base.background_writer import BackgroundWriter
 from .._base.text import error_text
@@ -19,7 +20,6 @@ from .._kernel.validation import check_bool, check_path
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
 from ..stores.errors import StoreError
-from ..stores.processes import process_start
 from ..stores.runs import PARTS, RunRecord, RunStore
 
 log = logging.getLogger("hookline")
@@ -73,14 +73,12 @@ class ObservabilityHook:
         elif keep_days is not None:
             raise RegistrationError("keep_days belongs to the store: RunStore(path, keep_days=...)")
         self.store = path
-        self._host = gethostname()
         self._writer: BackgroundWriter[None] = BackgroundWriter(self._write, self._failed, linger=LINGER)
         self._begin()
 
     def _begin(self) -> None:
         """Start without records, also after a fork: the parent process writes its own records."""
         self._pid = os.getpid()
-        self._born = process_start(self._pid)
         self._runs: deque[RunRecord] = deque()
         self._waiting: dict[str, deque[Row]] = {table: deque() for table in PARTS}
         self._started: dict[str, float] = {}
@@ -199,9 +197,6 @@ class ObservabilityHook:
             parent_run_id=ids.parent_run_id,
             created=started,
             started=started,
-            host=self._host,
-            pid=self._pid,
-            born=self._born,
             **known,
         )
 
@@ -219,7 +214,9 @@ class ObservabilityHook:
         runs = _taken(self._runs)
         parts = {table: _taken(rows) for table, rows in self._waiting.items()}
         self._writing = len(runs) + sum(map(len, parts.values()))
-        latest = {run.id: run for run in runs}  # if a run started and ended meanwhile, only its last state is written
+        process = self.store.db.leases.owner()._asdict()
+        # If a run started and ended meanwhile, only its last state is written.
+        latest = {run.id: msgspec.structs.replace(run, **process) for run in runs}
         self.store.add(latest.values(), parts)
         self._logged = ""
 

@@ -5,18 +5,15 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import logging
-import os
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from socket import gethostname
 from typing import Any
 
 import msgspec
 
 from .._base.text import error_text
 from ..stores.errors import StoreError
-from ..stores.processes import process_start
 from ..stores.runs import IdempotencyKey, RunStore
 from .concurrency import KeyedLocks
 from .errors import ConflictError, IdempotencyError
@@ -54,9 +51,8 @@ class IdempotencyKeys:
             yield fresh
             return
         digest = hashlib.sha256(msgspec.json.encode(request, order="sorted")).hexdigest()
-        wanted = IdempotencyKey(
-            owner, key, digest, fresh, time.time(), gethostname(), os.getpid(), process_start(os.getpid())
-        )
+        process = await asyncio.to_thread(self._store.db.leases.owner)
+        wanted = IdempotencyKey(owner, key, digest, fresh, time.time(), *process)
         async with self._locks.hold((owner, key)):  # later requests find the run of the first one
             found, exists = await asyncio.to_thread(self._store.reserve, wanted)
             if found.digest != digest:

@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from socket import gethostname
 from typing import Any
 
 import msgspec
@@ -23,8 +22,7 @@ from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
 from .database import open_database
 from .errors import LockedFileError, NotFoundError, StoreError
-from .processes import is_process_running, process_start
-from .sql import Connection, Schema, storable
+from .sql import Connection, Leases, Schema, storable
 
 log = logging.getLogger("hookline")
 
@@ -253,15 +251,15 @@ class ApprovalStore:
             edit=None,
             remember="once",
         )
+        process = ("", 0, None) if durable else self.db.leases.owner()
         with self.db.transaction(write=True) as db:
             self._prune(db, now)
-            if durable and (known := _asked_before(db, row)) is not None:
+            if durable and (known := self._asked_before(db, row)) is not None:
                 return known
             for grant in _grants_for(db, row):
                 if grant.covers(row.digest, row.arguments, row.hooks):
                     row = _approved_by(row, grant, now)
                     break
-            process = ("", 0, None) if durable else (gethostname(), os.getpid(), process_start(os.getpid()))
             values = (*_encode_call(row), *process)
             columns = f"{', '.join(_CALL_FIELDS)}, host, pid, born"
             db.execute(f"INSERT INTO approvals ({columns}) VALUES ({', '.join('?' * len(values))})", values)
@@ -296,7 +294,7 @@ class ApprovalStore:
             for row_values in db.execute(f"{_CALL} WHERE {' AND '.join(conditions)} ORDER BY seq DESC", values):
                 if len(found) >= limit:
                     break
-                row = _decode_call(row_values)
+                row = self._decode_call(row_values)
                 if status in ("", row.status):
                     found.append(row)
         return found
@@ -431,10 +429,36 @@ class ApprovalStore:
         """
         with self.db.transaction() as db:
             asked = db.execute("SELECT status, expires, asked, host, pid, born FROM approvals WHERE status = 'pending'")
-            return sum(_status_now(*values) == "pending" for values in asked)
+            return sum(_status_now(self.db.leases, *values) == "pending" for values in asked)
 
     def _find(self, db: Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
-        return _decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))
+        return self._decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))
+
+    def _decode_call(self, values: Sequence[Any], *, as_stored: bool = False) -> ApprovalRow:
+        """Decode a row; ``as_stored`` keeps the stored status, even if the call has expired since."""
+        fields = dict(zip(_CALL_FIELDS, values, strict=False))
+        try:
+            fields["arguments"] = msgspec.json.decode(fields["arguments"], type=dict[str, Any])
+            fields["questions"] = msgspec.json.decode(fields["questions"], type=tuple[Question, ...])
+            fields["edit"] = (
+                None if fields["edit"] is None else msgspec.json.decode(fields["edit"], type=dict[str, Any])
+            )
+        except (msgspec.DecodeError, TypeError) as error:
+            raise StoreError(f"the stored call {fields['id']} is damaged: {error}") from error
+        if not as_stored:
+            fields["status"] = _status_now(
+                self.db.leases, fields["status"], fields["expires"], fields["asked"], *values[-3:]
+            )
+        return ApprovalRow(**fields)
+
+    def _asked_before(self, db: Connection, row: ApprovalRow) -> ApprovalRow | None:
+        """Return the row of the same call of a durable run, if the run has asked about it before."""
+        found = db.execute(
+            f"""{_CALL} WHERE run_id = ? AND call_id = ? AND attempt = ? AND digest = ? AND host = ''
+            AND status != 'cancelled' ORDER BY seq DESC LIMIT 1""",
+            (row.run_id, row.call_id, row.attempt, row.digest),
+        ).fetchone()
+        return None if found is None else self._decode_call(found)
 
     def _stored(self, ids: Sequence[str]) -> Mapping[str, ApprovalRow]:
         """Return the rows with these ids and their stored status. Callers of :meth:`watch` check for expiry."""
@@ -443,13 +467,13 @@ class ApprovalStore:
             for id in ids:
                 values = db.execute(f"{_CALL} WHERE id = ?", (id,)).fetchone()
                 if values is not None:
-                    found[id] = _decode_call(values, as_stored=True)
+                    found[id] = self._decode_call(values, as_stored=True)
         return found
 
     def _apply(self, db: Connection, grant: GrantRow, now: float) -> None:
         """Approve the pending calls that a new grant covers."""
         for values in db.execute(f"{_CALL} WHERE status = 'pending' AND tool = ?", (grant.tool,)).fetchall():
-            row = _decode_call(values)
+            row = self._decode_call(values)
             if row.status != "pending" or grant.id not in {found.id for found in _grants_for(db, row)}:
                 continue
             if grant.covers(row.digest, row.arguments, row.hooks):
@@ -597,21 +621,9 @@ def _encode_call(row: ApprovalRow) -> tuple[Any, ...]:
     return tuple(values.values())
 
 
-def _decode_call(values: Sequence[Any], *, as_stored: bool = False) -> ApprovalRow:
-    """Decode a row; ``as_stored`` keeps the stored status, even if the call has expired since."""
-    fields = dict(zip(_CALL_FIELDS, values, strict=False))
-    try:
-        fields["arguments"] = msgspec.json.decode(fields["arguments"], type=dict[str, Any])
-        fields["questions"] = msgspec.json.decode(fields["questions"], type=tuple[Question, ...])
-        fields["edit"] = None if fields["edit"] is None else msgspec.json.decode(fields["edit"], type=dict[str, Any])
-    except (msgspec.DecodeError, TypeError) as error:
-        raise StoreError(f"the stored call {fields['id']} is damaged: {error}") from error
-    if not as_stored:
-        fields["status"] = _status_now(fields["status"], fields["expires"], fields["asked"], *values[-3:])
-    return ApprovalRow(**fields)
-
-
-def _status_now(status: str, expires: float, asked: float, host: str, pid: int, start: float | None) -> str:
+def _status_now(
+    leases: Leases, status: str, expires: float, asked: float, host: str, pid: int, born: float | None
+) -> str:
     """Return the current status of a call. A process that has ended cannot store that its calls expired."""
     if status != "pending":
         return status
@@ -619,18 +631,7 @@ def _status_now(status: str, expires: float, asked: float, host: str, pid: int, 
         return "expired"
     if not host:  # of a durable run, which needs no process to wait
         return "pending"
-    mine = start is None and pid == os.getpid() and host == gethostname()
-    return "pending" if mine or is_process_running(host, pid, asked, start) else "cancelled"
-
-
-def _asked_before(db: Connection, row: ApprovalRow) -> ApprovalRow | None:
-    """Return the row of the same call of a durable run, if the run has asked about it before."""
-    found = db.execute(
-        f"""{_CALL} WHERE run_id = ? AND call_id = ? AND attempt = ? AND digest = ? AND host = ''
-        AND status != 'cancelled' ORDER BY seq DESC LIMIT 1""",
-        (row.run_id, row.call_id, row.attempt, row.digest),
-    ).fetchone()
-    return None if found is None else _decode_call(found)
+    return "pending" if leases.is_held(host, pid, asked, born) else "cancelled"
 
 
 def _update_decision(db: Connection, row: ApprovalRow) -> None:

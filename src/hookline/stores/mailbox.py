@@ -15,8 +15,8 @@ import msgspec
 
 from .database import GroupCommit, open_database
 from .errors import StoreError
+from .leases import pid_exists, process_start
 from .messages import InboundMessage, OutboundMessage
-from .processes import pid_exists, process_start
 from .sql import Connection, Database, Schema, storable, upsert
 
 T = TypeVar("T")
@@ -431,9 +431,12 @@ class Mailbox:
         )
 
     def _remove_dead_processes(self, db: Connection, now: float) -> None:
-        """Delete expired registrations, and registrations of this machine whose process has ended."""
+        """Delete expired registrations, and registrations in a file whose process of this machine has ended.
+
+        On PostgreSQL only the lease counts: containers on several machines may have the same name and the same pids.
+        """
         for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
-            here = host == gethostname() and sys.platform != "win32"
+            here = host == gethostname() and sys.platform != "win32" and not self.database.is_shared
             if until <= now or (here and not (pid_exists(pid) and process_start(pid) == began)):
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))
 

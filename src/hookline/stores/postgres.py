@@ -21,12 +21,14 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from decimal import Decimal
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
+from .leases import SCHEMA as LEASES
+from .leases import DatabaseLeases
 from .paths import without_password
 from .sql import Schema, Statement, Values
 
@@ -427,7 +429,22 @@ class _Listener:
                 log.exception("the callback for a change in %s failed", self._server.address)
 
 
+class _SharedLeases:
+    """The leases of an installation, given up when the last store that uses them is closed."""
+
+    def __init__(self, open: Callable[[], PostgresDatabase]) -> None:
+        self.leases = DatabaseLeases(open)
+        self.users: weakref.WeakSet[PostgresDatabase] = weakref.WeakSet()
+
+    def remove_user(self, database: PostgresDatabase) -> None:
+        if database in self.users:
+            self.users.discard(database)
+            if not self.users:
+                self.leases.close()
+
+
 _servers: dict[str, _Server] = {}
+_leases: dict[tuple[str, str], _SharedLeases] = {}
 _servers_lock = threading.Lock()
 _inherited: list[psycopg.Connection[Any]] = []  # of the parent process
 
@@ -441,6 +458,8 @@ def _after_fork() -> None:
 
 @atexit.register
 def _close_all() -> None:
+    for leases in _leases.values():
+        leases.leases.close()
     for server in _servers.values():
         server.close()
 
@@ -461,6 +480,7 @@ class PostgresDatabase:
         url: address of the database, such as ``postgresql://ada@db.example/shop``. ``?schema=NAME`` gives the schemas
             another beginning than ``hookline``, so that several installations can share a database.
         schema: the tables.
+        pool: databases with the same word share connections.
 
     Raises:
         StoreError: the address is not valid.
@@ -470,17 +490,22 @@ class PostgresDatabase:
     is_shared = True
     outages: tuple[type[Exception], ...] = () if _missing else (psycopg.OperationalError,)
 
-    def __init__(self, url: str, schema: Schema) -> None:
+    def __init__(self, url: str, schema: Schema, *, pool: str = "") -> None:
         if _missing:
             raise StoreError(_missing)
         conninfo, prefix = parse_url(url)
+        self.prefix = prefix
+        """Beginning of the names of all schemas of this installation."""
+        self._conninfo = conninfo
         self.path = without_password(url)
         self.schema = schema
         self.namespace = f"{prefix}_{schema.name}"
         self._closed = False
         self._checked = False
         with _servers_lock:
-            self._server = _servers.setdefault(conninfo, _Server(conninfo, self.path))
+            self._server = _servers.setdefault(conninfo + pool, _Server(conninfo, self.path))
+            open_leases = partial(PostgresDatabase, url, LEASES, pool=" leases")
+            self._leases = _leases.setdefault((conninfo, prefix), _SharedLeases(open_leases))
         self._server.add_user(self)
 
     def __del__(self) -> None:
@@ -619,6 +644,34 @@ class PostgresDatabase:
                 sequence = f"pg_get_serial_sequence('{self.namespace}.{table}', '{column}')"
                 connection.execute(f"SELECT setval({sequence}, {max(1, int(last))}, {last > 0})")
 
+    def conninfo_for(self, namespace: str) -> str:
+        """Return the address for a library that uses tables of its own in a schema of this installation."""
+        given = psycopg.conninfo.conninfo_to_dict(self._conninfo).get("options") or ""
+        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} -c search_path={namespace}".strip())
+
+    def create_beside(self, namespace: str, table: str, statements: str) -> bool:
+        """Create the tables of a library in a schema of this installation, unless ``table`` exists there.
+
+        Returns whether they were created.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._changing_schema() as connection:
+            (found,) = connection.execute(f"SELECT to_regclass('{namespace}.{table}')::text").fetchone() or (None,)
+            if found is not None:
+                return False
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
+            connection.execute(f"SET LOCAL search_path = {namespace}")
+            connection.execute(statements.encode())
+        return True
+
+    @property
+    def leases(self) -> DatabaseLeases:
+        """Which processes still hold what they claimed in this database."""
+        self._leases.users.add(self)
+        return self._leases.leases
+
     def compact(self) -> None:
         """Remove the bytes of deleted rows from the tables. Earlier backups and the server's log may still have them.
 
@@ -647,6 +700,7 @@ class PostgresDatabase:
     def close(self) -> None:
         """Close the database for this store."""
         self._closed = True
+        self._leases.remove_user(self)
         self._server.remove_user(self)
 
     def _topic(self, topic: str) -> str:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Sequence
-from socket import gethostname
 from typing import Any
 
 import msgspec
 
-from .processes import is_process_running
 from .sql import Database, storable, upsert
 
 SCHEMA = """CREATE TABLE pushes (
@@ -63,12 +60,13 @@ class PushSubscriptionStore:
             StoreError: the file cannot be used.
         """
         values = [storable(each) if isinstance(each, str) else each for each in msgspec.structs.astuple(row)]
+        owner = self.db.leases.owner()
         with self.db.transaction(write=True) as db:
             query = "SELECT count(*) FROM pushes WHERE run_id = ? AND id != ?"
             (others,) = db.execute(query, values[:2]).fetchone()
             if others >= limit:
                 return False
-            db.execute(_PUT_ROW, (*values, *_me()))
+            db.execute(_PUT_ROW, (*values, owner.host, owner.pid, time.time()))
         return True
 
     def for_run(self, run_id: str) -> list[PushSubscription]:
@@ -104,14 +102,21 @@ class PushSubscriptionStore:
     def claim_abandoned(self) -> list[PushSubscription]:
         """Take over the unfinished subscriptions whose process has ended, and return them.
 
+        A SQLite file does not tell a process from an earlier one with the same pid, as in a restarted container. So it
+        returns the subscriptions of this process too: call it once there, before any is saved.
+
         Raises:
             StoreError: the file cannot be used.
         """
-        mine = _me()
+        owner, leases = self.db.leases.owner(), self.db.leases
+        mine = (owner.host, owner.pid, time.time())
         with self.db.transaction(write=True) as db:
             rows = db.execute(f"SELECT host, pid, claimed, {_FIELDS} FROM pushes WHERE done = 0 ORDER BY created, id")
-            abandoned = [row for row in rows.fetchall() if row[:2] == mine[:2] or not is_process_running(*row[:3])]
-            claimed = [_row(row[3:]) for row in abandoned]
+            claimed = [
+                _row(row[3:])
+                for row in rows.fetchall()
+                if (row[:2] == mine[:2] and not self.db.is_shared) or not leases.is_held(*row[:3])
+            ]
             db.executemany(
                 "UPDATE pushes SET host = ?, pid = ?, claimed = ? WHERE run_id = ? AND id = ?",
                 [(*mine, row.run_id, row.id) for row in claimed],
@@ -126,7 +131,3 @@ _PUT_ROW = upsert("pushes", (*PushSubscription.__struct_fields__, "host", "pid",
 def _row(values: Sequence[Any]) -> PushSubscription:
     fields: list[Any] = [*values[:-1], bool(values[-1])]
     return PushSubscription(*fields)
-
-
-def _me() -> tuple[str, int, float]:
-    return gethostname(), os.getpid(), time.time()

@@ -8,9 +8,8 @@ from typing import Any
 
 import msgspec
 
-from .processes import is_process_running
 from .runs import RunStore
-from .sql import Connection
+from .sql import Connection, Leases
 
 _CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed = 1 AND created >= :since
     AND (CAST(:agent AS TEXT) IS NULL OR agent = :agent)
@@ -165,7 +164,7 @@ def run_stats(
     """
     chosen = {"since": since or 0.0, "agent": agent, "model": model}
     with store.db.transaction() as db:
-        totals = _totals(db, chosen)
+        totals = _totals(db, chosen, store.db.leases)
         width, bars = _timeline(db, chosen, since or totals.first)
         return RunStats(
             totals=totals,
@@ -180,7 +179,7 @@ def run_stats(
         )
 
 
-def _totals(db: Connection, chosen: dict[str, Any]) -> RunTotals:
+def _totals(db: Connection, chosen: dict[str, Any], leases: Leases) -> RunTotals:
     statuses: Counter[str] = Counter()
     for status, count in db.execute(
         f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND ended IS NOT NULL GROUP BY status", chosen
@@ -189,7 +188,7 @@ def _totals(db: Connection, chosen: dict[str, Any]) -> RunTotals:
     for status, *process in db.execute(
         f"SELECT status, host, pid, created, born FROM runs WHERE {_CHOSEN} AND ended IS NULL", chosen
     ):
-        statuses[status if is_process_running(*process) else "interrupted"] += 1
+        statuses[status if leases.is_held(*process) else "interrupted"] += 1
     used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_CALLED}", chosen).fetchone()
     (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_CALLED}", chosen).fetchone()
     (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {_CHOSEN}", chosen).fetchone()

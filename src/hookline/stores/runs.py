@@ -24,11 +24,14 @@ from .controls import ControlStore
 from .database import open_database
 from .errors import StoreError
 from .journal import SCHEMA as _JOURNAL
-from .journal import Journal
-from .processes import is_process_running
+from .journal import Journal, create
+from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
-from .sql import Connection, PerDialect, Schema, Statement, storable, upsert
+from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+
+DURABLE = "durable"
+"""The ``host`` of a durable run of a server, which belongs to no process."""
 
 OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
@@ -200,6 +203,11 @@ class RunRecord(msgspec.Struct, frozen=True):
         return self.status not in OPEN_STATES
 
     @property
+    def is_durable(self) -> bool:
+        """Whether the run survives the end of its process: it is open until its journal says otherwise."""
+        return self.host == DURABLE and self.pid == 0
+
+    @property
     def error_type(self) -> str:
         """The type of the error that the run failed with, without its message; empty if it is not known."""
         return _error_type(self.error)
@@ -367,16 +375,25 @@ class RunStore:
                 _prune(db, self.keep_days)
                 self._pruned = time.monotonic()
 
-    def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
+    def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> set[str]:
         """Store runs of a server and their events, in one transaction. Runs and events that exist are replaced.
+
+        On PostgreSQL, runs that have ended are left alone: another process may have ended a run because the lease of
+        this process had expired. Returns the ids of these runs.
 
         Raises:
             StoreError: the file cannot be used.
         """
         rows = list(runs)
+        ids = {run.id for run in rows} | {event.run_id for event in events}
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
+            ended = _lock_and_find_ended(db, ids) if self.db.is_shared else set()
+            if ended:
+                rows = [run for run in rows if run.id not in ended]
+                events = [event for event in events if event.run_id not in ended]
             _write(db, rows, events)
-        self.db.announce(*{run.id for run in rows}, *{event.run_id for event in events})
+        self.db.announce(*ids - ended)
+        return ended
 
     def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
         """Inside the ``with`` block, call ``callback`` in another thread after a process has changed a run.
@@ -389,6 +406,57 @@ class RunStore:
     def poll_seconds(self) -> float:
         """Interval in seconds at which to look for changes by other processes, in addition to :meth:`watch`."""
         return WATCHED_POLL_SECONDS if self.db.is_shared else POLL_SECONDS
+
+    def accept(self, run: RunRecord, event: StoredEvent, start: bytes) -> None:
+        """Store a new durable run with its first event and its input, in one transaction.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True, lock=run.id) as db:
+            _write(db, [run], [event])
+            create(db, run.id, run.agent, start, run.created, event.seq)
+
+    def first_open(self, session_id: str) -> str | None:
+        """Return the id of the first durable run of a conversation that has not ended: the others wait for it.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL AND host = ?
+            ORDER BY created, run_id LIMIT 1"""
+        with self.db.transaction() as db:
+            row = db.execute(query, (storable(session_id), DURABLE)).fetchone()
+        return None if row is None else str(row[0])
+
+    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, float, str]]:
+        """Return the durable runs of servers that no process executes, the oldest first.
+
+        Runs that wait for an approval are not among them, nor those that were created within the last
+        ``queued_seconds``: the queue has them.
+
+        Returns:
+            The id, the conversation, the seconds since the last change, and the digest of each run.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
+            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
+            WHERE d.status IN ('new', 'running', 'interrupted') AND r.host = ? ORDER BY d.created, d.run_id"""
+        found: list[tuple[str, str, float, str]] = []
+        with self.db.transaction() as db:
+            now = database_time(self.db, db)
+            for id, session_id, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
+                if status == "running":
+                    is_free = lease <= now or not self.db.leases.is_held(host, pid, changed, born)
+                else:
+                    is_free = status == "interrupted" or changed <= now - queued_seconds
+                if is_free:
+                    found.append((id, session_id, now - changed, digest))
+                    if len(found) == limit:
+                        break
+        return found
 
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
@@ -404,7 +472,7 @@ class RunStore:
         """
         with self.db.transaction(write=True) as db:
             row = db.execute("SELECT * FROM runs WHERE run_id = ? AND transport != ''", (storable(id),)).fetchone()
-            run = None if row is None else _record(row)
+            run = None if row is None else _record(row, self.db.leases)
             if run is None or run.ended is not None:
                 return run
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
@@ -429,7 +497,7 @@ class RunStore:
             if held is not None:
                 if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (held.run_id,)).fetchone():
                     return held, True
-                if is_process_running(held.host, held.pid, held.at, held.born):
+                if self.db.leases.is_held(held.host, held.pid, held.at, held.born):
                     return held, False
             db.execute(_KEY_ROW, values)
         return wanted, False
@@ -472,7 +540,7 @@ class RunStore:
         while more:  # a few runs per transaction, so that other processes can write in between
             with self.db.transaction(write=True) as db:
                 old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
-                for table in ("events", "idempotency_keys", "pushes", "controls"):
+                for table in ("events", "idempotency_keys", "pushes", "controls", "journal", "durable_runs"):
                     db.executemany(f"DELETE FROM {table} WHERE run_id = ?", [row[:1] for row in old])
                 db.executemany("DELETE FROM runs WHERE run_id = ? AND observed = 0", [row[:1] for row in old])
                 db.executemany(
@@ -494,7 +562,7 @@ class RunStore:
         """
         with self.db.transaction() as db:
             row = db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),)).fetchone()
-        return None if row is None else _record(row)
+        return None if row is None else _record(row, self.db.leases)
 
     def find(self, run_id: str) -> RunRecord:
         """Return the run with this id or an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
@@ -511,7 +579,7 @@ class RunStore:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
         if len(found) > 1 and found[0][0] != run_id:
             raise StoreError(f"more than one run begins with {run_id!r}: give more of its id")
-        return _record(found[0])
+        return _record(found[0], self.db.leases)
 
     def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
         """Return runs, newest first.
@@ -532,7 +600,7 @@ class RunStore:
         found, size = list[RunRecord](), 0
         with self.db.transaction() as db:
             query = f"SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT ?"
-            for run in _records(db.execute(query, (*values, limit))):
+            for run in _records(db.execute(query, (*values, limit)), self.db.leases):
                 found.append(run)
                 size += _size(run)
                 if chosen.get("served") and size > PAGE_SIZE and len(found) > 1:
@@ -572,7 +640,8 @@ class RunStore:
         """
         source, values = _chosen({"served": True, "states": OPEN_STATES})
         with self.db.transaction() as db:
-            return [run for run in _records(db.execute(f"SELECT * FROM {source}", values)) if run.is_abandoned]
+            rows = db.execute(f"SELECT * FROM {source}", values).fetchall()
+        return [run for run in _records(rows, self.db.leases) if run.is_abandoned]
 
     def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
         """Return at most ``limit`` events and ``size`` bytes of a served run, after the number ``after``.
@@ -643,20 +712,20 @@ def _size(run: RunRecord) -> int:
     return len(run.task) + len(run.reply) + len(run.error) + len(run.reason)
 
 
-def _record(row: Sequence[Any]) -> RunRecord:
-    return next(_records([row]))
+def _record(row: Sequence[Any], leases: Leases) -> RunRecord:
+    return next(_records([row], leases))
 
 
-def _records(rows: Iterable[Sequence[Any]]) -> Iterator[RunRecord]:
+def _records(rows: Iterable[Sequence[Any]], leases: Leases) -> Iterator[RunRecord]:
     """Decode rows of the table. Unfinished runs whose process has ended become ``interrupted``."""
     known: dict[tuple[Any, ...], bool] = {}  # many open runs may belong to one process: check it once
     for row in rows:
         fields: list[Any] = [*row[:-1], bool(row[-1])]
         run = RunRecord(*fields)
-        if run.status in OPEN_STATES:
+        if run.status in OPEN_STATES and not run.is_durable:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
             if process not in known:
-                known[process] = is_process_running(run.host, run.pid, run.created, run.born)
+                known[process] = leases.is_held(run.host, run.pid, run.created, run.born)
             if not known[process]:
                 run = msgspec.structs.replace(run, status="interrupted")
         yield run
@@ -685,6 +754,12 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
     return f"{table} WHERE {condition}", [value for _, given in wanted for value in given]
 
 
+def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
+    """Lock runs on PostgreSQL until the end of the transaction, and return those that have ended."""
+    query = f"SELECT run_id, ended FROM runs WHERE run_id IN ({','.join('?' * len(ids))}) ORDER BY run_id FOR UPDATE"
+    return {run_id for run_id, ended in db.execute(query, [*ids]).fetchall() if ended is not None} if ids else set()
+
+
 def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
     rows = [tuple(map(_storable, msgspec.structs.astuple(run))) for run in runs]
     db.executemany(_SERVED_ROW, rows)
@@ -700,6 +775,11 @@ def _prune(db: Connection, days: float) -> int:
         db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
     deleted = db.execute(f"DELETE FROM runs WHERE transport = '' AND {old}", before).rowcount
     return deleted + db.execute(f"UPDATE runs SET observed = 0 WHERE {old}", before).rowcount
+
+
+def write_run(db: Connection, run: RunRecord) -> None:
+    """Write the row of a served run inside a transaction."""
+    _write(db, [run], [])
 
 
 _EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))

@@ -10,7 +10,19 @@ from .sql import Schema
 if TYPE_CHECKING:
     from .postgres import PostgresDatabase
 
-STORES = ("runs", "approvals", "sessions", "keys", "mailbox", "chats", "tickets", "memory", "artifacts", "notes")
+STORES = (
+    "runs",
+    "approvals",
+    "sessions",
+    "keys",
+    "mailbox",
+    "chats",
+    "tickets",
+    "memory",
+    "artifacts",
+    "notes",
+    "leases",
+)
 """Modules of stores with tables."""
 
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -82,6 +82,40 @@ class Connection(Protocol):
         ...
 
 
+class Owner(NamedTuple):
+    """A process, as rows name it: its machine or its lease, its pid, and its start."""
+
+    host: str
+    pid: int
+    born: float | None
+
+
+class Leases(Protocol):
+    """Which processes still hold what they claimed in a database."""
+
+    def owner(self) -> Owner:
+        """Return this process, as the owner of rows.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        ...
+
+    def is_held(self, host: str, pid: int, written_at: float, born: float | None = None) -> bool:
+        """Whether the owner of a row may still be running.
+
+        Args:
+            host: its machine or its lease.
+            pid: its process id.
+            written_at: when it wrote the row, as Unix time.
+            born: its start after the boot, which identifies it even if the clock changed or the pid was reused.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        ...
+
+
 class Database(Protocol):
     """The tables of one store, in a SQLite file or in a PostgreSQL database.
 
@@ -97,6 +131,11 @@ class Database(Protocol):
     in_memory: bool
     is_shared: bool
     """Whether the database is PostgreSQL, where :meth:`listen` hears of changes by other processes."""
+
+    @property
+    def leases(self) -> Leases:
+        """Which processes still hold what they claimed in this database."""
+        ...
 
     outages: tuple[type[Exception], ...]
     """Causes of errors that all transactions would have now, such as a full disk."""

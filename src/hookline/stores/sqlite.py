@@ -14,6 +14,7 @@ from urllib.parse import quote
 from .._base.own_files import OwnFile, register_own_file
 from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
+from .leases import ProcessLeases
 from .paths import checked_path
 from .sql import Schema, Statement
 
@@ -66,6 +67,7 @@ class SqliteDatabase:
             register_own_file(self, OwnFile(self.path, f"Hookline's store of {schema.contents}", beside=True))
         self.schema = schema
         self.is_shared = False
+        self.leases = ProcessLeases()
         self._synchronous = "FULL" if durable else "NORMAL"
         self._lock = threading.Lock()
         self._connection: sqlite3.Connection | None = None
