@@ -48,7 +48,7 @@ EXTRAS = {
     "backtest": ("duckdb", "pyarrow"),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn", "websockets"),
-    "postgres": ("psycopg",),
+    "postgres": ("psycopg", "procrastinate"),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
     "agent-hooks": ("agent_hooks",),
