@@ -21,6 +21,7 @@ import pytest
 import yaml
 
 from hookline.stores import RunStore
+from tests.postgres_cluster import BIN
 from tests.waiting import block_until
 
 ROOT = Path(__file__).parents[2]
@@ -251,3 +252,40 @@ def test_the_proxy_passes_events_on_at_once_and_goes_around_a_server_that_is_awa
 def is_open(url):
     with socket.socket() as tried:
         return tried.connect_ex(("127.0.0.1", int(url.rpartition(":")[2]))) == 0
+
+
+def test_a_backup_restored_elsewhere_continues_the_run_where_it_was(fleet, cluster):
+    headers = prepare(fleet)
+    url = fleet.urls["server-1"]
+    run = httpx.post(f"{url}/runs", headers=headers, json={"task": "The lamp was late."}, timeout=60).json()
+    block_until((fleet.world / "parcels").exists)
+    block_until(lambda: fleet.store.journal.get(run["id"]).status == "waiting")
+    before = fleet.store.events(run["id"])
+    address = ["--host", cluster.folder, "--username=postgres"]
+    dump = [f"{BIN}/pg_dump", "--format=custom", *address, "--dbname=postgres"]
+    with (fleet.folder / "hookline.dump").open("wb") as file:
+        subprocess.run(dump, stdout=file, check=True)  # while everything runs
+    fleet.stop_all()
+    fleet.store.close()
+    subprocess.run([f"{BIN}/createdb", *address, "restored"], check=True)
+    try:
+        restore = [
+            f"{BIN}/pg_restore",
+            "--exit-on-error",
+            *address,
+            "--dbname=restored",
+            fleet.folder / "hookline.dump",
+        ]
+        subprocess.run(restore, check=True)
+        fleet.env["HOOKLINE_DATABASE"] = fleet.env["HOOKLINE_DATABASE"].replace("/postgres?", "/restored?")
+        fleet.store = RunStore(fleet.env["HOOKLINE_DATABASE"])
+        assert fleet.store.events(run["id"]) == before
+        fleet.run("db", "check")
+        fleet.start_all()
+        approve(fleet.urls["server-2"], headers)  # the key is in the backup, too
+        block_until(lambda: fleet.store.journal.get(run["id"]).status == "completed")
+        assert effects(fleet) == (1, 1)
+        fleet.stop_all()
+        fleet.store.close()
+    finally:
+        subprocess.run([f"{BIN}/dropdb", "--force", *address, "restored"], check=True)

@@ -48,7 +48,7 @@ EXTRAS = {
     "backtest": ("duckdb", "pyarrow"),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn", "websockets"),
-    "postgres": ("psycopg",),
+    "postgres": ("psycopg", "procrastinate"),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
     "agent-hooks": ("agent_hooks",),
@@ -149,8 +149,8 @@ def run_checks(config: Configuration) -> Iterator[Check]:
 
 
 def _database_check(url: str) -> Check:
-    from ..stores.copying import databases_at
     from ..stores.paths import without_password
+    from ..stores.schemas import databases_at
     from .db import table_state
 
     try:
