@@ -36,7 +36,7 @@ from slm.report import write_guide  # noqa: E402
 
 Results = dict[str, dict[str, Any]]
 """``runs``: by when they began, on what machine and beside what. ``sections``: by name, their run and their figures."""
-PEERS = ("dispatch", "loops", "concurrent", "start", "watched", "durable")
+PEERS = ("dispatch", "loops", "concurrent", "start", "watched", "durable", "adapters")
 """Sections in which there are others."""
 
 
