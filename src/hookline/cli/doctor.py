@@ -149,8 +149,8 @@ def run_checks(config: Configuration) -> Iterator[Check]:
 
 
 def _database_check(url: str) -> Check:
-    from ..stores.copying import databases_at
     from ..stores.paths import without_password
+    from ..stores.schemas import databases_at
     from .db import table_state
 
     try:

@@ -18,6 +18,7 @@ from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore
 from ..stores.runs import RunStore
+from ..stores.schemas import check_database
 from ..stores.sessions import session_store_at
 from .agents import Agents
 from .app import Api, Server
@@ -189,6 +190,8 @@ def _open_stores(settings: Settings, options: ServerOptions) -> tuple[RunStore, 
         raise ConfigError("durable runs need a file or a database: set runs")
     if not options.durable and not options.execute:
         raise ConfigError("server.execute = false leaves durable runs to workers: set server.durable = true too")
+    if settings.database:
+        check_database(settings.database)
     store = RunStore(settings.runs or ":memory:", pinned=True, lease_seconds=options.lease_seconds)
     return store, ApprovalStore(settings.approval_file)
 
