@@ -102,8 +102,8 @@ def _check_not_served(store: RunStore, run_id: str) -> None:
     run = store.get(run_id)
     if run is not None and run.is_durable and not run.is_over:
         raise ConfigError(
-            f"run {run_id} belongs to a server: hookline serve --durable or hookline worker continues it, and the API of "
-            "the server cancels it"
+            f"run {run_id} belongs to a server: hookline serve --durable or hookline worker continues it, and the API "
+            "of the server cancels it"
         )
 
 
