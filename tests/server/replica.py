@@ -29,6 +29,7 @@ from hookline.server.routing import Gate
 from hookline.server.runs import RunService
 from hookline.stores import approvals, leases, runs
 from hookline.stores.approvals import ApprovalStore
+from hookline.stores.limits import BucketStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import SqliteSessionStore
 
@@ -79,7 +80,9 @@ def server_at(url, **options):
         options=msgspec.convert({"port": 0, "rate": 1e9, "burst": 1_000_000, **options}, ServerOptions),
     )
     apis = [RunsApi(service), ApprovalsApi(service), A2aApi(service, store, None, keys=False)]
-    return Server(service, apis, Gate(None, service.options), service.options, closing=[store.close, waiting.close])
+    buckets = BucketStore(url, service.options.rate / 60, service.options.burst)
+    closing = [each.close for each in (store, waiting, buckets)]
+    return Server(service, apis, Gate(None, service.options, buckets=buckets), service.options, closing=closing)
 
 
 async def main(url, options):

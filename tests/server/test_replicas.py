@@ -138,6 +138,23 @@ async def test_a_paused_replica_cannot_change_a_run_that_was_ended(clients, url,
     assert await stream(one, run) == before
 
 
+# Limits
+
+
+@pytest.mark.slow
+async def test_a_caller_has_one_rate_limit_and_one_limit_of_runs_at_all_replicas(cluster, tmp_path):
+    url, limits = cluster.url("limits"), {"rate": 0.001, "burst": 8, "max_runs_per_caller": 2}
+    with replica(url, **limits) as one, replica(url, **limits) as two:
+        clients = [httpx.AsyncClient(base_url=each.url, timeout=60, trust_env=False) for each in (one, two)]
+        async with clients[0], clients[1]:
+            tasks = [clients[n % 2].post("/runs", json={"task": f"wait {tmp_path / 'go'}"}) for n in range(4)]
+            started = sorted([answer.status_code for answer in await asyncio.gather(*tasks)])
+            assert started == [202, 202, 429, 429]
+            (tmp_path / "go").touch()
+            answers = [await clients[n % 2].get("/runs") for n in range(6)]
+            assert [answer.status_code for answer in answers] == [200] * 4 + [429] * 2
+
+
 # Control
 
 

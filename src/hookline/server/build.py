@@ -17,6 +17,7 @@ from ..records.hook import RecordHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore
+from ..stores.limits import BucketStore
 from ..stores.runs import RunStore
 from ..stores.sessions import session_store_at
 from .agents import Agents
@@ -112,6 +113,9 @@ def build_parts(
     add_fleet_metrics(metrics, store)
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
     approvals = ApprovalStore(settings.approval_file)
+    buckets = (
+        BucketStore(settings.runs, options.rate / 60, options.burst) if settings.runs and store.db.is_shared else None
+    )
     links = build_links(options, approvals)
     service = RunService(
         agents,
@@ -143,12 +147,20 @@ def build_parts(
     server = Server(
         service,
         apis,
-        Gate(keys, options, keys_required=not listen, audit=audit, count=traffic, authenticate=authenticate),
+        Gate(
+            keys,
+            options,
+            keys_required=not listen,
+            audit=audit,
+            count=traffic,
+            authenticate=authenticate,
+            buckets=buckets,
+        ),
         options,
         keys=keys,
         metrics=metrics,
         traffic=traffic,
-        closing=[store.close, *([] if keys is None else [keys.close]), approvals.close, detach_metrics],
+        closing=[*(each.close for each in (store, keys, approvals, buckets) if each is not None), detach_metrics],
         listen=listen,
     )
     for registry in registries:

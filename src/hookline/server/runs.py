@@ -239,6 +239,7 @@ class RunService:
             pid=process.pid,
             born=process.born,
         )
+        await self._admit(record)
         found = None
         if history is not None:
             found = Session(record.session_id, history, platform=transport, personality_id=personality)
@@ -477,9 +478,22 @@ class RunService:
         unfinished = [live for live in self._live.values() if not live.closed]
         own = sum(live.record.owner == caller.id for live in unfinished)
         if own >= self.options.max_runs_per_caller:
-            raise BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
+            raise _too_many_runs(own)
         if len(unfinished) >= self.options.max_runs + self.options.max_queued:
             raise BusyError("too many runs are queued: try again later")
+
+    async def _admit(self, run: RunRecord) -> None:
+        """Store a run of a caller whose runs, also at other replicas, are not too many."""
+        if not self._store.db.is_shared:
+            return
+        limit = self.options.max_runs_per_caller
+        for is_last in (False, True):
+            own = await asyncio.to_thread(self._store.admit, run, limit)
+            if own < limit:
+                return
+            if not is_last:
+                await self._close_all_abandoned()  # runs of replicas that were killed do not count
+        raise _too_many_runs(own)
 
     async def _prune(self) -> None:
         if time.monotonic() > self._pruned + PRUNE_SECONDS:
@@ -488,6 +502,10 @@ class RunService:
                 await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
             except StoreError as error:
                 log.error("old runs could not be deleted: %s", error_text(error))
+
+
+def _too_many_runs(own: int) -> BusyError:
+    return BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
 
 
 def _unknown(id: str) -> UnknownRunError:

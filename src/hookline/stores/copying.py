@@ -34,6 +34,7 @@ STORES = (
     "artifacts",
     "notes",
     "leases",
+    "limits",
 )
 """Modules of stores with tables."""
 
