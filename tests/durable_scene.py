@@ -137,7 +137,7 @@ def make_agent(world: World, *, stream: bool = True, each: int = BLOCK_EACH, mor
     async def write(n: int, ctx: Any) -> str:
         """Write a number."""
         await world.pause()
-        world.note("ran", ctx.call_key, "write", n, os.getpid())
+        world.note("ran", ctx.call_key, "write", n, ctx.ids.correlation_id, os.getpid())
         await world.pause()
         return f"write {n} under {ctx.call_key}"
 
@@ -145,7 +145,7 @@ def make_agent(world: World, *, stream: bool = True, each: int = BLOCK_EACH, mor
     async def pay(n: int, ctx: Any) -> str:
         """Pay."""
         await world.pause()
-        world.note("ran", ctx.call_key, "pay", n, os.getpid())
+        world.note("ran", ctx.call_key, "pay", n, ctx.ids.correlation_id, os.getpid())
         return f"pay {n} under {ctx.call_key}"
 
     @hook("before_llm", name="stamp")

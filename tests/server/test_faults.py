@@ -209,7 +209,7 @@ class FullDisk:
 
     def __init__(self, monkeypatch):
         self.is_full = False
-        prepare = sqlite.Database._prepare
+        prepare = sqlite.SqliteDatabase._prepare
 
         def limited(database, db):
             prepare(database, db)
@@ -217,7 +217,7 @@ class FullDisk:
                 (pages,) = db.execute("PRAGMA page_count").fetchone()
                 db.execute(f"PRAGMA max_page_count={pages}")
 
-        monkeypatch.setattr(sqlite.Database, "_prepare", limited)
+        monkeypatch.setattr(sqlite.SqliteDatabase, "_prepare", limited)
 
     def begin(self, store):
         self.is_full = True

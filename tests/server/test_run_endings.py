@@ -119,13 +119,13 @@ async def test_a_run_cancelled_between_two_agents_is_not_completed(tmp_path):
 
 async def test_a_late_cancellation_has_no_effect(tmp_path, monkeypatch):
     async with serving(tmp_path) as service:
-        real = service._executor._save
+        real = service._executor.save
 
         async def saved(session):
             next(iter(service._live.values())).stop("cancelled by me")
             return await real(session)
 
-        monkeypatch.setattr(service._executor, "_save", saved)
+        monkeypatch.setattr(service._executor, "save", saved)
         run = await service.wait((await service.start(ME, "x")).id, ME)
     assert (run.status, run.reason, run.reply) == ("completed", "", "done")
 

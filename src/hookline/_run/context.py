@@ -406,6 +406,12 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         return self._services.environment.durable is not None
 
     @property
+    def is_abandoned(self) -> bool:
+        """Whether this process has stopped executing a durable run, which another process may continue."""
+        run = self._services.run
+        return run is not None and bool(getattr(run, "abandoned", False))
+
+    @property
     def call_key(self) -> str:
         """In a tool, a key of this attempt at this call: the same if a durable run makes the call again.
 

@@ -12,7 +12,7 @@ import re
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
@@ -53,6 +53,7 @@ from .journal import (
     LeaseLostError,
     OutcomeUnknownError,
     RecoveryError,
+    RunHandedOverError,
     RunHead,
     RunWaitingError,
     Spent,
@@ -99,26 +100,33 @@ class DurableRun:
         journal: the journals of the store.
         claim: the right to execute the run.
         claimed_at: the monotonic time at which the lease began, or shortly before.
+        stores_events: whether the events of the run are stored as they are. Otherwise, the caller numbers them and
+            calls :meth:`put_event`.
     """
 
     is_replay = False
     times_tools = True
 
-    def __init__(self, journal: Journal, claim: Claim, claimed_at: float) -> None:
+    def __init__(self, journal: Journal, claim: Claim, claimed_at: float, *, stores_events: bool = True) -> None:
         self._journal, self._claim = journal, claim
         self.run_id = claim.run.run_id
         self._writer = Writer(journal, claim, claimed_at, self._fail)
         self._engines: dict[str, Engine] = {}
         self._root: Engine | None = None
-        self._error: BaseException | None = None
-        """Why this process no longer executes the run."""
+        self.error: BaseException | None = None
+        """Why this process no longer executes the run; ``None`` while it does."""
         self._digests = RequestDigests()
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
         self._drawn: dict[str, list[tuple[str, Any]]] = {}
         self._writer.take_draws = self._take_draws
-        self._is_ended = False
+        self.stores_events = stores_events
+        self._is_open = self._is_leaving = False
         self._flying = 0
+        self._beginning = 0
+        """Calls whose intent is being committed."""
+        self._asking = 0
+        """Calls in flight that are approvals."""
         self._waiting: dict[str, ToolCallRequest] = {}
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._load(claim.entries)
@@ -148,7 +156,7 @@ class DurableRun:
         self._late: dict[int, list[Steering]] = {}
         """By the position of a request, the steering messages that came too late for it."""
         self._deferred: list[Callable[[], object]] = []
-        """Steering messages that came during recovery."""
+        """Steering messages and cancellations that came during recovery."""
         self._is_repeating = False
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
@@ -160,52 +168,92 @@ class DurableRun:
     # The life of the run.
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
-        """Execute the run, or a run nested in it."""
+        """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several runs after another."""
         if self._root is not None:
             return await self._execute_nested(engine, work)
+        if self._is_open:
+            return await self._execute_root(engine, work)
         stored = self._claim.run
         if stored.is_over:
             assert stored.result is not None
             return _result_of(stored.result, engine)  # type: ignore[return-value]
-        self._root = self._engines[self.run_id] = engine
+        async with self.opened():
+            result: Any = await self._execute_root(engine, work)
+            await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
+        return result  # type: ignore[no-any-return]
+
+    @asynccontextmanager
+    async def opened(self) -> AsyncIterator[None]:
+        """Keep the lease inside the block. Nothing is written after it."""
+        self._is_open = True
+        tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
+        try:
+            yield
+        except BaseException:
+            if self.error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
+                with suppress(Exception):
+                    await asyncio.shield(self._writer.flush("interrupted"))
+            elif not isinstance(self.error, (LeaseLostError, RunHandedOverError, RunWaitingError)):
+                await self._writer.release()  # those errors have ended the lease
+            raise
+        finally:
+            self._writer.muted = True
+            for task in tasks:
+                abandon(task)
+
+    async def finish(self, status: str, result: bytes) -> None:
+        """Store the end of the run.
+
+        Raises:
+            HooklineError: this process no longer executes the run, so its end was not stored.
+        """
+        if not await self._writer.flush(status, result) and self.error is not None:
+            raise self.error
+
+    async def hand_over(self, grace: float) -> None:
+        """Stop executing the run, so that another process continues it at once.
+
+        No further call begins. Calls in flight get ``grace`` seconds to end; those that do not are made again by
+        that process. The run ends here with ``RunHandedOverError``.
+        """
+        self._is_leaving = True
+        deadline = time.monotonic() + grace
+        while time.monotonic() < deadline and self.error is None:
+            before = self._writer.count
+            await asyncio.sleep(QUIET_SECONDS)
+            if self._flying + self._beginning == self._asking and self._writer.count == before:
+                break
+        if self.error is None and not self._writer.muted and await self._writer.flush("interrupted"):
+            self._fail(RunHandedOverError(self.run_id))
+
+    async def _execute_root(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
+        if self.error is not None:
+            raise self.error
+        run_id = engine.ids.run_id
+        self._root = self._engines[run_id] = engine
         install_sources(engine, self._read, self._set_timer)
         for budget in engine.budget.chain():  # also that of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
-        place = PLACE.set((f"{self.run_id}/", LIVE))
+        place = PLACE.set((f"{run_id}/", LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
-        heartbeat = asyncio.ensure_future(self._writer.keep_lease())
-        stall = asyncio.ensure_future(self._watch_recovery())
-        result: Any = None
         try:
             self._advance()
             result = await work()
-            self._is_ended = True
-            if self._error is None:
-                done = RunFinished(run_id=self.run_id, result=result)
-                await self._writer.flush(result.status, json_encoder.encode(done))
-        except BaseException:
-            if self._error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
-                with suppress(Exception):
-                    await asyncio.shield(self._writer.flush("interrupted"))
-            raise
         finally:
-            self._writer.muted = True
+            self._root = None
+            self._engines.pop(run_id, None)
             unsubscribe()
             PLACE.reset(place)
-            for task in (heartbeat, stall):
-                abandon(task)
-        if self._error is not None:
-            if not isinstance(self._error, (LeaseLostError, RunWaitingError)):  # those have ended the lease
-                await self._writer.release()
-            raise self._error
-        return result  # type: ignore[no-any-return]
+        if self.error is not None:
+            raise self.error
+        return result
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
         lane, mode = PLACE.get()
         place = PLACE.set((lane if mode else f"{engine.ids.run_id}/", mode))
         self._engines[engine.ids.run_id] = engine
-        if self._error is not None:
+        if self.error is not None:
             engine.abandon()
         try:
             return await work()
@@ -215,12 +263,12 @@ class DurableRun:
 
     def _fail(self, error: BaseException) -> None:
         """Stop executing the run here: from now on, no hook is called and nothing is written."""
-        if self._error is None:
-            self._error = error
+        if self.error is None:
+            self.error = error
             self._writer.muted = True
             for engine in list(self._engines.values()):
                 engine.abandon()
-            if self._root is not None and not self._is_ended:
+            if self._root is not None:
                 self._root.cancellation.abort(error)
             self._wake()
 
@@ -287,19 +335,19 @@ class DurableRun:
 
     def _wake(self) -> None:
         for position, turn in sorted(self._turns, key=lambda pair: pair[0]):
-            if (self._reached >= position or self._error is not None) and not turn.done():
+            if (self._reached >= position or self.error is not None) and not turn.done():
                 turn.set_result(None)
 
     async def _turn(self, position: int) -> None:
         """Wait until everything before this position has happened again."""
-        if self._reached < position and self._error is None:
+        if self._reached < position and self.error is None:
             pair = position, asyncio.get_running_loop().create_future()
             self._turns.append(pair)
             try:
                 await pair[1]
             finally:
                 self._turns.remove(pair)
-        if self._error is not None:
+        if self.error is not None:
             await forever()
 
     def _repeat(self, entry: Entry, position: int) -> None:
@@ -358,7 +406,7 @@ class DurableRun:
         """Compare an event with the journal. Return whether it has not been stored and delivered before."""
         kind = type(event)
         if kind is SubagentEvent:  # its own stream has compared it
-            return self._error is None
+            return self.error is None
         lane, mode = PLACE.get()
         if mode:
             return mode == INSIDE
@@ -464,6 +512,10 @@ class DurableRun:
         if not (isinstance(event, SubagentEvent) and type(event.event) is PointFired):
             self._writer.put_event(event)
 
+    def put_event(self, seq: int, tag: str, at: float, data: bytes) -> None:
+        """Store an event that the caller has numbered."""
+        self._writer.put_numbered(seq, tag, at, data)
+
     # Clocks, random numbers, ids and timers.
 
     def _read(self, kind: str, real: Callable[[], Any]) -> Any:
@@ -509,16 +561,16 @@ class DurableRun:
 
     # External input.
 
-    def defer(self, steer: Callable[[], object]) -> None:
-        """Send a message into the run when recovery is over, so that it comes after those in the journal."""
-        self._deferred.append(steer)
+    def defer(self, action: Callable[[], object]) -> None:
+        """Steer or cancel the run when recovery is over, so that it comes after what is in the journal."""
+        self._deferred.append(action)
 
     def steered(self, run_id: str, message: Message) -> None:
         """Record a message for a run of the tree."""
         self._put("", "steer", "", Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
-        if self._is_repeating or self._error is not None:
+        if self._is_repeating or self.error is not None:
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
@@ -530,11 +582,13 @@ class DurableRun:
         """Begin a call: return its answer from the journal, or the right to make it."""
         lane, mode = PLACE.get()
         if mode or self._writer.muted:
-            if self._error is not None:
+            if self.error is not None:
                 await forever()
             return Call(self, lane, key, None, unrecorded=True)
         head = self._find_asked(lane, key)
         if head is None:
+            if self._is_leaving:
+                await forever()  # the next process makes the call
             self._put(lane, "asked", key)
         else:
             entry = self._entries[head]
@@ -554,16 +608,22 @@ class DurableRun:
                 )
                 call.end(Answer(raised=RecordedError.from_error(error)))
                 raise error
-        await self._turn(len(self._entries))
-        if commit:
-            await self._committed()
-            await self._writer.check_lease()
-        if self._error is not None:
-            await forever()
+            if self._is_leaving:
+                await forever()
+        self._beginning += 1
+        try:
+            await self._turn(len(self._entries))
+            if commit:
+                await self._committed()
+                await self._writer.check_lease()
+            if self.error is not None:
+                await forever()
+        finally:
+            self._beginning -= 1
         return Call(self, lane, key, None)
 
-    async def _committed(self, status: str = "") -> None:
-        if not await self._writer.flush(status):
+    async def _committed(self, status: str = "", result: bytes | None = None) -> None:
+        if not await self._writer.flush(status, result):
             await forever()
 
     def _find_asked(self, lane: str, key: str) -> int | None:
@@ -699,6 +759,7 @@ class DurableRun:
             return await self._decision(asked, await self.answer_of(call), report)
 
         async def work() -> tuple[Verdict, Answer | None]:
+            self._asking += not call.unrecorded
             try:
                 verdict = await ask()
             except HookError as error:
@@ -706,6 +767,8 @@ class DurableRun:
                     failed = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
                     call.end(Answer(failed=failed))
                 raise
+            finally:
+                self._asking -= not call.unrecorded
             answer = verdict.value
             if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unrecorded:
                 return verdict, None
@@ -737,7 +800,8 @@ class DurableRun:
             before = self._writer.count
             await asyncio.sleep(QUIET_SECONDS)
             if not self._flying and self._writer.count == before:
-                await self._committed("waiting")
+                waiting = [(each.ids.run_id, each.id, each.attempt) for each in self._waiting.values()]
+                await self._committed("waiting", json_encoder.encode(waiting))
                 self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
                 await forever()
 

@@ -72,12 +72,36 @@ class RunWaitingError(HooklineError):
         self.calls = tuple(calls)
 
 
+class RunHandedOverError(HooklineError):
+    """This process was asked to stop executing a durable run, so that another one continues it."""
+
+    def __init__(self, run_id: str) -> None:
+        super().__init__(f"run {run_id} was handed over: another process continues it")
+        self.run_id = run_id
+
+
+class RunPinnedError(HooklineError):
+    """A durable run was started with other hooks, instructions or tools, so this process does not continue it."""
+
+    def __init__(self, run_id: str, digest: str) -> None:
+        super().__init__(
+            f"run {run_id} was started with other hooks, instructions or tools (digest {digest}): a process that has "
+            "them must continue it"
+        )
+        self.run_id, self.digest = run_id, digest
+
+
 class OutcomeUnknownError(PlainError):
     """The process ended while a tool ran that must not be called twice."""
 
 
 class StoredRun(msgspec.Struct, frozen=True):
-    """A durable run in a store. ``start`` is its input and ``result`` its end, both as JSON."""
+    """A durable run in a store.
+
+    ``start`` is its input and ``result`` its end, both as JSON; for a run that was put away, ``result`` lists the calls
+    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since it was last put
+    away or handed over. ``digest`` identifies the hooks, instructions and tools that a served run was started with.
+    """
 
     run_id: str
     agent: str
@@ -92,6 +116,7 @@ class StoredRun(msgspec.Struct, frozen=True):
     changed: float
     start: bytes
     result: bytes | None
+    digest: str = ""
 
     @property
     def is_over(self) -> bool:
@@ -117,7 +142,7 @@ class Journal(Protocol):
         """Return a run."""
         ...
 
-    def claim(self, run_id: str, agent: str, start: bytes) -> Claim:
+    def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
         """Take the lease of a run, or create it."""
         ...
 
@@ -214,9 +239,14 @@ spent_decoder = msgspec.json.Decoder(Spent)
 failures_decoder = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
 
 
-def head_of(run: StoredRun) -> RunHead:
-    """Return the input of a stored run."""
-    return with_contents(head_decoder, run.start)
+def head_of(run: StoredRun, decoder: msgspec.json.Decoder[Any] = head_decoder) -> Any:
+    """Return the input of a stored run: a :class:`RunHead`, or what the decoder makes of it."""
+    return with_contents(decoder, run.start)
+
+
+def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
+    """Return the calls that a run that was put away waits for: the id of its run, its own id and its attempt."""
+    return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])
 
 
 def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
@@ -288,6 +318,13 @@ class Writer:
             tag = str(event.__struct_config__.tag)
             self._events.append((self._last_event, tag, event.at, encoded(stored)))
         self._start()
+
+    def put_numbered(self, seq: int, tag: str, at: float, data: bytes) -> None:
+        """Append an event that has a number."""
+        if not self.muted:
+            with self._lock:
+                self._events.append((seq, tag, at, data))
+            self._start()
 
     async def flush(self, status: str = "", result: bytes | None = None) -> bool:
         """Wait until everything so far is committed; with a status, end the lease in the same transaction.

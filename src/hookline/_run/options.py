@@ -210,7 +210,7 @@ class Preparation:
             return None
         from .journal import head_of
 
-        head = head_of(stored)
+        head: RunHead = head_of(stored)
         if head.ids.agent != self._agent.name:
             raise HooklineError(f"run {run_id} was started by agent {head.ids.agent!r}, not {self._agent.name!r}")
         if head.task != self.task:
@@ -377,7 +377,7 @@ class Preparation:
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
         sinks = [*map(listener, listeners.values()), *self._agent.sinks, *(self._options.get("sinks") or ())]
         durable = services.environment.durable
-        if durable is not None and durable.run_id == services.ids.run_id:
+        if durable is not None and durable.stores_events and durable.run_id == services.ids.run_id:
             sinks.append(durable)
         every_call = bool(self._options.get("every_call"))
         if outer is not None and (relay := outer.events.relay(services.ids)) is not None:

@@ -20,6 +20,7 @@ GROUPS = {
         "run": "Run an agent on one task.",
         "chat": "Chat with an agent.",
         "serve": "Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API.",
+        "worker": "Execute the durable runs of servers that share a database.",
         "gateway": "Connect the agent to channels such as Slack, Telegram or a web page.",
         "approvals": "Approve or deny tool calls that wait for approval.",
         "runs": "List or resume durable runs.",

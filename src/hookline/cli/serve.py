@@ -78,6 +78,24 @@ def serve(
             rich_help_panel=_PANEL,
         ),
     ] = None,
+    durable: Annotated[
+        bool | None,
+        typer.Option(
+            "--durable/--no-durable",
+            help="Keep a journal of each run, so that another process can continue it. [default: no-durable]",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
+    execute: Annotated[
+        bool | None,
+        typer.Option(
+            "--execute/--no-execute",
+            help="Execute durable runs here, or leave them to hookline worker. [default: execute]",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = None,
     grace: Annotated[
         float | None,
         typer.Option(
@@ -89,7 +107,8 @@ def serve(
     ] = None,
 ) -> int:
     """Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API."""
-    given = {name: value for name, value in (("host", host), ("port", port), ("grace", grace)) if value is not None}
+    options = {"host": host, "port": port, "durable": durable, "execute": execute, "grace": grace}
+    given = {name: value for name, value in options.items() if value is not None}
     settings = msgspec.structs.replace(config.settings, server={**config.settings.server, **given})
     return _build_and_serve(msgspec.structs.replace(config, settings=settings))
 

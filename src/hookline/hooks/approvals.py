@@ -123,7 +123,7 @@ class ApprovalsHook:
         row = await self._ask(request, ctx.ids, durable)
         if row.status == "pending":
             ctx.emit(ApprovalPending, call_id=row.call_id, approval=row.id, expires=row.expires)
-            row = await self._wait(row, self.hold_seconds if durable else None)
+            row = await self._wait(row, self.hold_seconds if durable else None, ctx)
             if row.status == "pending":
                 return HookResult.wait(reason=f"approval {row.id}")
         if row.digest != request.digest:
@@ -151,7 +151,7 @@ class ApprovalsHook:
                 await self._cancel(row)
             raise
 
-    async def _wait(self, row: ApprovalRow, hold: float | None) -> ApprovalRow:
+    async def _wait(self, row: ApprovalRow, hold: float | None, ctx: Any) -> ApprovalRow:
         """Wait for the decision. After ``hold`` seconds, return the row although the call is still pending."""
         loop = asyncio.get_running_loop()
         decided: asyncio.Future[ApprovalRow | Exception] = loop.create_future()
@@ -174,7 +174,8 @@ class ApprovalsHook:
                 return row
             outcome = decided.result() if decided.done() else await in_thread(self.store.end_pending, row.id, "expired")
         except asyncio.CancelledError:
-            await self._cancel(row)
+            if not getattr(ctx, "is_abandoned", False):  # otherwise another process waits for the same decision
+                await self._cancel(row)
             raise
         finally:
             if notification is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.errors import NotInstalledError
 from ..config.errors import ConfigError
@@ -28,6 +28,9 @@ from .health import Traffic, add_fleet_metrics
 from .options import ServerOptions
 from .routing import Gate
 from .runs import RunService
+
+if TYPE_CHECKING:
+    from .worker import Worker
 
 
 def build_server(settings: Settings, answerer: Any, *, home: Path | None = None) -> Server:
@@ -102,31 +105,21 @@ def build_parts(
     from .approvals import ApprovalsApi
     from .chat.api import ChatApi
     from .explain import ExplainApi
-    from .links import LinksApi, build_links, notifier
+    from .links import LinksApi, build_links
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
     hooks = [hook for answerer in answerers.values() for hook in answerer.hooks]
     metrics = MetricsHook(every_call=True)  # the metrics include the duration of every hook
     traffic = Traffic(metrics)
-    store = RunStore(settings.runs or ":memory:", pinned=True)
+    store, approvals = _open_stores(settings, options)
     add_fleet_metrics(metrics, store)
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
-    approvals = ApprovalStore(settings.approval_file)
-    buckets = (
-        BucketStore(settings.runs, options.rate / 60, options.burst) if settings.runs and store.db.is_shared else None
-    )
+    buckets = None
+    if settings.runs and store.db.is_shared:
+        buckets = BucketStore(settings.runs, options.rate / 60, options.burst)
     links = build_links(options, approvals)
-    service = RunService(
-        agents,
-        store,
-        approvals=approvals,
-        sessions=session_store_at(settings.sessions),
-        options=options,
-        context=lambda session: make_context(settings, session),
-        metadata=settings.metadata,
-        notify=notifier(links),
-    )
+    service = _build_service(settings, agents, options, store, approvals, links)
     audit = _audit_log(settings, hooks)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
@@ -166,6 +159,64 @@ def build_parts(
     for registry in registries:
         registry.extend([metrics])
     return server
+
+
+def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None) -> Worker:
+    """Build a worker for the durable runs of servers with the same settings.
+
+    Example::
+
+        worker = build_worker(Settings(runs="postgresql://db/agents"), agent)
+        await worker.start()
+
+    Args:
+        settings: the settings, as for :func:`build_server`.
+        answerer: the agent to run, or a roster.
+        home: the folder for relative paths; the working directory if left out.
+
+    Raises:
+        ConfigError: a setting has a wrong value.
+        StoreError: a path cannot be used.
+    """
+    from .links import build_links
+    from .worker import Worker
+
+    options = ServerOptions.of({**settings.server, "durable": True, "execute": True})
+    agents = find_agents({getattr(answerer, "name", NAME): answerer}, options)
+    store, approvals = _open_stores(settings, options)
+    service = _build_service(settings, agents, options, store, approvals, build_links(options, approvals))
+    return Worker(service, options, closing=[store.close, approvals.close])
+
+
+def _open_stores(settings: Settings, options: ServerOptions) -> tuple[RunStore, ApprovalStore]:
+    if options.durable and not settings.runs:
+        raise ConfigError("durable runs need a file or a database: set runs")
+    if not options.durable and not options.execute:
+        raise ConfigError("server.execute = false leaves durable runs to workers: set server.durable = true too")
+    store = RunStore(settings.runs or ":memory:", pinned=True, lease_seconds=options.lease_seconds)
+    return store, ApprovalStore(settings.approval_file)
+
+
+def _build_service(
+    settings: Settings,
+    agents: Agents,
+    options: ServerOptions,
+    store: RunStore,
+    approvals: ApprovalStore,
+    links: Any,
+) -> RunService:
+    from .links import notifier
+
+    return RunService(
+        agents,
+        store,
+        approvals=approvals,
+        sessions=session_store_at(settings.sessions),
+        options=options,
+        context=lambda session: make_context(settings, session),
+        metadata=settings.metadata,
+        notify=notifier(links),
+    )
 
 
 def _audit_log(settings: Settings, hooks: Iterable[Any]) -> AuditLog | None:

@@ -6,7 +6,8 @@ import asyncio
 import inspect
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from .._base.text import error_text
@@ -19,6 +20,7 @@ from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook, Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.runs import RunRecord
 from ..stores.sessions import SessionStore
 from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
@@ -28,6 +30,8 @@ from .options import ServerOptions
 
 log = logging.getLogger("hookline")
 
+HOLD_SECONDS = 5.0
+"""Seconds that a durable run waits for the approval of a call before it is put away."""
 MAX_FOLLOW_UPS = 8
 """Maximum number of handoffs in one served run."""
 
@@ -89,27 +93,73 @@ class RunExecutor:
     async def _run(
         self, live: LiveRun, caller: Caller, answerer: Any, personality: str, session: Session | None
     ) -> None:
-        record, save = live.record, session is None
+        save = session is None
         if session is None:
-            session = await asyncio.to_thread(self._sessions.load, record.session_id)
+            session = await self.load(live.record, personality)
+        live.update(status="running", started=time.time())
+        metadata = self.metadata_of(live.record, caller)
+        status, fields = await self.run_agents(live, answerer, session, metadata, save=self.save if save else None)
+        live.finish(status, **fields)
+
+    async def load(self, record: RunRecord, personality: str) -> Session:
+        """Load the conversation of a run, or create it.
+
+        Raises:
+            StoreError: the conversation cannot be read.
+        """
+        session = await asyncio.to_thread(self._sessions.load, record.session_id)
         if session is None:
             session = Session(record.session_id, platform=record.transport, personality_id=personality)
-        live.update(status="running", started=time.time())
+        return session
+
+    def metadata_of(self, record: RunRecord, caller: Caller) -> dict[str, Any]:
+        """Return the metadata for the hooks of a run."""
+        origin = {
+            "caller": caller.name,
+            "caller_id": caller.id,
+            "platform": record.transport,
+            "session": record.session,
+        }
+        return {**self._metadata, **caller.metadata, **origin}
+
+    async def run_agents(
+        self,
+        live: LiveRun,
+        answerer: Any,
+        session: Session,
+        metadata: Mapping[str, Any],
+        *,
+        save: Callable[[Session], Awaitable[str]] | None,
+    ) -> tuple[str, dict[str, Any]]:
+        """Run the agent of a served run, and those that it hands over to. Return the final status and fields.
+
+        Args:
+            live: the run.
+            answerer: the agent, roster or team that answers.
+            session: the conversation.
+            metadata: metadata for the hooks.
+            save: saves the session, and returns the error as text if that fails.
+
+        Raises:
+            HooklineError: the run did not start, or a durable run goes on elsewhere or later.
+        """
+        record, durable = live.record, live.durable
         task: str | None = record.task
         results: list[AgentResult[Any]] = []
         follow_up_error = ""
         try:
             while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stop_reason):
-                results.append(await self._run_agent(live, caller, answerer, session, task, first=not results))
+                number = len(results) + 1
+                results.append(await self._run_agent(live, answerer, session, task, metadata, number))
                 follow_up = getattr(answerer, "follow_up", None)
                 task = None if follow_up is None else follow_up(session, results[-1])
                 task = await task if inspect.isawaitable(task) else task
         except Exception as error:
-            if not results:
+            if not results or (durable is not None and durable.error is not None):
                 raise
             log.exception("the follow-up of the run %s failed", record.id)
             follow_up_error = f"the follow-up failed with an internal error: {type(error).__name__}"
-        problem = await self._save(session) if save else ""
+        problem = await save(session) if save is not None else ""
         status, fields = outcome_of(results, problem)
         if follow_up_error:  # the replies so far are kept
             status, fields["error"] = "failed", follow_up_error
@@ -118,29 +168,34 @@ class RunExecutor:
             status = "cancelled" if live.stop_reason else status
         if live.stop_reason and status == "cancelled":
             status, fields["reason"] = live.final_status or status, live.stop_reason
-        live.finish(status, **fields)
+        return status, fields
 
     async def _run_agent(
-        self, live: LiveRun, caller: Caller, answerer: Any, session: Session, task: str, *, first: bool
+        self,
+        live: LiveRun,
+        answerer: Any,
+        session: Session,
+        task: str,
+        metadata: Mapping[str, Any],
+        number: int,
     ) -> AgentResult[Any]:
         """Run one agent of a served run. The first one gets the id of the served run."""
-        record = live.record
+        record, durable = live.record, live.durable
         approvals = ApprovalsHook(
             self._approvals,
             seconds=self._approval_seconds,
-            owner=caller.id,
+            owner=record.owner,
             root_id=record.id,
+            hold_seconds=HOLD_SECONDS,
             notify=self._notify,
         )
         ctx = self._context(session)
-        if first:
-            services_of(ctx).environment.new_id = _first_id(record.id)
-        origin = {
-            "caller": caller.name,
-            "caller_id": caller.id,
-            "platform": record.transport,
-            "session": record.session,
-        }
+        environment = services_of(ctx).environment
+        if number == 1:
+            environment.new_id = _first_id(record.id)
+        elif durable is not None:  # the same in every process
+            environment.new_id = _first_id(f"{record.id}_{number}")
+        environment.boundary = environment.durable = durable
         live.run = run = answerer.start(
             task,
             session=session,
@@ -148,18 +203,20 @@ class RunExecutor:
             hooks=[approvals, LogFieldsHook()],
             sinks=[live.add_event],
             keep=False,
-            metadata={**self._metadata, **caller.metadata, **origin},
+            metadata=metadata,
             task_id=record.task_id,
             correlation_id=record.correlation_id,
-            **({"attachments": live.attachments} if first and live.attachments else {}),
+            **({"attachments": live.attachments} if number == 1 and live.attachments else {}),
         )
+        if live.stop_reason and durable is not None:  # it was asked to stop before it was taken up
+            durable.defer(partial(run.cancel, live.stop_reason))
         try:
             result: AgentResult[Any] = await run.result()
         except RunFailedError as failure:
             return failure.result
         return result
 
-    async def _save(self, session: Session) -> str:
+    async def save(self, session: Session) -> str:
         """Save a session. Return the error as text if that fails; the reply is still valid."""
         try:
             await asyncio.to_thread(self._sessions.save, session)

@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager, suppress
 from contextvars import Context
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +34,9 @@ from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
 from .concurrency import RunSlots
 from .errors import BusyError, ConflictError, UnavailableError
 from .events import RunClosed
+
+if TYPE_CHECKING:
+    from .._run.durable import DurableRun
 
 log = logging.getLogger("hookline")
 
@@ -71,13 +74,17 @@ class LiveRun:
     def __init__(self, record: RunRecord, put: Put, is_stuck: Callable[[], bool] = lambda: False) -> None:
         self.record = record
         self.run: Run[Any] | None = None
-        self.task: asyncio.Task[None] | None = None
+        self.task: asyncio.Task[Any] | None = None
+        self.durable: DurableRun | None = None
+        """The journal of a durable run."""
         self.attachments: tuple[Attachment, ...] = ()
         self.stop_reason = ""
         """Why the run has been asked to stop; empty if it has not."""
         self.final_status = ""
         """The status that a stopped run gets instead of ``cancelled``."""
         self.closed = False
+        self.detached = False
+        """Whether this process no longer executes the run, which has not ended."""
         self.unread = 0
         """The number of messages from callers that the run has not read yet."""
         self.pending: dict[tuple[str, str], str] = {}
@@ -87,10 +94,10 @@ class LiveRun:
         self._is_stuck = is_stuck
         self._slots: RunSlots | None = None
         self._has_slot = False
-        self._stored_seq = 0
+        self._stored_seq = record.last_seq
         self._events: list[StoredEvent] = []
         self._event_bytes = 0
-        self._first_seq = 1
+        self._first_seq = record.last_seq + 1
         self._waiters: list[asyncio.Future[None]] = []
 
     def update(self, **fields: Any) -> None:
@@ -205,11 +212,22 @@ class LiveRun:
             return
         self.stop_reason = reason
         if self.run is not None:
-            self.run.cancel(reason)
+            if self.durable is not None and self.durable.is_recovering:
+                self.durable.defer(partial(self.run.cancel, reason))
+            else:
+                self.run.cancel(reason)
             return
+        if self.durable is not None:
+            return  # its executor ends it
         self.finish(self.final_status or "cancelled", reason=reason)
         if self.task is not None:
             self.task.cancel()  # the task may not have begun either
+
+    def detach(self) -> None:
+        """Let readers read the store from now on, because this process no longer executes the run."""
+        self.detached = True
+        self.run = None
+        self.wake_readers()
 
     def steer(self, text: str, attachments: Sequence[Attachment]) -> None:
         """Send a message to the run, with files for the model.
@@ -392,7 +410,7 @@ class RunWatch:
 
     def __init__(self, store: RunStore, run_id: str) -> None:
         self._store = store
-        self._run_id = run_id
+        self.run_id = run_id
         self._stack = ExitStack()
         self._change = asyncio.Event()
         self._watching = False
@@ -405,7 +423,7 @@ class RunWatch:
         if not self._watching and self._store.db.is_shared:
             self._watching = True
             loop = asyncio.get_running_loop()
-            self._stack.enter_context(self._store.watch(self._run_id, partial(wake_from_thread, loop, self._change)))
+            self._stack.enter_context(self._store.watch(self.run_id, partial(wake_from_thread, loop, self._change)))
             return
         poll = self._store.poll_seconds
         with suppress(TimeoutError):
@@ -475,7 +493,8 @@ class EventReader:
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
-            self._live = self._live or self._find_live(self.run_id)
+            if self._live is None or self._live.detached:
+                self._live = self._find_live(self.run_id)
             left = None if deadline is None else deadline - time.monotonic()
             found = await self._from_file() if self._live is None else self._live.events_after(self.seq, PAGE_EVENTS)
             if found is None:

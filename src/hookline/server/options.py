@@ -61,6 +61,12 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         approval_seconds: how long a call may wait for approval before it is denied.
         approval_links: sends signed links to waiting calls: a table with ``secret``, ``webhook``, ``people`` and
             ``private``.
+        durable: whether runs survive the end of their process: another one continues them from their journals.
+        execute: whether this process executes durable runs; otherwise it leaves them to workers that share its
+            PostgreSQL database.
+        lease_seconds: how long a process may execute a durable run without renewing its lease; after that, another
+            process takes the run over.
+        max_attempts: how many processes may end while they execute a durable run, before the run fails.
         keep_days: for how many days the texts and events of a finished run are kept.
         public_card: whether the A2A agent card can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
@@ -89,6 +95,10 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     grace: Seconds = 30.0
     approval_seconds: PositiveNumber = 3600.0
     approval_links: LinkOptions | None = None
+    durable: bool = False
+    execute: bool = True
+    lease_seconds: PositiveNumber = 15.0
+    max_attempts: PositiveInt = 10
     keep_days: PositiveNumber = 30.0
     public_card: bool = False
     push_hosts: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Unpack
+from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
 import msgspec
@@ -25,7 +25,7 @@ from .._run.session import Session
 from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.runs import OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
+from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .auth import Caller
@@ -37,6 +37,9 @@ from .idempotency import IdempotencyKeys
 from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event, not_running
 from .logs import log_approval_request
 from .options import ServerOptions
+
+if TYPE_CHECKING:
+    from .durable import DurableRuns
 
 log = logging.getLogger("hookline")
 
@@ -89,10 +92,26 @@ class RunService:
         self._control_sender = ControlSender(store.controls)
         self._control_receiver = ControlReceiver(store.controls, lambda: list(self._live.values()))
         self._live: dict[str, LiveRun] = {}
+        self._durable = self._durable_runs() if options.durable else None
         self._readers: Counter[str] = Counter()
         self._watches: WeakSet[RunWatch] = WeakSet()
         self._accepting = self._stopping = False
         self._pruned = 0.0
+
+    def _durable_runs(self) -> DurableRuns:
+        from .durable import DurableRuns, open_queue
+
+        queue = open_queue(self._store, self.options.max_runs)
+        return DurableRuns(
+            self._executor,
+            self.agents,
+            self._store,
+            self.approvals,
+            queue,
+            self._live,
+            self._on_executing,
+            self.options.max_attempts,
+        )
 
     # Start and stop
 
@@ -103,6 +122,8 @@ class RunService:
             StoreError: the file cannot be used.
         """
         await self._close_all_abandoned()
+        if self._durable is not None:
+            await self._durable.open(execute=self.options.execute)
         if self._store.db.is_shared:
             self._control_receiver.open()
         self._accepting = True
@@ -113,8 +134,10 @@ class RunService:
         for watch in list(self._watches):
             watch.wake()
         for live in list(self._live.values()):
-            if live.run is None and not live.closed:
+            if live.run is None and not live.closed and live.durable is None:
                 live.interrupt()
+        if self._durable is not None:
+            await self._durable.hand_over(self.options.grace)
         if tasks := self._tasks():
             await asyncio.wait(tasks)
 
@@ -123,14 +146,16 @@ class RunService:
         with suppress(TimeoutError):
             async with asyncio.timeout(self.options.grace if grace is None else grace):
                 await self.drain()
+        if self._durable is not None:
+            await self._durable.close()
         for live in list(self._live.values()):
-            if not live.closed:
+            if not live.closed and live.durable is None:
                 live.interrupt()
         if tasks := self._tasks():
             await asyncio.wait(tasks, timeout=CANCEL_SECONDS)
         for live in list(self._live.values()):
-            if not live.closed and live.task is not None:  # the run ignored its cancellation
-                live.finish("interrupted", reason="the server stopped")
+            if not live.closed and live.task is not None and live.durable is None:
+                live.finish("interrupted", reason="the server stopped")  # the run ignored its cancellation
                 live.task.cancel()
         await self._control_receiver.close()
         await self._recorder.close(max(self.options.grace, STORE_SECONDS))
@@ -142,6 +167,16 @@ class RunService:
     def problem(self) -> str:
         """Why no runs are accepted now; empty if runs are accepted."""
         return self._recorder.problem if self._accepting else "the server is starting or stopping"
+
+    @property
+    def where(self) -> str:
+        """The file or the database of the runs."""
+        return self._store.path
+
+    @property
+    def max_runs(self) -> int:
+        """How many runs this process executes at once."""
+        return self.options.max_runs
 
     def counts(self) -> dict[str, int]:
         """Return the number of unfinished runs of this process by state, and the number of readers."""
@@ -240,12 +275,6 @@ class RunService:
             born=process.born,
         )
         await self._admit(record)
-        found = None
-        if history is not None:
-            found = Session(record.session_id, history, platform=transport, personality_id=personality)
-        live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
-        live.attachments = tuple(attachments)
-        live.update()
         accepted = RunAccepted(
             at=record.created,
             run_id=id,
@@ -254,6 +283,21 @@ class RunService:
             task_id=record.task_id,
             correlation_id=record.correlation_id,
         )
+        if self._durable is not None:
+            record = msgspec.structs.replace(record, host=DURABLE, pid=0, born=None, last_seq=1)
+            event = StoredEvent(id, 1, "run_accepted", accepted.at, accepted.replace(seq=1).to_json())
+            try:
+                await self._durable.accept(record, event, caller, personality, history, attachments)
+            except StoreError as error:
+                log.error("a run cannot be stored: %s", error_text(error))
+                raise UnavailableError("runs cannot be stored now: try again later") from error
+            return self._latest(record)
+        found = None
+        if history is not None:
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
+        live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
+        live.attachments = tuple(attachments)
+        live.update()
         live.add_event(accepted)
         try:
             await self._recorder.flushed()
@@ -350,20 +394,20 @@ class RunService:
             UnknownRunError: there is no such run, or it belongs to another caller.
             StoreError: the file cannot be read.
         """
+        deadline = None if timeout is None else time.monotonic() + timeout
         run, live = await self.get(id, caller), self._live.get(id)
         if live is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
-        elif not run.is_over:
-            run = await self._wait_elsewhere(id, timeout)
+        if not run.is_over and (live is None or live.detached):
+            run = await self._wait_elsewhere(id, deadline)
         if run.is_over:
             with suppress(UnavailableError):  # a result that was returned must survive a crash
                 await self._recorder.flushed()
         return run
 
-    async def _wait_elsewhere(self, id: str, timeout: float | None) -> RunRecord:
-        """Wait for the end of a run that another process executes."""
-        deadline = None if timeout is None else time.monotonic() + timeout
+    async def _wait_elsewhere(self, id: str, deadline: float | None) -> RunRecord:
+        """Wait for the end of a run that another process executes, or that this process does not execute yet."""
         watch = self._watch(id)
         try:
             while not (run := await self._load(id)).is_over and not self._stopping:
@@ -379,6 +423,12 @@ class RunService:
         watch = RunWatch(self._store, id)
         self._watches.add(watch)
         return watch
+
+    def _on_executing(self, id: str) -> None:
+        """Wake the readers of a durable run that this process begins or ceases to execute."""
+        for watch in list(self._watches):
+            if watch.run_id == id:
+                watch.wake()
 
     async def cancel(self, id: str, caller: Caller, reason: str = "") -> RunRecord:
         """Cancel a run and return its record. A finished run is not changed.
@@ -396,6 +446,8 @@ class RunService:
             live.stop(reason)
         elif run.is_over:
             return run
+        elif self._durable is not None and run.is_durable and await self._durable.cancel(id, reason):
+            return await self.get(id, caller)
         elif not self._store.db.is_shared:
             raise ConflictError(f"the run {id} belongs to another process: cancel it there")
         else:

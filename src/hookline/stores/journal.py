@@ -10,11 +10,11 @@ This is not a queue: it says who executes a run, not which run comes next.
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from .._base.text import is_number
-from .._run.journal import Claim, LeaseLostError, RunHeldError, StoredRun
+from .._run.journal import Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
 from .leases import database_time
 from .sql import Connection, Database
@@ -23,7 +23,8 @@ SCHEMA = (
     """CREATE TABLE durable_runs (
         run_id TEXT PRIMARY KEY, agent TEXT NOT NULL, status TEXT NOT NULL, epoch INTEGER NOT NULL, lease REAL NOT NULL,
         host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, attempts INTEGER NOT NULL, last_seq INTEGER NOT NULL,
-        last_event INTEGER NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, start BLOB NOT NULL, result BLOB
+        last_event INTEGER NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, start BLOB NOT NULL, result BLOB,
+        digest TEXT NOT NULL
     )""",
     "CREATE INDEX durable_runs_by_status ON durable_runs (status, changed)",
     """CREATE TABLE journal (
@@ -32,7 +33,7 @@ SCHEMA = (
     "CREATE TABLE durable_totals (name TEXT PRIMARY KEY, count INTEGER NOT NULL, seconds REAL NOT NULL)",
 )
 
-_FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result"
+_FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result, digest"
 
 
 class Journal:
@@ -84,33 +85,32 @@ class Journal:
             rows = db.execute("SELECT name, count, seconds FROM durable_totals").fetchall()
         return {"takeovers": (0, 0.0), "recoveries": (0, 0.0)} | {name: (n, seconds) for name, n, seconds in rows}
 
-    def claim(self, run_id: str, agent: str, start: bytes) -> Claim:
+    def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
         """Take the lease of a run. A run that does not exist is created with ``start``.
 
         The returned claim has the entries of the journal. A run that has ended is returned with its result, and
-        without a lease.
+        without a lease. With a ``digest``, the run is claimed only if it has the same one, or has not begun.
 
         Raises:
             RunHeldError: another process executes the run.
+            RunPinnedError: the run has another digest.
         """
         owner = self._db.leases.owner()
         with self._db.transaction(write=True, lock=run_id) as db:
             now = database_time(self._db, db)
-            db.execute(
-                """INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,0,0,?,?,?,NULL)
-                ON CONFLICT (run_id) DO NOTHING""",
-                (run_id, agent, now, now, start),
-            )
+            create(db, run_id, agent, start, now)
             row = db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
             run = StoredRun(*row)
             if run.is_over:
                 return Claim(run, 0, 0, ())
             if run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
+            if digest and run.digest not in ("", digest):
+                raise RunPinnedError(run_id, run.digest)
             db.execute(
                 """UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
-                host = ?, pid = ?, born = ?, changed = ? WHERE run_id = ?""",
-                (now + self.lease_seconds, *owner, now, run_id),
+                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?""",
+                (now + self.lease_seconds, *owner, now, digest or run.digest, run_id),
             )
             (last_event,) = db.execute("SELECT last_event FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
@@ -145,6 +145,7 @@ class Journal:
         *,
         status: str = "",
         result: bytes | None = None,
+        also: Callable[[Connection], object] | None = None,
     ) -> None:
         """Write entries and events: all of them or none, and only in the current epoch.
 
@@ -155,7 +156,8 @@ class Journal:
             entries: the entries.
             events: number, type, time and JSON of each event.
             status: the new status, which ends the lease: ``waiting``, ``interrupted``, or that of the result.
-            result: the result of a run that has ended, as JSON.
+            result: the result of a run that has ended, as JSON; or the calls for which a run waits.
+            also: writes more in the same transaction.
 
         Raises:
             LeaseLostError: another process has taken the run.
@@ -166,6 +168,8 @@ class Journal:
             fields, values = f"{fields}, last_event = ?", [*values, events[-1][0]]
         if status:
             fields, values = f"{fields}, status = ?, result = ?, lease = 0", [*values, status, result]
+            if status in ("waiting", "interrupted"):  # the process did not crash
+                fields = f"{fields}, attempts = 0"
         with self._db.transaction(write=True, lock=run_id) as db:
             changed = db.execute(
                 f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ?", (*values, run_id, epoch)
@@ -176,6 +180,8 @@ class Journal:
                 "INSERT INTO journal VALUES (?,?,?)", [(run_id, seq + i, entry) for i, entry in enumerate(entries)]
             )
             db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
+            if also is not None:
+                also(db)
             if (claimed := self._recovering.get(run_id)) is not None:
                 _count(db, "recoveries", time.monotonic() - claimed)
         self._recovering.pop(run_id, None)
@@ -203,6 +209,15 @@ class Journal:
         before = time.time() - days * 24 * 3600
         old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
         return sum(self.delete(run.run_id) for run in old)
+
+
+def create(db: Connection, run_id: str, agent: str, start: bytes, now: float, last_event: int = 0) -> None:
+    """Create a run inside a transaction, unless it exists. It has ``last_event`` events already."""
+    db.execute(
+        """INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,0,?,?,?,?,NULL,'')
+        ON CONFLICT (run_id) DO NOTHING""",
+        (run_id, agent, last_event, now, now, start),
+    )
 
 
 def _count(db: Connection, name: str, seconds: float) -> None:

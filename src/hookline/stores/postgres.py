@@ -494,6 +494,9 @@ class PostgresDatabase:
         if _missing:
             raise StoreError(_missing)
         conninfo, prefix = parse_url(url)
+        self.prefix = prefix
+        """Beginning of the names of all schemas of this installation."""
+        self._conninfo = conninfo
         self.path = without_password(url)
         self.schema = schema
         self.namespace = f"{prefix}_{schema.name}"
@@ -640,6 +643,28 @@ class PostgresDatabase:
             for (column,) in connection.execute(query, (f"{self.namespace}.{table}",)).fetchall():
                 sequence = f"pg_get_serial_sequence('{self.namespace}.{table}', '{column}')"
                 connection.execute(f"SELECT setval({sequence}, {max(1, int(last))}, {last > 0})")
+
+    def conninfo_for(self, namespace: str) -> str:
+        """Return the address for a library that uses tables of its own in a schema of this installation."""
+        given = psycopg.conninfo.conninfo_to_dict(self._conninfo).get("options") or ""
+        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} -c search_path={namespace}".strip())
+
+    def create_beside(self, namespace: str, table: str, statements: str) -> bool:
+        """Create the tables of a library in a schema of this installation, unless ``table`` exists there.
+
+        Returns whether they were created.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._changing_schema() as connection:
+            (found,) = connection.execute(f"SELECT to_regclass('{namespace}.{table}')::text").fetchone() or (None,)
+            if found is not None:
+                return False
+            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {namespace}")
+            connection.execute(f"SET LOCAL search_path = {namespace}")
+            connection.execute(statements.encode())
+        return True
 
     @property
     def leases(self) -> DatabaseLeases:

@@ -24,10 +24,14 @@ from .controls import ControlStore
 from .database import open_database
 from .errors import StoreError
 from .journal import SCHEMA as _JOURNAL
-from .journal import Journal
+from .journal import Journal, create
+from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+
+DURABLE = "durable"
+"""The ``host`` of a durable run of a server, which belongs to no process."""
 
 OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
@@ -197,6 +201,11 @@ class RunRecord(msgspec.Struct, frozen=True):
     def is_over(self) -> bool:
         """Whether the run has ended, or its process has ended."""
         return self.status not in OPEN_STATES
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether the run survives the end of its process: it is open until its journal says otherwise."""
+        return self.host == DURABLE and self.pid == 0
 
     @property
     def error_type(self) -> str:
@@ -413,6 +422,57 @@ class RunStore:
         """Interval in seconds at which to look for changes by other processes, in addition to :meth:`watch`."""
         return WATCHED_POLL_SECONDS if self.db.is_shared else POLL_SECONDS
 
+    def accept(self, run: RunRecord, event: StoredEvent, start: bytes) -> None:
+        """Store a new durable run with its first event and its input, in one transaction.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True, lock=run.id) as db:
+            _write(db, [run], [event])
+            create(db, run.id, run.agent, start, run.created, event.seq)
+
+    def first_open(self, session_id: str) -> str | None:
+        """Return the id of the first durable run of a conversation that has not ended: the others wait for it.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL AND host = ?
+            ORDER BY created, run_id LIMIT 1"""
+        with self.db.transaction() as db:
+            row = db.execute(query, (storable(session_id), DURABLE)).fetchone()
+        return None if row is None else str(row[0])
+
+    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, float, str]]:
+        """Return the durable runs of servers that no process executes, the oldest first.
+
+        Runs that wait for an approval are not among them, nor those that were created within the last
+        ``queued_seconds``: the queue has them.
+
+        Returns:
+            The id, the conversation, the seconds since the last change, and the digest of each run.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
+            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
+            WHERE d.status IN ('new', 'running', 'interrupted') AND r.host = ? ORDER BY d.created, d.run_id"""
+        found: list[tuple[str, str, float, str]] = []
+        with self.db.transaction() as db:
+            now = database_time(self.db, db)
+            for id, session_id, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
+                if status == "running":
+                    is_free = lease <= now or not self.db.leases.is_held(host, pid, changed, born)
+                else:
+                    is_free = status == "interrupted" or changed <= now - queued_seconds
+                if is_free:
+                    found.append((id, session_id, now - changed, digest))
+                    if len(found) == limit:
+                        break
+        return found
+
     def close_abandoned(
         self, id: str, last: Callable[[RunRecord, int], tuple[RunRecord, StoredEvent]]
     ) -> RunRecord | None:
@@ -495,7 +555,7 @@ class RunStore:
         while more:  # a few runs per transaction, so that other processes can write in between
             with self.db.transaction(write=True) as db:
                 old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
-                for table in ("events", "idempotency_keys", "pushes", "controls"):
+                for table in ("events", "idempotency_keys", "pushes", "controls", "journal", "durable_runs"):
                     db.executemany(f"DELETE FROM {table} WHERE run_id = ?", [row[:1] for row in old])
                 db.executemany("DELETE FROM runs WHERE run_id = ? AND observed = 0", [row[:1] for row in old])
                 db.executemany(
@@ -677,7 +737,7 @@ def _records(rows: Iterable[Sequence[Any]], leases: Leases) -> Iterator[RunRecor
     for row in rows:
         fields: list[Any] = [*row[:-1], bool(row[-1])]
         run = RunRecord(*fields)
-        if run.status in OPEN_STATES:
+        if run.status in OPEN_STATES and not run.is_durable:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
             if process not in known:
                 known[process] = leases.is_held(run.host, run.pid, run.created, run.born)
@@ -730,6 +790,11 @@ def _prune(db: Connection, days: float) -> int:
         db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
     deleted = db.execute(f"DELETE FROM runs WHERE transport = '' AND {old}", before).rowcount
     return deleted + db.execute(f"UPDATE runs SET observed = 0 WHERE {old}", before).rowcount
+
+
+def write_run(db: Connection, run: RunRecord) -> None:
+    """Write the row of a served run inside a transaction."""
+    _write(db, [run], [])
 
 
 _EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))

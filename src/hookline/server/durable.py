@@ -1,0 +1,520 @@
+"""Durable served runs: execute them from their journals, put them away and hand them over (DESIGN 6.17)."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from .._base.attachment import Attachment
+from .._base.frozen import json_encoder, plain
+from .._base.package import __version__
+from .._base.text import error_text
+from .._kernel.errors import HooklineError
+from .._kernel.registry import HookStack
+from .._kernel.values import Ids, Message
+from .._run.durable import DurableRun
+from .._run.journal import (
+    RUN_STATUSES,
+    Answer,
+    Claim,
+    LeaseLostError,
+    RecoveryError,
+    RunHandedOverError,
+    RunHead,
+    RunHeldError,
+    RunPinnedError,
+    RunWaitingError,
+    StoredRun,
+    contents_of,
+    head_of,
+    waiting_calls,
+)
+from .._run.session import Session
+from ..records.encoding import describe_hooks
+from ..records.format import HookInfo
+from ..stores.approvals import ApprovalStore
+from ..stores.errors import StoreError
+from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
+from ..stores.sessions import VERSION, SessionRecord
+from .agents import Agents
+from .auth import Caller
+from .errors import UnknownAgentError
+from .executor import RunExecutor
+from .live_run import LiveRun, closing_event
+from .queue import LocalQueue, RunQueue
+
+log = logging.getLogger("hookline")
+
+CHECK_SECONDS = 1.0
+"""Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
+REFUSE_SECONDS = 3600.0
+"""Seconds after which a run fails that no process with the same hooks, instructions and tools continues."""
+MAX_WAITING = 100_000
+"""Maximum number of waiting runs and calls that are looked at."""
+
+
+def open_queue(store: RunStore, concurrency: int) -> RunQueue:
+    """Return the queue for a store: on PostgreSQL all processes share one, otherwise the process has its own."""
+    if store.db.is_shared:
+        from .postgres_queue import PostgresQueue
+
+        return PostgresQueue(store, concurrency)
+    return LocalQueue(concurrency)
+
+
+class ServedHead(RunHead, frozen=True, omit_defaults=True):
+    """The input of a served run. With ``keeps_session``, ``messages`` is the conversation, which the caller keeps."""
+
+    personality: str = ""
+    keeps_session: bool = False
+
+
+_heads = msgspec.json.Decoder(ServedHead)
+
+
+class DurableRuns:
+    """Execute the durable runs of a store, here or in other processes that share it.
+
+    Args:
+        executor: runs the agents.
+        agents: the served agents.
+        store: the store of runs, events and journals.
+        approvals: the store of calls that wait for approval.
+        queue: tells which run is next.
+        live: the runs of this process by id.
+        on_executing: called when this process begins or ceases to execute a run.
+        max_attempts: how many processes may end while they execute a run, before the run fails.
+    """
+
+    def __init__(
+        self,
+        executor: RunExecutor,
+        agents: Agents,
+        store: RunStore,
+        approvals: ApprovalStore,
+        queue: RunQueue,
+        live: dict[str, LiveRun],
+        on_executing: Callable[[str], None],
+        max_attempts: int,
+    ) -> None:
+        self._executor = executor
+        self._agents = agents
+        self._store = store
+        self._approvals = approvals
+        self._queue = queue
+        self._live = live
+        self._on_executing = on_executing
+        self._max_attempts = max_attempts
+        self._durable: dict[str, DurableRun] = {}
+        self._stop_reasons: dict[str, str] = {}
+        self._task: asyncio.Task[None] | None = None
+        self._is_leaving = False
+        self.executes = True
+        """Whether this process executes runs."""
+
+    # Start and stop.
+
+    async def open(self, *, execute: bool = True) -> None:
+        """Start to execute runs; without ``execute``, only queue them.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        self.executes = execute
+        await self._queue.open(self.execute if execute else None, sorted(self._digests()))
+        if execute:
+            await self._look()
+            self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
+
+    async def hand_over(self, grace: float) -> None:
+        """Stop executing runs: calls in flight get ``grace`` seconds, then other processes continue the runs."""
+        self._is_leaving = True
+        if self._task is not None:
+            self._task.cancel()
+        self._queue.pause()
+        await asyncio.gather(*(durable.hand_over(grace) for durable in list(self._durable.values())))
+
+    async def close(self) -> None:
+        """Hand over all runs at once, and close the queue."""
+        await self.hand_over(0.0)
+        await self._queue.close()
+
+    def _digests(self) -> set[str]:
+        return {digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()}
+
+    # Accepting.
+
+    async def accept(
+        self,
+        record: RunRecord,
+        event: StoredEvent,
+        caller: Caller,
+        personality: str,
+        history: Iterable[Message] | None,
+        attachments: Sequence[Attachment],
+    ) -> None:
+        """Store a new run and queue it.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        head = ServedHead(
+            ids=Ids(record.id, record.task_id, record.correlation_id, record.session_id, record.agent),
+            task=record.task,
+            messages=tuple(history or ()),
+            metadata=plain(self._executor.metadata_of(record, caller)),
+            attachments=tuple(attachments),
+            contents=contents_of(attachments),
+            personality=personality,
+            keeps_session=history is not None,
+        )
+        await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
+        await self._put(record.id, record.session_id)
+
+    async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
+        try:
+            await self._queue.put(run_id, session_id, digest)
+        except StoreError as error:  # it is found again when the queue can be used
+            log.error("the run %s could not be queued: %s", run_id, error_text(error))
+
+    # Finding runs.
+
+    async def _keep_looking(self) -> None:
+        while True:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                # A new run is in the queue. If its job was lost, it is found later.
+                shared = self._store.db.is_shared
+                await self._look(self._store.journal.lease_seconds if shared else 0.0)
+            except StoreError as error:
+                log.error("the durable runs cannot be read: %s", error_text(error))
+
+    async def _look(self, queued_seconds: float = 0.0) -> None:
+        """Queue the runs that no process executes, and those that wait for an approval that was decided."""
+        free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
+        for run_id, session_id, idle_seconds, digest in free:
+            if idle_seconds > REFUSE_SECONDS and digest and digest not in self._digests():
+                with suppress(RunHeldError):
+                    await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
+            else:
+                await self._put(run_id, session_id, digest)
+        for run in await asyncio.to_thread(self._decided):
+            record = await asyncio.to_thread(self._store.get, run.run_id)
+            if record is not None:
+                await self._put(run.run_id, record.session_id, run.digest)
+
+    def _decided(self) -> list[StoredRun]:
+        """Return the runs that were put away and need not wait any more."""
+        waiting = self._store.journal.runs("waiting", limit=MAX_WAITING)
+        if not waiting:
+            return []
+        rows = self._approvals.rows(status="pending", limit=MAX_WAITING)
+        pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
+        return [run for run in waiting if not pending.issuperset(waiting_calls(run))]
+
+    # Executing.
+
+    async def execute(self, run_id: str) -> None:
+        """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
+        try:
+            await self._execute(run_id)
+        except (RunHeldError, LeaseLostError):
+            pass  # another process has it
+        except StoreError as error:  # it is taken up again when its lease has expired
+            log.error("the run %s is interrupted: %s", run_id, error_text(error))
+
+    async def _execute(self, run_id: str) -> None:
+        record = await asyncio.to_thread(self._store.get, run_id)
+        if record is None or record.is_over:
+            return
+        if self._is_leaving:
+            await self._put(run_id, record.session_id)
+            return
+        if await asyncio.to_thread(self._store.first_open, record.session_id) != run_id:
+            return  # it is queued again when the run before it ends
+        try:
+            _, answerer, _ = self._agents.find(record.agent)
+        except UnknownAgentError as error:
+            log.warning("the run %s is left to others: %s", run_id, error)
+            return
+        try:
+            claim, began = await self._claim(run_id, digest_of(answerer))
+        except RunPinnedError as pinned:
+            await self._put(run_id, record.session_id, pinned.digest)
+            return
+        if claim.run.is_over:
+            return
+        await self._execute_claimed(record, claim, began, answerer)
+
+    async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
+        began = time.monotonic()
+        return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+
+    async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> None:
+        run_id = record.id
+        log_ = _EventLog(self._store)
+        live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
+        durable = DurableRun(log_, claim, began, stores_events=False)
+        log_.attach(live, durable)
+        live.task, live.durable = asyncio.current_task(), durable
+        live.stop_reason = self._stop_reasons.pop(run_id, "")
+        self._live[run_id], self._durable[run_id] = live, durable
+        self._on_executing(run_id)
+        again = False
+        try:
+            async with durable.opened():
+                try:
+                    await self._run(live, durable, claim, answerer)
+                except RecoveryError as error:
+                    # The journal is unchanged, but the same rules would differ again.
+                    await self._end_claimed(record, claim, "failed", error=error_text(error))
+        except RunWaitingError:
+            again = bool([run for run in await asyncio.to_thread(self._decided) if run.run_id == run_id])
+        except RunHandedOverError:
+            again = True
+        finally:
+            self._live.pop(run_id, None)
+            self._durable.pop(run_id, None)
+            live.detach()
+            self._on_executing(run_id)
+        if live.closed:
+            await asyncio.to_thread(self._cancel_questions, run_id)
+        if again:
+            await self._put(run_id, record.session_id, claim.run.digest)
+        await self._queue_next(record.session_id, run_id)
+
+    async def _queue_next(self, session_id: str, after: str) -> None:
+        """Queue the run that waited for this one, if it has ended."""
+        following = await asyncio.to_thread(self._store.first_open, session_id)
+        if following is not None and following != after:
+            await self._put(following, session_id)
+
+    async def _run(self, live: LiveRun, durable: DurableRun, claim: Claim, answerer: Any) -> None:
+        head: ServedHead = head_of(claim.run, _heads)
+        record, begun = live.record, bool(claim.entries)
+        live.attachments = head.attachments
+        if claim.run.attempts >= self._max_attempts:
+            error = f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended"
+            return await _finish(live, durable, "failed", error=error)
+        if live.stop_reason and not begun:
+            return await _finish(live, durable, "cancelled", reason=live.stop_reason)
+        live.update(status="running", started=record.started or time.time())
+        try:
+            session = await self._session(durable, record, head)
+            save = None if head.keeps_session else partial(self._save, record, session.snapshot()[0])
+            status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
+        except Exception as error:
+            if durable.error is not None:
+                raise durable.error from None
+            if not isinstance(error, HooklineError):
+                log.exception("the run %s failed", record.id)
+            known = isinstance(error, HooklineError)
+            text = error_text(error) if known else f"the run failed with an internal error: {type(error).__name__}"
+            return await _finish(live, durable, "failed", error=text)
+        return await _finish(live, durable, status, **fields)
+
+    async def _session(self, durable: DurableRun, record: RunRecord, head: ServedHead) -> Session:
+        """Return the conversation as it was when the run began."""
+        if head.keeps_session:
+            return Session(record.session_id, head.messages, platform=record.transport, personality_id=head.personality)
+        # The stored conversation has the contents of its attachments, also for the recorded one.
+        stored = await self._executor.load(record, head.personality)
+        call = await durable.begin("session")
+        if call.answered is not None:
+            data = (await durable.answer_of(call)).value.encode()
+            return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
+
+        async def work() -> tuple[Session, Answer]:
+            return stored, Answer(value=_encoded(stored))
+
+        return await call.make(work)
+
+    async def _save(self, record: RunRecord, before: Sequence[Message], session: Session) -> str:
+        """Save the conversation, unless a process did so just before it ended."""
+        with suppress(StoreError):  # saving says what is wrong
+            stored = (await self._executor.load(record, "")).messages
+            if len(stored) != len(before) and _as_json(stored) == _as_json(session.messages):
+                return ""
+        return await self._executor.save(session)
+
+    # Ending and cancelling.
+
+    async def cancel(self, run_id: str, reason: str) -> bool:
+        """Cancel a run that no process executes. Return false if another process executes it.
+
+        A run that has begun is taken up, so that its hooks see its end.
+        """
+        record = await asyncio.to_thread(self._store.get, run_id)
+        stored = await asyncio.to_thread(self._store.journal.get, run_id)
+        if record is None or stored is None or record.is_over:
+            return True
+        if self.executes and stored.epoch:
+            self._stop_reasons[run_id] = reason
+            try:
+                await self.execute(run_id)
+            finally:
+                self._stop_reasons.pop(run_id, None)
+            record = await asyncio.to_thread(self._store.get, run_id)
+            if record is None or record.is_over:
+                return True
+        try:
+            await self._end(run_id, "cancelled", reason=reason)
+        except RunHeldError:
+            return False
+        return True
+
+    async def _end(self, run_id: str, status: str, **fields: str) -> None:
+        """End a run without executing it.
+
+        Raises:
+            RunHeldError: another process executes the run.
+        """
+        record = await asyncio.to_thread(self._store.get, run_id)
+        claim, _ = await self._claim(run_id, "")
+        if record is not None and not claim.run.is_over:
+            await self._end_claimed(record, claim, status, **fields)
+            await self._queue_next(record.session_id, run_id)
+
+    async def _end_claimed(self, record: RunRecord, claim: Claim, status: str, **fields: str) -> None:
+        seq = claim.last_event + 1
+        over = msgspec.structs.replace(record, status=status, ended=time.time(), last_seq=seq, **fields)
+        event = closing_event(over).replace(seq=seq)
+        await asyncio.to_thread(
+            self._store.journal.append,
+            record.id,
+            claim.epoch,
+            len(claim.entries) + 1,
+            (),
+            [(seq, "run_closed", event.at, event.to_json())],
+            status=status,
+            result=b"null",
+            also=partial(write_run, run=over),
+        )
+        await asyncio.to_thread(self._cancel_questions, record.id)
+
+    def _cancel_questions(self, run_id: str) -> None:
+        """Cancel the questions of a run that has ended."""
+        for row in self._approvals.rows(status="pending", root_id=run_id):
+            self._approvals.end_pending(row.id, "cancelled")
+
+
+def _as_json(messages: Sequence[Message]) -> list[bytes]:
+    return [message.to_json() for message in messages]
+
+
+async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:
+    """End a run: its last event, its row and its status in the journal are one transaction."""
+    live.finish(status, **fields)
+    await durable.finish(status, b"null")
+
+
+def _encoded(session: Session) -> str:
+    messages, metadata = session.snapshot()
+    record = SessionRecord(
+        version=VERSION,
+        id=session.id,
+        key=session.key,
+        platform=session.platform,
+        personality_id=session.personality_id,
+        personality_changes=session.personality_changes,
+        handed_over_by=session.handed_over_by,
+        started=session.started,
+        metadata=metadata,
+        messages=messages,
+    )
+    return record.to_json().decode()
+
+
+class _EventLog:
+    """The journal of a served run: what it appends includes the row of the run and the events that readers see."""
+
+    def __init__(self, store: RunStore) -> None:
+        self._journal = store.journal
+        self.lease_seconds = store.journal.lease_seconds
+        self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
+        self._written: RunRecord | None = None
+
+    def attach(self, live: LiveRun, durable: DurableRun) -> None:
+        """Store the events of this run."""
+        self._live, self._put_event = live, durable.put_event
+        self._stored_seq = live.record.last_seq
+        self._loop = asyncio.get_running_loop()
+
+    def put(self, run: RunRecord | None, event: StoredEvent | None) -> None:
+        """Store an event with the next entries of the journal. The row of the run is stored with them."""
+        if event is not None:
+            self._put_event(event.seq, event.type, event.at, event.data)
+
+    def append(
+        self,
+        run_id: str,
+        epoch: int,
+        seq: int,
+        entries: Sequence[bytes],
+        events: Sequence[tuple[int, str, float, bytes]] = (),
+        *,
+        status: str = "",
+        result: bytes | None = None,
+    ) -> None:
+        """Append entries and events, and the row of the run if it has changed, in one transaction."""
+        last = events[-1][0] if events else self._stored_seq
+        row = msgspec.structs.replace(self._live.record, last_seq=last)
+        if status in ("waiting", "interrupted"):
+            row = msgspec.structs.replace(row, status="waiting" if status == "waiting" else "queued")
+        also: Callable[[Any], object] | None = partial(write_run, run=row)
+        if row.is_over and status not in RUN_STATUSES:
+            also = None  # the end of the run is stored with the last append
+        elif not status and self._written == msgspec.structs.replace(row, last_seq=0):
+            also = None
+        self._journal.append(run_id, epoch, seq, entries, events, status=status, result=result, also=also)
+        if also is not None:
+            self._written = msgspec.structs.replace(row, last_seq=0)
+        if last > self._stored_seq:
+            self._stored_seq = last
+            self._loop.call_soon_threadsafe(self._live.mark_stored, last)
+
+
+_known_digests: dict[int, tuple[Any, str]] = {}
+
+
+def digest_of(answerer: Any) -> str:
+    """Return a digest of everything that decides how an agent behaves: hooks, instructions, tools and version.
+
+    A run is continued only where the digest is the same. For a roster, it covers all personalities, because they hand
+    over to each other. It does not cover what a hook reads from files, nor the arguments that it was created with:
+    if they make a difference, recovery notices it.
+    """
+    hooks = answerer.hooks.stack
+    known = _known_digests.get(id(answerer))
+    if known is not None and known[0] is hooks:
+        return known[1]
+    personalities = sorted(getattr(answerer, "personalities", None) or ())
+    agents = [answerer[id] for id in personalities] or [getattr(answerer, "base", answerer)]
+    content = [__version__, _deciding(hooks), [_describe(agent) for agent in agents]]
+    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
+    _known_digests[id(answerer)] = hooks, digest
+    return digest
+
+
+def _describe(agent: Any) -> Any:
+    tools = sorted(
+        (tool.name, tool.spec.description, hashlib.sha256(json_encoder.encode(tool.spec.parameters)).hexdigest())
+        for tool in getattr(agent, "tools", ())
+    )
+    own = getattr(agent, "hooks", None)
+    hooks = [] if own is None else _deciding(own.stack)
+    model = getattr(agent, "model", None)
+    return [getattr(agent, "name", ""), getattr(agent, "instructions", ""), tools, hooks, getattr(model, "name", "")]
+
+
+def _deciding(stack: HookStack) -> list[HookInfo]:
+    """Return the hooks that do not only observe."""
+    return [hook for hook in describe_hooks(stack)[1] if any(at.phase != "observe" for at in hook.points.values())]

@@ -1,0 +1,68 @@
+"""A worker: executes the durable runs that servers accept, and listens on no port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+
+from .._base.lifecycle import Lifecycle, State, stop_component
+from .._base.workers import in_thread
+from .options import ServerOptions
+from .runs import RunService
+
+
+class Worker:
+    """Execute durable runs, in the running event loop. Signals are left to the program.
+
+    Example::
+
+        worker = build_worker(settings, agent)
+        await worker.start()
+        await worker.wait()
+
+    Args:
+        service: executes the runs.
+        options: limits and time limits.
+        closing: called after the worker has stopped, to close its stores.
+    """
+
+    def __init__(
+        self, service: RunService, options: ServerOptions, *, closing: Iterable[Callable[[], object]] = ()
+    ) -> None:
+        self.service = service
+        self.options = options
+        self._closing = tuple(closing)
+        self._lifecycle = Lifecycle(service.open, self._stop, grace=options.grace)
+
+    @property
+    def state(self) -> State:
+        """``new``, ``starting``, ``running``, ``stopping`` or ``stopped``."""
+        return self._lifecycle.state
+
+    async def start(self) -> None:
+        """Start to execute runs.
+
+        Raises:
+            StoreError: the database cannot be used.
+            RuntimeError: the worker was started before.
+        """
+        await self._lifecycle.start()
+
+    async def stop(self, grace: float | None = None) -> None:
+        """Hand over the runs to other processes, after their calls in flight, and close everything.
+
+        Args:
+            grace: how many seconds calls in flight may take; ``options.grace`` if left out. Zero also ends the grace
+                period of a shutdown in progress.
+        """
+        await self._lifecycle.stop(grace)
+
+    async def _stop(self, grace: float) -> None:
+        await self._lifecycle.wait_within_grace(grace, self.service.drain())
+        await self.service.close(grace=0)
+        for close in self._closing:
+            await stop_component("a store", partial(in_thread, close))
+
+    async def wait(self) -> None:
+        """Wait until the worker has stopped. Cancelling this call stops it."""
+        await self._lifecycle.wait()

@@ -1,0 +1,261 @@
+"""Durable served runs: another service continues them from their journals."""
+
+import asyncio
+import json
+
+import pytest
+
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, observer, reply, tool
+from hookline.server import durable as durable_module
+from hookline.server import executor as executor_module
+from hookline.stores.approvals import ApprovalStore
+from tests.server.rig import ME, Blocker, make, read_all, service_at, serving
+from tests.waiting import wait_until
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch):
+    """Look for runs often, and put them away at once."""
+    monkeypatch.setattr(durable_module, "CHECK_SECONDS", 0.02)
+    monkeypatch.setattr(executor_module, "HOLD_SECONDS", 0.02)
+
+
+def numbers(events):
+    return [event["seq"] for event in events]
+
+
+class Counter:
+    """An agent whose tool notes each call, and whose second call does not return before it is opened."""
+
+    def __init__(self):
+        self.calls, self.seen = [], []
+        self.open = asyncio.Event()
+
+        @tool
+        async def work(n: int, ctx) -> str:
+            """Work."""
+            self.calls.append((n, ctx.call_key))
+            if n == 2:
+                await self.open.wait()
+            return f"did {n}"
+
+        @observer("after_tool")
+        def seen(ctx, payload):
+            self.seen.append(payload.arguments["n"])
+
+        self.parts = {"tools": [work], "hooks": [seen]}
+
+    def agent(self):
+        def turn(request):
+            done = sum(message.role == "tool" for message in request.messages)
+            return reply("done") if done == 3 else call("work", n=done + 1)
+
+        return Agent("helper", llm=ScriptedModel([turn], loop=True), **self.parts)
+
+
+async def test_a_durable_run_completes_and_its_events_are_numbered_without_gap(tmp_path):
+    async with serving(tmp_path, make([reply("hello")]), durable=True) as service:
+        run = await service.start(ME, "Say hello.", session="s")
+        run = await service.wait(run.id, ME)
+        assert (run.status, run.reply) == ("completed", "hello")
+        events = await read_all(service, run.id)
+        assert numbers(events) == list(range(1, len(events) + 1))
+        assert (events[0]["type"], events[-1]["type"]) == ("run_accepted", "run_closed")
+        assert service._sessions.load(run.session_id).messages[-1].content == "hello"
+
+
+async def test_the_next_server_continues_a_run_whose_server_was_stopped(tmp_path):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+        before = service._live[run.id].record.last_seq
+        await wait_until(lambda: len(service._store.events(run.id)) == before)
+        seen = [event.data for event in service._store.events(run.id)]
+    counter.open.set()
+    assert not service._store.get(run.id).is_over
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        run = await service.wait(run.id, ME)
+        assert run.status == "completed"
+        events = await read_all(service, run.id)
+        assert numbers(events) == list(range(1, len(events) + 1))
+        assert [event.data for event in service._store.events(run.id)][: len(seen)] == seen
+    assert [n for n, _ in counter.calls] == [1, 2, 2, 3]
+    assert counter.calls[1] == counter.calls[2]
+    assert counter.seen == [1, 2, 3]
+
+
+async def test_calls_in_flight_finish_within_the_grace_period_and_no_other_call_begins(tmp_path):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=30) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+        draining = asyncio.create_task(service.drain())
+        await asyncio.sleep(0.05)
+        counter.open.set()
+        await draining
+    assert [n for n, _ in counter.calls] == [1, 2]
+    assert service._store.get(run.id).status == "queued"
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        assert (await service.wait(run.id, ME)).status == "completed"
+    assert [n for n, _ in counter.calls] == [1, 2, 3]
+
+
+@guard(BEFORE_TOOL, tools="pay")
+def ask(ctx, request):
+    return HookResult.ask("Pay this?")
+
+
+def payer(paid):
+    @tool
+    def pay(amount: int) -> str:
+        """Pay."""
+        paid.append(amount)
+        return "paid"
+
+    def turn(request):
+        return reply("Thanks.") if request.messages[-1].role == "tool" else call("pay", amount=5)
+
+    return Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[pay], hooks=[ask])
+
+
+async def put_away(service, run_id):
+    await wait_until(lambda: service._store.journal.get(run_id).status == "waiting" and run_id not in service._live)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_run_that_waits_for_an_approval_holds_no_process_and_goes_on_after_the_decision(tmp_path, restart):
+    paid = []
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await put_away(service, run.id)
+        assert (await service.get(run.id, ME)).status == "waiting"
+        assert service._durable._durable == {}
+        if not restart:
+            decide(tmp_path)
+            assert (await service.wait(run.id, ME)).reply == "Thanks."
+    if restart:
+        decide(tmp_path)
+        async with serving(tmp_path, payer(paid), durable=True) as service:
+            assert (await service.wait(run.id, ME)).reply == "Thanks."
+            assert numbers(events := await read_all(service, run.id)) == list(range(1, len(events) + 1))
+    assert paid == [5]
+
+
+def decide(folder, decision="approve"):
+    store = ApprovalStore(folder / "approvals.db")
+    (row,) = store.rows(status="pending")
+    store.decide(row.id, decision=decision, digest=row.digest, by="anna")
+    store.close()
+
+
+async def test_a_question_that_is_asked_while_the_server_stops_stays_open(tmp_path, monkeypatch):
+    monkeypatch.setattr(executor_module, "HOLD_SECONDS", 60.0)
+    paid = []
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await wait_until(lambda: service.approvals.rows(status="pending"))
+    decide(tmp_path)
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        assert (await service.wait(run.id, ME)).reply == "Thanks."
+    assert paid == [5]
+
+
+async def test_the_runs_of_a_conversation_stay_in_order_while_one_waits(tmp_path):
+    paid = []
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        first = await service.start(ME, "Pay.", session="s")
+        await put_away(service, first.id)
+        second = await service.start(ME, "Pay again.", session="s")
+        await asyncio.sleep(0.1)
+        assert (await service.get(second.id, ME)).status == "queued"
+        decide(tmp_path)
+        await service.wait(first.id, ME)
+        await put_away(service, second.id)
+        decide(tmp_path)
+        assert (await service.wait(second.id, ME)).status == "completed"
+        tasks = [m.content for m in service._sessions.load(first.session_id).messages if m.role == "user"]
+    assert (tasks, paid) == (["Pay.", "Pay again."], [5, 5])
+
+
+async def test_a_run_that_was_put_away_can_be_cancelled(tmp_path):
+    paid, ended = [], []
+    agent = payer(paid)
+    agent.hooks.register(observer("on_run_end")(lambda ctx, result: ended.append(result.status)))
+    async with serving(tmp_path, agent, durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await put_away(service, run.id)
+        run = await service.cancel(run.id, ME, "not needed")
+        assert (run.status, run.reason) == ("cancelled", "not needed")
+        assert service.approvals.rows(status="pending") == []
+        events = await read_all(service, run.id)
+        assert events[-1]["type"] == "run_closed"
+    assert (paid, ended) == ([], ["cancelled"])
+
+
+async def test_a_queued_run_can_be_cancelled_before_it_begins(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocker.agent(), durable=True, max_runs=1) as service:
+        first = await service.start(ME, "One.")
+        await wait_until(lambda: blocker.entered)
+        second = await service.start(ME, "Two.")
+        assert (await service.cancel(second.id, ME, "no")).status == "cancelled"
+        blocker.open.set()
+        assert (await service.wait(first.id, ME)).status == "completed"
+    assert blocker.entered == 1
+
+
+async def test_other_rules_do_not_continue_a_run_until_it_is_refused_with_a_reason(tmp_path, monkeypatch):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+    counter.open.set()
+    other = counter.agent()
+    other.hooks.register(ask)
+    async with serving(tmp_path, other, durable=True) as service:
+        await asyncio.sleep(0.1)
+        assert (await service.get(run.id, ME)).status == "queued"
+        monkeypatch.setattr(durable_module, "REFUSE_SECONDS", 0.0)
+        run = await service.wait(run.id, ME)
+    assert run.status == "failed"
+    assert "other hooks, instructions or tools" in run.error
+    assert len(counter.calls) == 2
+
+
+async def test_a_run_that_ends_its_processes_fails_after_some_attempts(tmp_path):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+    with service._store.db.transaction(write=True) as db:
+        db.execute("UPDATE durable_runs SET attempts = 3")
+    service._store.close()
+    async with serving(tmp_path, counter.agent(), durable=True, max_attempts=3) as service:
+        run = await service.wait(run.id, ME)
+    assert (run.status, run.error.split(":")[0]) == ("failed", "the run was interrupted 3 times")
+
+
+async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice(tmp_path, monkeypatch):
+    service = service_at(tmp_path, make([reply("hello")]), durable=True)
+    real = service._store.journal.append
+
+    def crash(*args, status="", **options):
+        if status in ("completed", "interrupted"):
+            raise durable_module.StoreError("the process ends here")
+        real(*args, status=status, **options)
+
+    monkeypatch.setattr(service._store.journal, "append", crash)
+    await service.open()
+    run = await service.start(ME, "Hi.", session="s")
+    await wait_until(lambda: service._sessions.load(run.session_id) is not None and not service._live)
+    await service.close(grace=0)
+    with service._store.db.transaction(write=True) as db:
+        db.execute("UPDATE durable_runs SET lease = 0")
+    async with serving(tmp_path, make([reply("hello")]), durable=True) as service:
+        assert (await service.wait(run.id, ME)).status == "completed"
+        messages = service._sessions.load(run.session_id).messages
+        events = await read_all(service, run.id)
+    assert [message.role for message in messages if message.role != "system"] == ["user", "assistant"]
+    assert [event["type"] for event in events].count("run_closed") == 1
+    assert json.loads(json.dumps(numbers(events))) == list(range(1, len(events) + 1))
