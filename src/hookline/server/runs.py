@@ -290,6 +290,7 @@ class RunService:
                 await self._durable.accept(record, event, caller, personality, history, attachments)
             except StoreError as error:
                 log.error("a run cannot be stored: %s", error_text(error))
+                self._recorder.put(msgspec.structs.replace(record, status="interrupted", ended=time.time()))
                 raise UnavailableError("runs cannot be stored now: try again later") from error
             return self._latest(record)
         found = None
