@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Install the Debian packages that the tests of MQTT, of the web page, of the sandbox, of Claude Code's hooks and of PostgreSQL
-# need. Without them these tests are skipped.
+# Install the Debian packages that the tests of MQTT, of the web page, of the sandbox, of Claude Code's hooks, of PostgreSQL and of
+# the proxy need. Without them these tests are skipped.
 set -u
-packages="mosquitto chromium bubblewrap jq nodejs postgresql"
-if compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null && test -x /usr/sbin/mosquitto && test -x /usr/bin/chromium && test -x /usr/bin/bwrap \
+packages="mosquitto chromium bubblewrap jq nodejs postgresql nginx-light"
+if compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null && test -x /usr/sbin/mosquitto && test -x /usr/sbin/nginx && test -x /usr/bin/chromium && test -x /usr/bin/bwrap \
     && command -v jq >/dev/null && command -v node >/dev/null; then exit 0; fi
 by_hand="Some tests will be skipped. To run them too: apt-get install $packages"
 command -v apt-get >/dev/null || { echo "$by_hand"; exit 0; }

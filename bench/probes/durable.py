@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -125,6 +126,90 @@ def serve(place: str, delay: float) -> None:
             await server.stop(grace=0)
 
     asyncio.run(run())
+
+
+CONFIG = """
+model = "openai:none"
+default_tools = false
+tools = ["tools.py"]
+hooks = ["tools.py"]
+audit = "none"
+
+[server]
+port = 0
+durable = true
+max_queued = 100000
+max_runs_per_caller = 100000
+rate = 1e9
+burst = 1000000
+"""
+TOOLS = """
+from hookline import BEFORE_LLM, HookResult, hook, tool
+from hookline.payloads import ModelResponse, ToolCall
+
+
+@tool
+async def add(a: int, b: int) -> str:
+    return "3"
+
+
+@hook(BEFORE_LLM)
+def model(ctx, request):
+    turn = sum(message.role == "assistant" for message in request.messages)
+    call = ToolCall("c0", "add", {"a": 1, "b": 2})
+    return HookResult.answer(ModelResponse("", (call,)) if turn == 0 else ModelResponse("done"))
+"""
+
+
+def fleet(url: str, workers: int, runs: int) -> float:
+    """Return how many runs of two model calls and a tool call a server and its workers complete in a second.
+
+    Args:
+        url: a PostgreSQL database.
+        workers: number of worker processes.
+        runs: number of runs, a multiple of 10: ten clients start them as fast as they can.
+    """
+    with _place(url) as place, ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        (folder / "hookline.toml").write_text(CONFIG)
+        (folder / "tools.py").write_text(TOOLS)
+
+        def start(*args: str) -> Iterator[str]:
+            command = [sys.executable, "-m", "hookline", *args]
+            path = str(ROOT / "src")
+            env = {**os.environ, "PYTHONPATH": path, "HOOKLINE_DATABASE": place, "HOOKLINE_TRUST": "1",
+                   "OPENAI_API_KEY": "none", "XDG_DATA_HOME": str(folder)}  # fmt: skip
+            process = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+            assert process.stderr is not None
+            return iter(process.stderr)
+
+        log = start("serve", "--no-execute")
+        line = next(line for line in log if "listening at" in line)
+        address = line.partition("listening at ")[2].partition(",")[0]
+        threading.Thread(target=list, args=(log,), daemon=True).start()
+        for log in [start("worker", "--concurrency", "20") for _ in range(workers)]:
+            assert any("executing the runs" in line for line in log)
+            threading.Thread(target=list, args=(log,), daemon=True).start()
+        store = RunStore(place)
+        stack.callback(store.close)
+        began = time.perf_counter()
+        asyncio.run(_accept(address, runs))
+        while store.count(served=True, states=("completed",)) < runs:
+            time.sleep(0.02)
+        return runs / (time.perf_counter() - began)
+
+
+async def _accept(address: str, runs: int) -> None:
+    clients = [Connection(address) for _ in range(10)]
+
+    async def send(client: Connection, number: int) -> None:
+        for _ in range(number):
+            await client.json("POST", "/runs", {"task": "go"})
+        client.close()
+
+    await asyncio.gather(*(send(client, runs // len(clients)) for client in clients))
 
 
 def stored(url: str, runs: int, reps: int) -> dict[str, list[float]]:

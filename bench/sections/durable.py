@@ -11,7 +11,7 @@ from postgres_server import postgres
 from section import Section
 
 DBOS = "dbos_"
-DATABASES = ("SQLite", "PostgreSQL")
+WORKERS = (1, 2, 4)
 
 
 def measure(lab: Lab) -> dict[str, Any]:
@@ -37,6 +37,14 @@ def measure(lab: Lab) -> dict[str, Any]:
             )
         for name in lab.turns(urls, 1, "many runs, {}".format):
             stored[name] = lab.probe("probes.durable:stored", url=urls[name], runs=runs, reps=lab.pick(20, 2))
+        fleets: dict[int, list[float]] = {}
+        for workers in lab.turns(
+            lab.pick(WORKERS, WORKERS[:1]) if address else (), lab.pick(3, 1), "{} workers".format
+        ):
+            many = lab.pick(400, 10)
+            fleets.setdefault(workers, []).append(
+                lab.probe("probes.durable:fleet", url=address, workers=workers, runs=many)
+            )
     return {
         "steps": steps,
         "runs": runs,
@@ -44,6 +52,7 @@ def measure(lab: Lab) -> dict[str, Any]:
         "follow": {
             name: {p: spread(each[p] for each in found) for p in ("p50", "p95")} for name, found in late.items()
         },
+        "fleets": {str(workers): spread(rates) for workers, rates in sorted(fleets.items())},
         "stored": {name: {what: spread(times) for what, times in found.items()} for name, found in stored.items()},
     }
 
@@ -68,6 +77,7 @@ def render(data: Any) -> str:
     ]
     names = list(data["stored"])
     stored = [[what, *(shown(data["stored"][name][what], "ms") for name in names)] for what in data["stored"][names[0]]]
+    fleets = [[workers, shown(rate, "runs")] for workers, rate in data["fleets"].items()]
     return (
         prose(
             f"Wall time for a call of a model or a tool that take no time themselves, in runs of {data['steps']} model "
@@ -82,6 +92,12 @@ def render(data: Any) -> str:
             "arrival."
         )
         + table(["", "p50", "p95"], late)
+        + "\n"
+        + prose(
+            "A server and its workers on PostgreSQL: runs of two model calls and a tool call, which take no time, in a "
+            "second. Ten clients start them as fast as they can; a worker executes 20 at once."
+        )
+        + table(["workers", "runs in a second"], fleets)
         + "\n"
         + prose(f"{data['runs']:,} stored runs, of which ten wait for an approval:")
         + table(["", *names], stored)

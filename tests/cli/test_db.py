@@ -6,6 +6,7 @@ import pytest
 
 from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord, RunStore
+from hookline.stores.schemas import databases_at
 from hookline.stores.sql import Schema
 from tests.postgres_cluster import MISSING
 
@@ -149,3 +150,28 @@ def test_doctor_says_that_the_server_is_away(hookline):
         "doctor", "--no-model", "--no-sandbox", "--database", f"postgresql://a:{PASSWORD}@127.0.0.1:1/x"
     )
     assert "cannot be reached" in out
+
+
+@pytest.mark.parametrize("store", ["runs", "approvals", "keys", "sessions"])
+def test_a_server_does_not_start_on_tables_of_a_newer_version(hookline, folder, url, store):
+    hookline("db", "init")
+    database = next(each for each in databases_at(url) if each.schema.name == store)
+    with database.transaction(write=True) as db:
+        db.execute("UPDATE hookline_schema SET version = 99")
+    (folder / "model.json").write_text('["Hello."]')
+    code, _, err = hookline("serve", "--model", "scripted:model.json", "--port", "0")
+    assert (code != 0, "were written by a newer Hookline (format 99): update Hookline" in err) == (True, True)
+
+
+@pytest.mark.parametrize(
+    ("lease", "expected"), [(1000, "ok durable runs 1 running"), (1e-6, "no durable runs 1 expired")]
+)
+def test_doctor_shows_durable_runs_and_complains_of_those_that_no_process_takes_over(hookline, url, lease, expected):
+    hookline("db", "init")
+    store = RunStore(url, lease_seconds=lease)
+    store.journal.claim("one", "helper", b"{}")
+    store.close()
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    line = next(line for line in out.splitlines() if " durable runs " in line)
+    assert " ".join(line.split()).startswith(expected)
+    assert ("hookline worker" in out) == (lease < 1)

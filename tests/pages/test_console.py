@@ -15,6 +15,7 @@ from .masks import missing
 from .scenes import SCENES, Scene
 from .shell import READY, Shell, free_port
 
+NO_CONTAINERS = "it needs PostgreSQL or containers: tests/examples/test_fleet_processes.py starts the same processes"
 NOT_RUN = {
     "pip install": "it would change this environment",
     ".venv/bin/pip install": "it would change this environment",
@@ -23,6 +24,17 @@ NOT_RUN = {
     "hookline models pull": "it fetches 93 MB; tests/providers has it with a wheel at hand",
     "mosquitto_sub": "there is no broker at broker.example.org; tests/channels/test_mqtt.py has a real one",
     "mosquitto_pub": "there is no broker at broker.example.org; tests/channels/test_mqtt.py has a real one",
+    "docker compose": NO_CONTAINERS,
+    "cd examples/fleet": NO_CONTAINERS,
+    "KEY=$(docker compose": NO_CONTAINERS,
+    'echo "POSTGRES_PASSWORD': NO_CONTAINERS,
+    "curl -s http://localhost:8080": NO_CONTAINERS,
+    "curl -sN http://localhost:8080": NO_CONTAINERS,
+    "RUN=$(curl -s http://localhost:8080": NO_CONTAINERS,
+    "export HOOKLINE_DATABASE": NO_CONTAINERS,
+    "hookline db init": NO_CONTAINERS,
+    "hookline serve --durable --no-execute": NO_CONTAINERS,
+    "hookline worker": NO_CONTAINERS,
     "uvicorn": "tests/server/test_fastapi.py starts the app of the guide",
 }
 """Commands that are looked at and not run, and why."""

@@ -293,6 +293,7 @@ TEXTS = {
     ("docs/guides/channels/webhook.md", "Hookline-Signature"): is_a_signature,
     ("docs/guides/channels/webhook.md", "GET "): is_a_request_for_replies,
     ("docs/guides/explain.md", "Step 1"): is_what_explain_shows,
+    ("docs/guides/fleet.md", " "): is_a_drawing,
     ("docs/reference/record-format.md", '["hookline"'): is_a_record,
     ("docs/guides/serve.md", "agents.example.com {"): is_a_caddyfile,
     ("docs/guides/subagents.md", "step 1"): is_what_a_run_shows_of_a_subagent,

@@ -7,6 +7,7 @@ one of these beginnings. Processes that are really killed are in ``tests/stores/
 from __future__ import annotations
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -1200,3 +1201,56 @@ def test_the_result_of_a_tool_is_committed_before_the_run_goes_on(store: RunStor
 
     Agent("a", llm=ScriptedModel([call("work"), reply("done")]), tools=[work], hooks=[after]).run("go", durable=store)
     assert "tool work " in seen[0]
+
+
+@EACH_ENTRY
+def test_concurrent_calls_of_one_hook_get_their_own_answers_again(crashes: Crashes, step: int) -> None:
+    def make(world: World) -> Agent:
+        class Opinions(CountingModel):
+            async def complete(self, request: Any) -> ModelResponse:
+                await asyncio.sleep(random.uniform(0, 0.003))
+                if request.purpose == "judge":
+                    return ModelResponse(f"opinion {random.random()}")
+                return await super().complete(request)
+
+        @guard("before_tool", name="judges")
+        async def judges(ctx: Any, request: Any) -> Any:
+            asked = [ctx.llm.complete("May it?", purpose="judge") for _ in range(3)]
+            read = [ctx.once("day", random.random) for _ in range(2)]
+            replies = [reply.content for reply in await asyncio.gather(*asked)]
+            return HookResult.cont(reason=f"{replies} {await asyncio.gather(*read)}")
+
+        return Agent(
+            "a", llm=Opinions([ToolCall("c", "note", {}), "done"]), tools=[tool(note_of(world))], hooks=[judges]
+        )
+
+    recover_everywhere(crashes, make, lambda result, world: check_transcript(result), step)
+
+
+def test_text_that_two_killed_processes_had_shown_is_not_compared(tmp_path: Path, store: RunStore) -> None:
+    world, streamed = World(tmp_path), list[bool]()
+
+    class Streams(CountingModel):
+        hangs = False
+
+        async def stream(self, request: Any) -> Any:
+            response = await self.complete(request)
+            for _ in range(3):
+                yield f"{random.random()} "
+            streamed.append(True)
+            if self.hangs:
+                await asyncio.Event().wait()
+            yield response
+
+    @hook("on_token", name="marks")
+    def marks(ctx: Any, token: Any) -> Any:
+        return HookResult.replace({"delta": token.delta}, reason=f"saw {token.delta}") if token.delta else None
+
+    model = Streams([ToolCall("c", "pay", {"n": 1}), "done"])
+    for hangs in (True, True, False):
+        model.hangs = hangs
+        streamed.clear()
+        done = (lambda: streamed) if hangs else (lambda: world.lines("ran"))
+        killed_by(payer(world, model, [marks]), store, lambda run, done=done: wait_until(done))
+    result = payer(world, model, [marks]).run("go", durable=store, run_id="r", sinks=[lambda event: None])
+    assert result.reply == "done"

@@ -1,12 +1,15 @@
 """Metrics of everything that shares a database: the queue, leases, takeovers and the time of recoveries."""
 
 import re
+import socket
 from pathlib import Path
 
+import httpx
 import pytest
 
+from hookline.config.errors import ConfigError
 from hookline.hooks import MetricsHook
-from hookline.server.health import add_fleet_metrics
+from hookline.server.health import MetricsServer, add_fleet_metrics
 from hookline.stores.runs import RunRecord, RunStore
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/serve.md"
@@ -87,6 +90,32 @@ def test_a_run_that_was_put_away_is_recovered_without_a_takeover(store):
     store.journal.append("one", second.epoch, 2, [b"[]"])
     found = shown(store)
     assert (found["takeovers_total"], found["recoveries_total"]) == (0, 1)
+
+
+def test_a_worker_serves_its_metrics_until_it_stops():
+    metrics = MetricsHook()
+    metrics.counter("hookline_made_total", "Made.").add()
+    server = MetricsServer(metrics, "127.0.0.1:0")
+    url = server.start()
+    assert "hookline_made_total 1.0" in httpx.get(url).text
+    server.stop()
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
+
+
+@pytest.mark.parametrize("address", ["9464", ":9464", "127.0.0.1", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536"])
+def test_an_address_for_metrics_that_is_not_valid_is_refused(address):
+    with pytest.raises(ConfigError, match=r"must be like 127\.0\.0\.1:9464"):
+        MetricsServer(MetricsHook(), address)
+
+
+def test_a_port_for_metrics_that_is_taken_is_reported():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with pytest.raises(ConfigError, match="give another"):
+            MetricsServer(MetricsHook(), address).start()
 
 
 def test_the_guide_lists_the_metrics_of_a_fleet():

@@ -43,9 +43,9 @@ def open_words(postgres_url):
         database.close()
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def own_cluster():
-    """A server that the test may stop."""
+    """A server that tests may stop; they start it again."""
     cluster = Cluster()
     yield cluster
     cluster.remove()
@@ -297,7 +297,7 @@ def test_every_store_works_in_one_database(postgres_url):
 
 
 def test_a_restart_of_the_server_is_not_noticed_between_transactions(own_cluster):
-    database = open_database(own_cluster.url(), WORDS)
+    database = open_database(own_cluster.url("one"), WORDS)
     add(database, "a")
     with database.transaction(), database.transaction():  # two connections
         pass
@@ -308,7 +308,7 @@ def test_a_restart_of_the_server_is_not_noticed_between_transactions(own_cluster
 
 
 def test_while_the_server_is_away_there_is_a_clear_error_and_nothing_is_lost(own_cluster):
-    database = open_database(own_cluster.url(), WORDS)
+    database = open_database(own_cluster.url("two"), WORDS)
     add(database, "a")
     own_cluster.stop()
     for _ in range(2):
@@ -335,16 +335,22 @@ def test_a_connection_that_is_cut_inside_a_transaction_is_an_error(cluster, open
 
 def test_a_forked_child_uses_its_own_connections(open_words):
     database = open_words()
-    add(database, "parent")
+
+    def add_connection():
+        with database.transaction(write=True) as db:
+            db.execute("INSERT INTO words (word) VALUES (CAST(pg_backend_pid() AS TEXT))")
+
+    add_connection()
     child = os.fork()
     if not child:
         try:
-            add(database, "child")
+            add_connection()
         finally:
             os._exit(0)
     os.waitpid(child, 0)
-    add(database, "parent again")
-    assert words(database) == ["parent", "child", "parent again"]
+    add_connection()
+    parent, child, again = words(database)
+    assert parent == again != child
 
 
 # Passwords.
@@ -425,7 +431,7 @@ def test_a_listener_hears_what_another_process_stores_and_nothing_else(postgres_
 
 
 def test_a_listener_is_called_after_the_server_was_away(own_cluster):
-    database, heard = open_database(own_cluster.url(), WORDS), threading.Event()
+    database, heard = open_database(own_cluster.url("three"), WORDS), threading.Event()
     with database.listen("x", heard.set):
         block_until(heard.is_set)
         own_cluster.restart()

@@ -158,6 +158,8 @@ class DurableRun:
         self._deferred: list[Callable[[], object]] = []
         """Steering messages and cancellations that came during recovery."""
         self._is_repeating = False
+        self._begun: dict[tuple[str, str], int] = {}
+        """By lane and key, the number of calls so far."""
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
     @property
@@ -189,6 +191,8 @@ class DurableRun:
         tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
         try:
             yield
+        except GeneratorExit:
+            raise  # the coroutine is being closed and must not await anything
         except BaseException:
             if self.error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
                 with suppress(Exception):
@@ -303,15 +307,20 @@ class DurableRun:
         entries = self._lanes.get(lane)
         while entries:
             entry = self._entries[entries[0]]
-            if entry.kind != "spent":
+            if entry.kind == "spent":
+                self._charge(spent_decoder.decode(entry.data))
+            elif entry.kind != "resumed":
                 return entries[0]
-            self._charge(spent_decoder.decode(entry.data))
             self._take(lane)
         return None
 
     def _take(self, lane: str) -> None:
         """Mark the next entry of a lane as repeated."""
-        position = self._lanes[lane].popleft()
+        self._remove(lane, self._lanes[lane][0])
+
+    def _remove(self, lane: str, position: int) -> None:
+        """Mark an entry of a lane as repeated."""
+        self._lanes[lane].remove(position)
         self._done[position] = True
         for steering in self._late.pop(position, ()):
             self._steer(steering)
@@ -585,7 +594,10 @@ class DurableRun:
             if self.error is not None:
                 await forever()
             return Call(self, lane, key, None, unrecorded=True)
-        head = self._find_asked(lane, key)
+        self._begun[lane, key] = number = self._begun.get((lane, key), 0) + 1
+        if number > 1:  # concurrent calls of one hook may be the same
+            key = f"{key}~{number}"
+        head = self._find_asked(lane)
         if head is None:
             if self._is_leaving:
                 await forever()  # the next process makes the call
@@ -597,8 +609,9 @@ class DurableRun:
             self._take(lane)
             answered = next((p for p in self._lanes[lane] if self._is_answer(p, key)), None)
             if answered is not None:
+                self._drop_void(lane, key, answered)
                 return Call(self, lane, key, answered)
-            self._leave_lane(lane)
+            self._make_void(lane, key)
             if not repeatable:
                 await self._turn(len(self._entries))
                 call = Call(self, lane, key, None)
@@ -626,7 +639,7 @@ class DurableRun:
         if not await self._writer.flush(status, result):
             await forever()
 
-    def _find_asked(self, lane: str, key: str) -> int | None:
+    def _find_asked(self, lane: str) -> int | None:
         """Return the position of the next entry that is not about text or observers."""
         while (head := self._head(lane)) is not None:
             entry = self._entries[head]
@@ -640,16 +653,28 @@ class DurableRun:
         entry = self._entries[position]
         return entry.kind == "answered" and entry.key == key
 
-    def _leave_lane(self, lane: str) -> None:
-        """Drop the rest of a lane: a call was in flight, and what it had produced is void."""
+    def _make_void(self, lane: str, key: str) -> None:
+        """Drop what a call that was in flight had produced: it is made again."""
         was_shown = False
-        while (head := self._head(lane)) is not None:
+        while (head := self._head(lane)) is not None and _is_about_text(self._entries[head]):
             was_shown = was_shown or self._entries[head].kind == "text"
             self._take(lane)
-        if was_shown:
-            run = lane.partition("/")[0]
-            if (engine := self._engines.get(run)) is not None:
-                engine.emit(Discarded, hop=engine.hop, reason="interrupted")
+        engine = self._engines.get(lane.partition("/")[0])
+        if was_shown and engine is not None:
+            what, hop, attempt, *_ = key.rsplit(" ", 5)
+            purpose = what.removeprefix("model ")
+            engine.emit(Discarded, hop=int(hop), attempt=int(attempt), purpose=purpose, reason="interrupted")
+        self._put(lane, "resumed", key)
+
+    def _drop_void(self, lane: str, key: str, answered: int) -> None:
+        """Drop what an answered call had produced in a process that ended before the answer."""
+        marks = [p for p in self._lanes[lane] if p < answered and self._is_mark(p, key)]
+        for position in [p for p in self._lanes[lane] if marks and p <= marks[-1]]:
+            if _is_about_text(self._entries[position]) or position in marks:
+                self._remove(lane, position)
+
+    def _is_mark(self, position: int, key: str) -> bool:
+        return self._entries[position].kind == "resumed" and self._entries[position].key == key
 
     async def answer_of(self, call: Call) -> Answer:
         """Return the answer of a call from the journal, when its turn has come."""
@@ -657,7 +682,7 @@ class DurableRun:
         assert position is not None
         self._skip_to(call.lane, position)
         await self._turn(position)
-        self._take(call.lane)
+        self._remove(call.lane, position)
         answer = self.peek(call)
         if answer.cut:
             await forever()
@@ -674,11 +699,11 @@ class DurableRun:
         """Skip the answer of a call whose caller has stopped listening."""
         if call.answered is not None and not self._done[call.answered]:
             self._skip_to(call.lane, call.answered)
-            self._take(call.lane)
+            self._remove(call.lane, call.answered)
 
     def _skip_to(self, lane: str, position: int) -> None:
-        """Skip the entries of a call before its answer: its progress, and text that was not shown again."""
-        while (head := self._head(lane)) is not None and head < position:
+        """Skip the entries before the answer of a call that are about text which was not shown again."""
+        while (head := self._head(lane)) is not None and head < position and _is_about_text(self._entries[head]):
             self._take(lane)
 
     def model(self, model: Model) -> Model:
@@ -977,6 +1002,11 @@ def _event_key(event: Event) -> str:
     elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
         told = f" {name}"
     return f"{tag}{told} #{sha256(text.encode()).hexdigest()[:16]}"
+
+
+def _is_about_text(entry: Entry) -> bool:
+    """Whether an entry is about text that was shown, or about observers: it may be missing in recovery."""
+    return entry.kind in ("text", "observed") or entry.key.startswith(f"hook_executed {ON_TOKEN} ")
 
 
 def _describe(entry: Entry) -> str:

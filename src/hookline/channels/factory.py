@@ -26,6 +26,7 @@ from ..plugins.plugin import Plugin
 from ..stores.approvals import ApprovalStore
 from ..stores.mailbox import Mailbox
 from ..stores.paths import is_database_url
+from ..stores.schemas import check_database
 from ..stores.sessions import session_store_at
 from .access import Access
 from .gateway import Gateway
@@ -78,6 +79,8 @@ def build_gateway(
     if not settings.channels:
         where = f" in {file}" if file else ""
         raise ConfigError(f'no channels are configured: add some{where}, such as channels = ["console"]')
+    if settings.database:
+        check_database(settings.database)
     declared = _declared(settings)
     channels = [load_channel(item, home, offered, settings.database) for item in declared]
     access = {channel.name: _access(item) for item, channel in zip(declared, channels, strict=True)}

@@ -69,7 +69,7 @@ def add_to(app: typer.Typer) -> None:
         "revoke": revoke,
     }
     for name, function in commands.items():
-        group.command(name, cls=Command)(with_settings("approval_file", "debug")(function))
+        group.command(name, cls=Command)(with_settings("approval_file", "database", "debug")(function))
     app.add_typer(group, name="approvals")
 
 

@@ -134,7 +134,7 @@ def _url(config: Configuration) -> str:
 
 
 def _databases(config: Configuration) -> list[PostgresDatabase]:
-    from ..stores.copying import databases_at
+    from ..stores.schemas import databases_at
 
     return databases_at(_url(config))
 

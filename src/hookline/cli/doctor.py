@@ -48,7 +48,7 @@ EXTRAS = {
     "backtest": ("duckdb", "pyarrow"),
     "channels": ("aiomqtt", "telegram", "starlette", "uvicorn", "websockets"),
     "slack": ("slack_bolt", "aiohttp", "starlette", "uvicorn", "websockets"),
-    "postgres": ("psycopg",),
+    "postgres": ("psycopg", "procrastinate"),
     "server": ("a2a", "prometheus_client", "starlette", "uvicorn"),
     "cli": ("typer", "rich", "tomlkit"),
     "agent-hooks": ("agent_hooks",),
@@ -136,7 +136,9 @@ def run_checks(config: Configuration) -> Iterator[Check]:
     yield GOOD if config.file else NOTE, "configuration", found
     yield _audit_check(config)
     if config.settings.database:
-        yield _database_check(config.settings.database)
+        yield (database := _database_check(config.settings.database))
+        if database[0] == GOOD:
+            yield _durable_runs_check(config.settings.database)
     yield from _channel_checks(config)
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
@@ -147,8 +149,8 @@ def run_checks(config: Configuration) -> Iterator[Check]:
 
 
 def _database_check(url: str) -> Check:
-    from ..stores.copying import databases_at
     from ..stores.paths import without_password
+    from ..stores.schemas import databases_at
     from .db import table_state
 
     try:
@@ -157,6 +159,22 @@ def _database_check(url: str) -> Check:
         return BAD, "database", error_text(error)
     bad = [f"{name}: {state}" for name, state in states.items() if state != "ok"]
     return (BAD, "database", bad[0]) if bad else (GOOD, "database", f"{without_password(url)}, all tables up to date")
+
+
+def _durable_runs_check(url: str) -> Check:
+    """Say how many durable runs there are. A run whose lease has ended should have been taken over by now."""
+    from ..stores.runs import RunStore
+
+    store = RunStore(url)
+    try:
+        states = store.journal.states()
+        queued = store.count(served=True, states=("queued",))
+    finally:
+        store.close()
+    found = ", ".join(f"{count:,} {name}" for name, count in ({"queued": queued} | states).items() if count)
+    if states["expired"]:
+        return BAD, "durable runs", f"{found}: no process took over the expired ones: hookline worker"
+    return GOOD, "durable runs", found or "none is unfinished"
 
 
 def _audit_check(config: Configuration) -> Check:

@@ -49,7 +49,7 @@ def add_to(app: typer.Typer) -> None:
     )
     commands: dict[str, Callable[..., int]] = {"list": list_keys, "add": add, "revoke": revoke}
     for name, function in commands.items():
-        group.command(name, cls=Command)(with_settings("debug")(function))
+        group.command(name, cls=Command)(with_settings("database", "debug")(function))
     app.add_typer(group, name="keys")
 
 

@@ -35,7 +35,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("debug")(stats))
+    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("database", "debug")(stats))
 
 
 def stats(

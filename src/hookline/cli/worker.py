@@ -61,14 +61,23 @@ def worker(
             rich_help_panel=_PANEL,
         ),
     ] = None,
+    metrics: Annotated[
+        str,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Serve metrics for Prometheus at this address, to everybody who can reach it. [default: no metrics]",
+            show_default=False,
+            rich_help_panel=_PANEL,
+        ),
+    ] = "",
 ) -> int:
     """Execute the durable runs of servers that share a database."""
     given = {name: value for name, value in (("max_runs", concurrency), ("grace", grace)) if value is not None}
     settings = msgspec.structs.replace(config.settings, server={**config.settings.server, **given})
-    return _build_and_work(msgspec.structs.replace(config, settings=settings))
+    return _build_and_work(msgspec.structs.replace(config, settings=settings), metrics)
 
 
-def _build_and_work(config: Configuration) -> int:
+def _build_and_work(config: Configuration, metrics: str) -> int:
     from ..config.factory import build_plugins
     from ..server.build import build_worker
     from .plugins import close_plugins
@@ -78,7 +87,7 @@ def _build_and_work(config: Configuration) -> int:
     recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
     try:
         answerer, agent = prepare_unattended_agent(config, recorders, plugins)
-        worker = build_worker(config.settings, answerer, home=config.home)
+        worker = build_worker(config.settings, answerer, home=config.home, metrics=metrics)
         prepare_model(agent.model)
         return asyncio.run(_work(worker, config.settings))
     finally:
@@ -112,6 +121,8 @@ class WorkerLog:
         service = self._worker.service
         names = ", ".join(agent.name for agent in service.agents.list())
         log.info("executing the runs in %s, at most %d at once, agents: %s", service.where, service.max_runs, names)
+        if self._worker.metrics_url:
+            log.info("metrics at %s, without a key", self._worker.metrics_url)
 
     def stopping(self, *, again: bool) -> None:
         """Announce the shutdown."""

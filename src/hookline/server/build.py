@@ -19,12 +19,13 @@ from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore
 from ..stores.limits import BucketStore
 from ..stores.runs import RunStore
+from ..stores.schemas import check_database
 from ..stores.sessions import session_store_at
 from .agents import Agents
 from .app import Api, Server
 from .auth import Authenticate
 from .errors import UnknownAgentError
-from .health import Traffic, add_fleet_metrics
+from .health import MetricsServer, Traffic, add_fleet_metrics
 from .options import ServerOptions
 from .routing import Gate
 from .runs import RunService
@@ -161,7 +162,7 @@ def build_parts(
     return server
 
 
-def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None) -> Worker:
+def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None, metrics: str = "") -> Worker:
     """Build a worker for the durable runs of servers with the same settings.
 
     Example::
@@ -173,6 +174,8 @@ def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None)
         settings: the settings, as for :func:`build_server`.
         answerer: the agent to run, or a roster.
         home: the folder for relative paths; the working directory if left out.
+        metrics: an address for Prometheus, such as ``127.0.0.1:9464``; requests need no key. A metrics hook is added
+            to the hooks of ``answerer`` then.
 
     Raises:
         ConfigError: a setting has a wrong value.
@@ -185,7 +188,13 @@ def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None)
     agents = find_agents({getattr(answerer, "name", NAME): answerer}, options)
     store, approvals = _open_stores(settings, options)
     service = _build_service(settings, agents, options, store, approvals, build_links(options, approvals))
-    return Worker(service, options, closing=[store.close, approvals.close])
+    served = None
+    if metrics:
+        hook = MetricsHook(every_call=True)
+        add_fleet_metrics(hook, store)
+        served = MetricsServer(hook, metrics)
+        answerer.hooks.extend([hook])
+    return Worker(service, options, metrics=served, closing=[store.close, approvals.close])
 
 
 def _open_stores(settings: Settings, options: ServerOptions) -> tuple[RunStore, ApprovalStore]:
@@ -193,6 +202,8 @@ def _open_stores(settings: Settings, options: ServerOptions) -> tuple[RunStore, 
         raise ConfigError("durable runs need a file or a database: set runs")
     if not options.durable and not options.execute:
         raise ConfigError("server.execute = false leaves durable runs to workers: set server.durable = true too")
+    if settings.database:
+        check_database(settings.database)
     store = RunStore(settings.runs or ":memory:", pinned=True, lease_seconds=options.lease_seconds)
     return store, ApprovalStore(settings.approval_file)
 

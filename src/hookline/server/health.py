@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from .._base.package import __version__
+from .._base.text import error_text
 from .._base.workers import in_thread
+from ..config.errors import ConfigError
 from ..hooks.metrics import MetricsHook
 from ..stores.runs import RunStore
 from .auth import PUBLIC
@@ -144,6 +146,52 @@ def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> None:
     metrics.gauge("hookline_takeover_seconds_total", "Time from its last sign to the takeover.", total("takeovers", 1))
     metrics.gauge("hookline_recoveries_total", continued, total("recoveries", 0))
     metrics.gauge("hookline_recovery_seconds_total", "Time from claim to first new entry.", total("recoveries", 1))
+
+
+class MetricsServer:
+    """Serve metrics over HTTP in a thread, without keys: for a worker, which has no other port.
+
+    Args:
+        metrics: the metrics.
+        address: where to listen: ``HOST:PORT``; port 0 takes a free one.
+
+    Raises:
+        ConfigError: the address is not valid.
+    """
+
+    def __init__(self, metrics: MetricsHook, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65535:
+            raise ConfigError(f"the address for metrics must be like 127.0.0.1:9464, not {address!r:.80}")
+        self._metrics = metrics
+        self._host, self._port = host.strip("[]"), int(port)
+        self._stop: Callable[[], object] = lambda: None
+
+    def start(self) -> str:
+        """Start to listen, and return the address of the metrics.
+
+        Raises:
+            ConfigError: the address cannot be used.
+        """
+        from prometheus_client import start_http_server
+
+        try:
+            server, thread = start_http_server(self._port, self._host, registry=self._metrics.registry)
+        except OSError as error:
+            where = f"{self._host}:{self._port}"
+            raise ConfigError(f"metrics cannot be served at {where}: {error_text(error)}: give another one") from error
+
+        def stop() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        self._stop = stop
+        return f"http://{self._host}:{server.server_port}/metrics"
+
+    def stop(self) -> None:
+        """Stop listening."""
+        self._stop()
 
 
 class Traffic:

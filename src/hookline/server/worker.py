@@ -1,4 +1,4 @@
-"""A worker: executes the durable runs that servers accept, and listens on no port."""
+"""A worker: executes the durable runs that servers accept. It answers no requests, except for its metrics."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from functools import partial
 
 from .._base.lifecycle import Lifecycle, State, stop_component
 from .._base.workers import in_thread
+from .health import MetricsServer
 from .options import ServerOptions
 from .runs import RunService
 
@@ -23,16 +24,25 @@ class Worker:
     Args:
         service: executes the runs.
         options: limits and time limits.
+        metrics: serves the metrics while the worker runs.
         closing: called after the worker has stopped, to close its stores.
     """
 
     def __init__(
-        self, service: RunService, options: ServerOptions, *, closing: Iterable[Callable[[], object]] = ()
+        self,
+        service: RunService,
+        options: ServerOptions,
+        *,
+        metrics: MetricsServer | None = None,
+        closing: Iterable[Callable[[], object]] = (),
     ) -> None:
         self.service = service
         self.options = options
+        self.metrics_url = ""
+        """Address of the metrics, once the worker runs."""
+        self._metrics = metrics
         self._closing = tuple(closing)
-        self._lifecycle = Lifecycle(service.open, self._stop, grace=options.grace)
+        self._lifecycle = Lifecycle(self._open, self._stop, grace=options.grace)
 
     @property
     def state(self) -> State:
@@ -57,8 +67,15 @@ class Worker:
         """
         await self._lifecycle.stop(grace)
 
+    async def _open(self) -> None:
+        if self._metrics is not None:
+            self.metrics_url = self._metrics.start()
+        await self.service.open()
+
     async def _stop(self, grace: float) -> None:
         await self._lifecycle.wait_within_grace(grace, self.service.drain())
+        if self._metrics is not None:
+            await stop_component("the metrics", partial(in_thread, self._metrics.stop))
         await self.service.close(grace=0)
         for close in self._closing:
             await stop_component("a store", partial(in_thread, close))

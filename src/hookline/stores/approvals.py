@@ -164,7 +164,8 @@ class ApprovalStore:
     decider saw. A call that has expired, or whose process has ended, is not pending. See docs/guides/approvals.md.
 
     Args:
-        path: the file, created when first used, readable by its owner only; ``:memory:`` keeps everything in memory.
+        path: the file, created when first used, readable by its owner only; ``:memory:`` keeps everything in memory;
+            or the address of a PostgreSQL database.
 
     Raises:
         StoreError: the path cannot be used.

@@ -68,7 +68,8 @@ class ChatStore:
     """Store the last messages of every chat, so that a client can fetch the messages it missed.
 
     Args:
-        path: the file, created when first used; ``:memory:`` keeps everything in memory.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the
+            address of a PostgreSQL database.
         max_messages: maximum number of messages per chat.
         keep_days: days that a message is kept.
     """

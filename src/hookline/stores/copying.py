@@ -7,36 +7,16 @@ import re
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
-from importlib import import_module
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from .errors import StoreError
+from .schemas import all_schemas, databases_at
 from .sessions import JsonSessionStore, SqliteSessionStore
 from .sql import Schema
 from .sqlite import SqliteDatabase
-
-if TYPE_CHECKING:
-    from .postgres import PostgresDatabase
-
-STORES = (
-    "runs",
-    "approvals",
-    "sessions",
-    "keys",
-    "mailbox",
-    "chats",
-    "tickets",
-    "memory",
-    "artifacts",
-    "notes",
-    "leases",
-    "limits",
-)
-"""Modules of stores with tables."""
 
 Progress = Callable[[str, int, int], object]
 
@@ -47,22 +27,6 @@ class CopiedStore(msgspec.Struct, frozen=True):
     name: str
     source: str
     rows: Mapping[str, int]
-
-
-def all_schemas() -> list[Schema]:
-    """Return the tables of every store."""
-    return [import_module(f".{name}", __package__).SCHEMA for name in STORES]
-
-
-def databases_at(url: str) -> list[PostgresDatabase]:
-    """Return the database of every store at an address.
-
-    Raises:
-        StoreError: the address is not valid, or the library for PostgreSQL is missing.
-    """
-    from .postgres import PostgresDatabase
-
-    return [PostgresDatabase(url, schema) for schema in all_schemas()]
 
 
 def copy_stores(

@@ -72,7 +72,7 @@ class Journal:
         query = f"""SELECT {expired}, count(*) FROM durable_runs
             WHERE status IN ('new', 'running', 'waiting', 'interrupted') GROUP BY 1"""
         with self._db.transaction() as db:
-            found = dict(db.execute(query, (time.time(),)).fetchall())
+            found = dict(db.execute(query, (database_time(self._db, db),)).fetchall())
         return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
 
     def totals(self) -> dict[str, tuple[int, float]]:

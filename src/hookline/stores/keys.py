@@ -99,7 +99,8 @@ class KeyStore:
     has changed, so changes by other processes take effect at once.
 
     Args:
-        path: the file, created with the first key, or ``:memory:``.
+        path: the file, created with the first key, or ``:memory:``; or the
+            address of a PostgreSQL database.
         clock: returns the Unix time.
 
     Example::

@@ -133,7 +133,8 @@ class Mailbox:
     transaction.
 
     Args:
-        path: the file, created when first used; ``:memory:`` keeps everything in memory.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the
+            address of a PostgreSQL database.
         lease: seconds for which a conversation stays claimed without renewal.
         keep_days: days for which finished messages stay known; their texts are deleted at once.
 

@@ -155,7 +155,8 @@ class MemoryStore:
     own facts, preferences and episodes.
 
     Args:
-        path: the file, created when first used; ``:memory:`` keeps everything in memory.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the
+            address of a PostgreSQL database.
 
     Raises:
         TypeError: ``path`` is not a path.

@@ -721,17 +721,25 @@ class PostgresDatabase:
         return f"BEGIN; {path}; SELECT pg_advisory_xact_lock_shared({whole}), pg_advisory_xact_lock({part})"
 
     def _create_or_check(self) -> None:
-        version = self.stored_version()
-        if version is None:
+        if not self.check():
             self.create()
-            version = self.stored_version()
+            self.check()
+        self._checked = True
+
+    def check(self) -> bool:
+        """Return whether the tables exist.
+
+        Raises:
+            StoreError: they have another version, or the database cannot be used.
+        """
+        version = self.stored_version()
         self._check_not_newer(version)
-        if version != self.schema.version:
+        if version not in (None, self.schema.version):
             raise StoreError(
                 f"the {self.schema.contents} in {self.path} have format {version}, and this Hookline needs format "
                 f"{self.schema.version}: stop all other programs that use them, and run hookline db upgrade"
             )
-        self._checked = True
+        return version is not None
 
     def _check_not_newer(self, version: int | None) -> None:
         if version is not None and version > self.schema.version:

@@ -296,7 +296,8 @@ class RunStore:
     Files of earlier formats, of statistics or of served runs, are converted when they are opened.
 
     Args:
-        path: the file, created when it is first needed; ``:memory:`` keeps everything in memory.
+        path: the file, created when it is first needed; ``:memory:`` keeps everything in memory; or the
+            address of a PostgreSQL database.
         keep_days: how long to keep records of :class:`ObservabilityHook`; see :meth:`prune`, which :meth:`add`
             then calls at most once an hour. ``None`` keeps everything.
         pinned: if the file is moved or deleted while it is open, refuse to write until it is back. Otherwise a new

@@ -259,7 +259,8 @@ class TicketBoard:
     (a completion is being judged), ``needs_revision``, ``review``, ``done`` and ``cancelled``.
 
     Args:
-        path: the file, created when first used; ``:memory:`` keeps everything in memory.
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the
+            address of a PostgreSQL database.
         hold_seconds: maximum time to judge a completion. After that the ticket is running again, because the process
             that judges it may be gone.
 
