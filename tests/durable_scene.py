@@ -15,11 +15,12 @@ import random
 import secrets
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 from hookline import Agent, HookResult, guard, hook, observer, tool
-from hookline.errors import RunWaitingError
+from hookline.errors import RunHeldError, RunWaitingError
 from hookline.payloads import ModelResponse, ToolCall, Usage
 from hookline.stores import RunStore
 from hookline.teams import Team
@@ -200,7 +201,12 @@ def main() -> None:
     store.journal.append = killed_around_commits  # type: ignore[method-assign]
     world.note("started", os.getpid())
     try:
-        result = agent.run("go", durable=store, run_id=run_id)
+        result = None
+        while result is None:
+            try:
+                result = agent.run("go", durable=store, run_id=run_id)
+            except RunHeldError:  # until the lease of the killed process expires
+                time.sleep(0.05)
     except RunWaitingError:
         world.note("waiting", run_id)
         return

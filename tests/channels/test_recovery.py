@@ -357,8 +357,8 @@ def workers(tmp_path):
     running = []
     env = with_source()
 
-    def start():
-        running.append(subprocess.Popen([sys.executable, str(WORKER), str(tmp_path)], env=env))
+    def start(*arguments):
+        running.append(subprocess.Popen([sys.executable, str(WORKER), str(tmp_path), *arguments], env=env))
         return running[-1]
 
     yield start
@@ -385,7 +385,25 @@ def test_killed_and_concurrent_processes_lose_nothing_and_keep_the_order(tmp_pat
     processes[0].send_signal(signal.SIGKILL)
     processes[0].wait()
     block_until(lambda: len({key for _, _, key in arrived(tmp_path)}) >= sum(said.values()))
-    sent = arrived(tmp_path)
+    check_order(said, arrived(tmp_path))
+
+
+def test_two_gateways_on_one_postgresql_keep_the_order_and_one_takes_over_from_the_other(
+    tmp_path, workers, postgres_url
+):
+    said = {f"chat{n}": 10 for n in range(10)}
+    (tmp_path / "said").write_text(json.dumps(said))
+    one, two = workers(postgres_url), workers(postgres_url)
+    block_until(lambda: len(arrived(tmp_path)) >= 20 or one.poll() is not None)
+    one.send_signal(signal.SIGKILL)
+    one.wait()
+    block_until(lambda: len({key for _, _, key in arrived(tmp_path)}) >= sum(said.values()) or two.poll() is not None)
+    assert two.poll() is None
+    check_order(said, arrived(tmp_path))
+
+
+def check_order(said, sent):
+    """Each message was answered once, and those of a chat in order; only a reply in flight may have arrived twice."""
     for chat, count in said.items():
         mine = [(text, key) for where, text, key in sent if where == chat]
         assert [text for (text, key), _ in groupby(mine)] == [f"echo {n}" for n in range(count)]

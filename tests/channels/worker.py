@@ -11,7 +11,7 @@ from hookline.channels import gateway as module
 from hookline.channels.gateway import Gateway
 from hookline.channels.options import GatewayOptions
 from hookline.channels.protocol import Address, Capabilities, Health
-from hookline.stores.mailbox import Mailbox
+from hookline.stores.mailbox import LEASE, Mailbox
 from hookline.stores.messages import InboundMessage
 from hookline.stores.sessions import SqliteSessionStore
 
@@ -51,15 +51,15 @@ class Platform:
         await asyncio.gather(*(chat(name, count) for name, count in chats.items()))
 
 
-async def main(folder):
+async def main(folder, url=""):
     module.POLL_INTERVAL = 0.1
     platform = Platform(folder)
     agent = Agent("bot", llm=ScriptedModel([lambda r: f"echo {r.messages[-1].content}"], loop=True, delay=0.001))
     gateway = Gateway(
         agent,
         [platform],
-        mailbox=Mailbox(folder / "gateway.db"),
-        sessions=SqliteSessionStore(folder / "sessions.db"),
+        mailbox=Mailbox(url or folder / "gateway.db", lease=2.0 if url else LEASE),
+        sessions=SqliteSessionStore(url or folder / "sessions.db"),
         options=GatewayOptions(max_waiting=None, max_queued=None),
     )
     await gateway.start()
@@ -68,4 +68,4 @@ async def main(folder):
 
 
 if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1])))
+    asyncio.run(main(Path(sys.argv[1]), *sys.argv[2:]))

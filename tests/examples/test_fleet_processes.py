@@ -149,7 +149,7 @@ def follow(url, headers, run_id, seen, after=0):
     """Add the events of a run until its end, or until the server goes away."""
     headers = {**headers, "Last-Event-ID": str(after)}
     with (
-        suppress(httpx.RemoteProtocolError),
+        suppress(httpx.TransportError),
         httpx.stream("GET", f"{url}/runs/{run_id}/events", headers=headers, timeout=120) as stream,
     ):
         for line in stream.iter_lines():
@@ -243,10 +243,15 @@ def test_the_proxy_passes_events_on_at_once_and_goes_around_a_server_that_is_awa
         watching = threading.Thread(target=follow, args=(url, headers, run["id"], seen), daemon=True)
         watching.start()
         block_until(lambda: any(event["type"] == "tool_started" for event in seen))  # the tool still runs: not buffered
+        so_far, more = seen[:], []
         fleet.processes["server-1"].kill()
         fleet.processes["server-1"].wait()
         answers = [httpx.get(f"{url}/runs/{run['id']}", headers=headers, timeout=60).status_code for _ in range(4)]
         assert answers == [200] * 4
+        args = (url, headers, run["id"], more, so_far[-1]["seq"])
+        threading.Thread(target=follow, args=args, daemon=True).start()
+        block_until(lambda: any(event["type"] == "approval_asked" for event in more))
+        assert [event["seq"] for event in so_far + more] == list(range(1, len(so_far + more) + 1))
 
 
 def is_open(url):

@@ -19,6 +19,7 @@ import msgspec
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.server import control
+from hookline.server.a2a import push
 from hookline.server.a2a.api import A2aApi
 from hookline.server.agents import Agents
 from hookline.server.api import RunsApi
@@ -29,6 +30,7 @@ from hookline.server.routing import Gate
 from hookline.server.runs import RunService
 from hookline.stores import approvals, leases, runs
 from hookline.stores.approvals import ApprovalStore
+from hookline.stores.limits import BucketStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import SqliteSessionStore
 
@@ -76,14 +78,19 @@ def server_at(url, **options):
         store,
         approvals=waiting,
         sessions=SqliteSessionStore(url),
-        options=msgspec.convert({"port": 0, "rate": 1e9, "burst": 1_000_000, **options}, ServerOptions),
+        options=msgspec.convert(
+            {"port": 0, "push_hosts": ["127.0.0.1"], "rate": 1e9, "burst": 1_000_000, **options}, ServerOptions
+        ),
     )
     apis = [RunsApi(service), ApprovalsApi(service), A2aApi(service, store, None, keys=False)]
-    return Server(service, apis, Gate(None, service.options), service.options, closing=[store.close, waiting.close])
+    buckets = BucketStore(url, service.options.rate / 60, service.options.burst)
+    closing = [each.close for each in (store, waiting, buckets)]
+    return Server(service, apis, Gate(None, service.options, buckets=buckets), service.options, closing=closing)
 
 
 async def main(url, options):
     # Changes must be noticed because they are announced.
+    push.TAKEOVER_SECONDS = 0.1
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 2.0, 0.2
     runs.WATCHED_POLL_SECONDS = approvals.POLL_SECONDS = control.POLL_SECONDS = 600.0
     server = server_at(url, **options)

@@ -259,3 +259,91 @@ async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice
     assert [message.role for message in messages if message.role != "system"] == ["user", "assistant"]
     assert [event["type"] for event in events].count("run_closed") == 1
     assert json.loads(json.dumps(numbers(events))) == list(range(1, len(events) + 1))
+
+
+async def test_recovery_with_another_decision_fails_the_run_before_any_call_and_names_the_hook(tmp_path):
+    counter, strict = Counter(), []
+
+    @guard(BEFORE_TOOL, name="mood")
+    def mood(ctx, request):
+        return HookResult.block("not today") if strict else None
+
+    counter.parts["hooks"].append(mood)
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+    counter.open.set()
+    strict.append(True)
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        run = await service.wait(run.id, ME)
+        events = await read_all(service, run.id)
+    assert run.status == "failed"
+    assert "mood" in run.error
+    assert len(counter.calls) == 2
+    assert numbers(events) == list(range(1, len(events) + 1))
+
+
+async def test_a_tool_that_must_not_be_repeated_is_not_called_again(tmp_path):
+    calls, told, hang = [], [], asyncio.Event()
+
+    @tool(repeatable=False)
+    async def pay() -> str:
+        """Pay."""
+        calls.append(1)
+        await hang.wait()
+        return "paid"
+
+    def turn(request):
+        if request.messages[-1].role == "tool":
+            told.append(request.messages[-1].content)
+            return reply("done")
+        return call("pay")
+
+    def agent():
+        return Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[pay])
+
+    async with serving(tmp_path, agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Pay.")
+        await wait_until(lambda: calls)
+    async with serving(tmp_path, agent(), durable=True) as service:
+        assert (await service.wait(run.id, ME)).status == "completed"
+    assert len(calls) == 1
+    assert "outcome of this call is unknown" in told[0]
+
+
+async def test_a_run_that_was_handed_over_between_agents_has_one_stream_of_events(tmp_path):
+    counter = Counter()
+
+    class Relay:
+        """An agent whose second run follows the first, in the same served run."""
+
+        name = "helper"
+
+        def __init__(self):
+            self.agent = counter.agent()
+            self.hooks, self.tools, self.instructions = self.agent.hooks, self.agent.tools, ""
+
+        def start(self, task, **options):
+            return self.agent.start(task, **options)
+
+        def follow_up(self, session, result):
+            tasks = [message for message in session.messages if message.role == "user"]
+            return "Go on." if len(tasks) == 1 else None
+
+    def turn(request):
+        done = sum(message.role == "tool" for message in request.messages)
+        asked = sum(message.role == "user" for message in request.messages)
+        return reply(f"part {asked}") if done == asked else call("work", n=asked)
+
+    counter.agent = lambda: Agent("helper", llm=ScriptedModel([turn], loop=True), **counter.parts)
+    async with serving(tmp_path, Relay(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+    counter.open.set()
+    async with serving(tmp_path, Relay(), durable=True) as service:
+        run = await service.wait(run.id, ME)
+        events = await read_all(service, run.id)
+    assert (run.status, run.reply) == ("completed", "part 1\n\npart 2")
+    assert [n for n, _ in counter.calls] == [1, 2, 2]
+    assert numbers(events) == list(range(1, len(events) + 1))
+    assert [event["run_id"] for event in events if event["type"] == "run_started"] == [run.id, f"{run.id}_2"]

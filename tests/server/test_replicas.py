@@ -2,17 +2,21 @@
 
 import asyncio
 import base64
+import json
 import signal
 
 import httpx
 import pytest
 
 from ..conftest import MISSING
+from ..waiting import wait_until
+from .a2a.test_push import receiving
 from .http_rig import events_in
 from .replica import replica
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 JSON = {"accept": "application/json"}
+A2A = {"A2A-Version": "1.0"}
 
 
 @pytest.fixture(scope="module")
@@ -99,6 +103,58 @@ async def test_waiting_for_a_run_works_at_another_replica(clients, tmp_path):
     assert (await waiting).json()["status"] == "completed"
 
 
+# A2A
+
+
+def rpc(method, **params):
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+def task_message(text, **configuration):
+    message = {"message_id": "m", "role": "ROLE_USER", "parts": [{"text": text}]}
+    return {"message": message, "configuration": {"return_immediately": True, **configuration}}
+
+
+async def start_task(client, text, **configuration):
+    answer = await client.post(
+        "/a2a/helper", json=rpc("SendMessage", **task_message(text, **configuration)), headers=A2A
+    )
+    return answer.json()["result"]["task"]["id"]
+
+
+async def test_a_task_is_followed_at_another_replica(clients, tmp_path):
+    one, two = clients
+    task = await start_task(one, f"wait {tmp_path / 'go'}")
+    states = []
+    async with two.stream("POST", "/a2a/helper", json=rpc("SubscribeToTask", id=task), headers=A2A) as answer:
+        async for line in answer.aiter_lines():
+            if line.startswith("data: "):
+                result = json.loads(line[6:])["result"]
+                states.append(next(iter(result.values())).get("status", {}).get("state"))
+                (tmp_path / "go").touch()
+    assert states[-1] == "TASK_STATE_COMPLETED"
+
+
+@pytest.mark.slow
+async def test_push_notifications_of_a_killed_replica_are_sent_once_by_another(clients, url, tmp_path):
+    one, two = clients
+    with receiving() as receiver:
+        task = await start_task(one, f"wait {tmp_path / 'go'}")
+        with replica(url) as killed:
+            async with httpx.AsyncClient(base_url=killed.url, timeout=60, trust_env=False) as client:
+                wanted = {"task_id": task, "url": receiver.url}
+                answer = await client.post(
+                    "/a2a/helper", json=rpc("CreateTaskPushNotificationConfig", **wanted), headers=A2A
+                )
+                assert "result" in answer.json(), answer.text
+            killed.kill()
+        (tmp_path / "go").touch()
+        assert (await one.get(f"/runs/{task}?wait=60")).json()["status"] == "completed"
+        await wait_until(lambda: "COMPLETED" in receiver.states)
+        await asyncio.sleep(0.5)  # both replicas look for receivers every 0.1 s
+        assert receiver.states.count("COMPLETED") == 1
+
+
 # The end of a replica
 
 
@@ -136,6 +192,23 @@ async def test_a_paused_replica_cannot_change_a_run_that_was_ended(clients, url,
             assert (await one.get(f"/runs/{other}?wait=60")).json()["status"] == "completed"
             assert (await client.get(f"/runs/{run}?wait=60")).json()["status"] == "interrupted"
     assert await stream(one, run) == before
+
+
+# Limits
+
+
+@pytest.mark.slow
+async def test_a_caller_has_one_rate_limit_and_one_limit_of_runs_at_all_replicas(cluster, tmp_path):
+    url, limits = cluster.url("limits"), {"rate": 0.001, "burst": 8, "max_runs_per_caller": 2}
+    with replica(url, **limits) as one, replica(url, **limits) as two:
+        clients = [httpx.AsyncClient(base_url=each.url, timeout=60, trust_env=False) for each in (one, two)]
+        async with clients[0], clients[1]:
+            tasks = [clients[n % 2].post("/runs", json={"task": f"wait {tmp_path / 'go'}"}) for n in range(4)]
+            started = sorted([answer.status_code for answer in await asyncio.gather(*tasks)])
+            assert started == [202, 202, 429, 429]
+            (tmp_path / "go").touch()
+            answers = [await clients[n % 2].get("/runs") for n in range(6)]
+            assert [answer.status_code for answer in answers] == [200] * 4 + [429] * 2
 
 
 # Control

@@ -34,7 +34,8 @@ def environment() -> dict[str, str]:
 def start(world: World, run_id: str = "r", **env: str) -> subprocess.Popen[bytes]:
     """Start a process that starts or continues the run of the scene."""
     with open(world.folder / "output", "ab") as output:
-        return subprocess.Popen([sys.executable, SCENE, world.folder, run_id], env=environment() | env, stderr=output)
+        env = environment() | {"LEASE": "1"} | env
+        return subprocess.Popen([sys.executable, SCENE, world.folder, run_id], env=env, stderr=output)
 
 
 def finish(process: subprocess.Popen[bytes], world: World) -> AgentResult[Any]:

@@ -229,7 +229,7 @@ class Spent(msgspec.Struct, array_like=True):
     cost: float | None
 
 
-HasContents = TypeVar("HasContents", RunHead, Answer, Steering)
+HasContents = TypeVar("HasContents", bound=RunHead | Answer | Steering)
 
 entry_decoder = msgspec.json.Decoder(Entry)
 answer_decoder = msgspec.json.Decoder(Answer)
@@ -239,9 +239,9 @@ spent_decoder = msgspec.json.Decoder(Spent)
 failures_decoder = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
 
 
-def head_of(run: StoredRun, decoder: msgspec.json.Decoder[Any] = head_decoder) -> Any:
-    """Return the input of a stored run: a :class:`RunHead`, or what the decoder makes of it."""
-    return with_contents(decoder, run.start)
+def head_of(run: StoredRun) -> RunHead:
+    """Return the input of a stored run."""
+    return with_contents(head_decoder, run.start)
 
 
 def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:

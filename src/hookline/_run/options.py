@@ -210,7 +210,7 @@ class Preparation:
             return None
         from .journal import head_of
 
-        head: RunHead = head_of(stored)
+        head = head_of(stored)
         if head.ids.agent != self._agent.name:
             raise HooklineError(f"run {run_id} was started by agent {head.ids.agent!r}, not {self._agent.name!r}")
         if head.task != self.task:

@@ -21,10 +21,11 @@ from ..stores.audit.log import AuditLog
 from ..stores.audit.records import AuthRecord
 from ..stores.errors import StoreError
 from ..stores.keys import CACHE_SECONDS, RIGHTS, KeyRow, KeyStore, Right
+from ..stores.limits import BucketStore
 from .errors import ApiError
 from .options import ServerOptions
 from .proxies import Proxies, network_of
-from .rate_limits import RateLimiter, WrongKeyLimiter
+from .rate_limits import RateLimiter, SharedRateLimiter, WrongKeyLimiter
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -153,6 +154,7 @@ class Authenticator:
         keys_required: whether keys are needed even for requests from this machine.
         audit: gets a record of every decision.
         authenticate: identifies callers instead of keys, see :func:`hookline.server.asgi`.
+        buckets: the rate limits of callers, if all replicas share them.
     """
 
     def __init__(
@@ -162,6 +164,7 @@ class Authenticator:
         keys_required: bool,
         audit: AuditLog | None,
         authenticate: Authenticate | None = None,
+        buckets: BucketStore | None = None,
     ) -> None:
         self._keys = keys
         self._application = authenticate
@@ -169,6 +172,7 @@ class Authenticator:
         self._keys_required = keys_required or options.exposed
         self._proxies = Proxies(options.trusted_proxies)
         self._rates = RateLimiter(options.rate, options.burst)
+        self._shared_rates = None if buckets is None else SharedRateLimiter(buckets, self._rates)
         self._wrong_keys = WrongKeyLimiter()
         self._refreshing = asyncio.Lock()
 
@@ -196,13 +200,14 @@ class Authenticator:
         request.address = self._proxies.client_address(scope)
         network = network_of(request.address)
         if operation is not None and operation.scopes == PUBLIC:
-            self._limit(f"open {network}")
+            _limit(self._rates.take(f"open {network}"))
             return
         if self._application is None:
             await self._admit_key(scope, request, operation, network)
         else:
             await self._admit_user(self._application, scope, request, operation, network)
-        self._limit(f"by {request.caller.id}")
+        caller = f"by {request.caller.id}"
+        _limit(self._rates.take(caller) if self._shared_rates is None else await self._shared_rates.take(caller))
         if operation is not None and not request.caller.may(*operation.scopes):
             self._record(request, operation, _MISSING_RIGHT)
             raise _forbidden("this key" if request.key else "the caller", operation)
@@ -282,11 +287,6 @@ class Authenticator:
             self._record(request, operation, reason)
         request.caller = ANONYMOUS
         return _too_many(wait, "too many requests without a valid key came from this address") if wait else None
-
-    def _limit(self, caller: str) -> None:
-        wait = self._rates.take(caller)
-        if wait:
-            raise _too_many(wait, "too many requests")
 
     def _record(self, request: RequestInfo, operation: Operation | None, reason: str = "") -> None:
         """Audit a decision; a reason makes it a denial. The thread of the audit log writes it."""
@@ -417,6 +417,11 @@ def _unauthorized(reason: str) -> ApiError:
 
 def _unreadable() -> ApiError:
     return ApiError(503, "keys_unreadable", "keys cannot be checked at the moment: try again later")
+
+
+def _limit(wait: float) -> None:
+    if wait:
+        raise _too_many(wait, "too many requests")
 
 
 def _too_many(wait: float, reason: str) -> ApiError:

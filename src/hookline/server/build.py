@@ -17,6 +17,7 @@ from ..records.hook import RecordHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
 from ..stores.keys import KeyStore
+from ..stores.limits import BucketStore
 from ..stores.runs import RunStore
 from ..stores.schemas import check_database
 from ..stores.sessions import session_store_at
@@ -115,6 +116,9 @@ def build_parts(
     store, approvals = _open_stores(settings, options)
     add_fleet_metrics(metrics, store)
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
+    buckets = None
+    if settings.runs and store.db.is_shared:
+        buckets = BucketStore(settings.runs, options.rate / 60, options.burst)
     links = build_links(options, approvals)
     service = _build_service(settings, agents, options, store, approvals, links)
     audit = _audit_log(settings, hooks)
@@ -137,12 +141,20 @@ def build_parts(
     server = Server(
         service,
         apis,
-        Gate(keys, options, keys_required=not listen, audit=audit, count=traffic, authenticate=authenticate),
+        Gate(
+            keys,
+            options,
+            keys_required=not listen,
+            audit=audit,
+            count=traffic,
+            authenticate=authenticate,
+            buckets=buckets,
+        ),
         options,
         keys=keys,
         metrics=metrics,
         traffic=traffic,
-        closing=[store.close, *([] if keys is None else [keys.close]), approvals.close, detach_metrics],
+        closing=[*(each.close for each in (store, keys, approvals, buckets) if each is not None), detach_metrics],
         listen=listen,
     )
     for registry in registries:

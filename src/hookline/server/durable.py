@@ -34,8 +34,8 @@ from .._run.journal import (
     RunWaitingError,
     StoredRun,
     contents_of,
-    head_of,
     waiting_calls,
+    with_contents,
 )
 from .._run.session import Session
 from ..records.encoding import describe_hooks
@@ -298,7 +298,7 @@ class DurableRuns:
             await self._put(following, session_id)
 
     async def _run(self, live: LiveRun, durable: DurableRun, claim: Claim, answerer: Any) -> None:
-        head: ServedHead = head_of(claim.run, _heads)
+        head = with_contents(_heads, claim.run.start)
         record, begun = live.record, bool(claim.entries)
         live.attachments = head.attachments
         if claim.run.attempts >= self._max_attempts:

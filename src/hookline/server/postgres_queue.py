@@ -60,8 +60,8 @@ class PostgresQueue:
         from procrastinate import App, PsycopgConnector
 
         await asyncio.to_thread(create_queue, self._db)
-        pool = {"min_size": 1, "max_size": 5, "timeout": 10.0}
-        self._app = App(connector=PsycopgConnector(conninfo=self._db.conninfo_for(_namespace(self._db)), **pool))
+        address = self._db.conninfo_for(_namespace(self._db))
+        self._app = App(connector=PsycopgConnector(conninfo=address, min_size=1, max_size=5, timeout=10.0))
         self._run_task = self._app.task(name="hookline_run", queue=NAME)(self._run)
         with self._errors():
             await self._app.open_async()
@@ -119,7 +119,7 @@ class PostgresQueue:
                 for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease):
                     with suppress(ProcrastinateException):  # another process has done it
                         await manager.finish_job(job, Status.FAILED, delete_job=True)
-                        await self.put(**job.task_kwargs)
+                        await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
             except (ProcrastinateException, StoreError) as error:
                 log.error("the queue of runs cannot be used: %s", error_text(error))
 

@@ -1,10 +1,17 @@
-"""Limit how often a caller or an address may send requests, in a bounded amount of memory."""
+"""Limit how often a caller or an address may send requests, in a bounded amount of memory or in a shared database."""
 
 from __future__ import annotations
 
+import logging
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable
+
+from .._base.workers import in_thread
+from ..stores.errors import StoreError
+from ..stores.limits import BucketStore
+
+log = logging.getLogger("hookline")
 
 MAX_TRACKED = 10_000
 """Maximum number of callers or addresses that are tracked. Beyond that, the least recently seen are dropped."""
@@ -42,6 +49,28 @@ class RateLimiter:
 
     def __len__(self) -> int:
         return len(self._buckets)
+
+
+class SharedRateLimiter:
+    """A rate limit that all replicas of a server share. Without the database, each replica limits for itself.
+
+    Args:
+        store: the buckets in the database.
+        own: the limit of this process.
+    """
+
+    def __init__(self, store: BucketStore, own: RateLimiter) -> None:
+        self._store = store
+        self._own = own
+
+    async def take(self, caller: str) -> float:
+        """Take one token. Return 0, or the seconds until the next token if the bucket is empty."""
+        try:
+            wait: float = await in_thread(self._store.take, caller)
+        except StoreError as error:
+            log.error("the rate limit is not shared now: %s", error)
+            return self._own.take(caller)
+        return wait
 
 
 class WrongKeyLimiter:

@@ -22,6 +22,7 @@ from .._web.middleware import App, ClientDisconnectedError, Message, Receive, Re
 from ..stores.audit.log import AuditLog
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
+from ..stores.limits import BucketStore
 from .auth import Authenticate, Authenticator, Caller, Operation, RequestInfo
 from .errors import ApiError, ServiceError, api_error
 from .logs import logging_with
@@ -119,6 +120,7 @@ class Gate:
         audit: gets a record of every decision.
         count: called after every request.
         authenticate: identifies callers instead of keys, see :func:`hookline.server.asgi`.
+        buckets: the rate limits of callers, if all replicas share them.
     """
 
     def __init__(
@@ -130,8 +132,11 @@ class Gate:
         audit: AuditLog | None = None,
         count: RequestCounter | None = None,
         authenticate: Authenticate | None = None,
+        buckets: BucketStore | None = None,
     ) -> None:
-        self._authenticator = Authenticator(keys, options or ServerOptions(), keys_required, audit, authenticate)
+        self._authenticator = Authenticator(
+            keys, options or ServerOptions(), keys_required, audit, authenticate, buckets
+        )
         self._audit = audit
         self._count = count
 

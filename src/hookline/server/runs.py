@@ -274,6 +274,7 @@ class RunService:
             pid=process.pid,
             born=process.born,
         )
+        await self._admit(record)
         accepted = RunAccepted(
             at=record.created,
             run_id=id,
@@ -289,6 +290,7 @@ class RunService:
                 await self._durable.accept(record, event, caller, personality, history, attachments)
             except StoreError as error:
                 log.error("a run cannot be stored: %s", error_text(error))
+                self._recorder.put(msgspec.structs.replace(record, status="interrupted", ended=time.time()))
                 raise UnavailableError("runs cannot be stored now: try again later") from error
             return self._latest(record)
         found = None
@@ -529,9 +531,22 @@ class RunService:
         unfinished = [live for live in self._live.values() if not live.closed]
         own = sum(live.record.owner == caller.id for live in unfinished)
         if own >= self.options.max_runs_per_caller:
-            raise BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
+            raise _too_many_runs(own)
         if len(unfinished) >= self.options.max_runs + self.options.max_queued:
             raise BusyError("too many runs are queued: try again later")
+
+    async def _admit(self, run: RunRecord) -> None:
+        """Store a run of a caller whose runs, also at other replicas, are not too many."""
+        if not self._store.db.is_shared:
+            return
+        limit = self.options.max_runs_per_caller
+        for is_last in (False, True):
+            own = await asyncio.to_thread(self._store.admit, run, limit)
+            if own < limit:
+                return
+            if not is_last:
+                await self._close_all_abandoned()  # runs of replicas that were killed do not count
+        raise _too_many_runs(own)
 
     async def _prune(self) -> None:
         if time.monotonic() > self._pruned + PRUNE_SECONDS:
@@ -540,6 +555,10 @@ class RunService:
                 await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
             except StoreError as error:
                 log.error("old runs could not be deleted: %s", error_text(error))
+
+
+def _too_many_runs(own: int) -> BusyError:
+    return BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
 
 
 def _unknown(id: str) -> UnknownRunError:

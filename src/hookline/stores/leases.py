@@ -35,7 +35,8 @@ REMEMBER_SECONDS = 1.0
 
 _REMOTE_SECONDS = 24 * 3600.0  # how long a process on another machine counts as running
 _MARK = "#"  # between the name of the machine and the id of the lease
-_NOW = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+NOW = "CAST(extract(epoch FROM clock_timestamp()) AS DOUBLE PRECISION)"
+"""The clock of PostgreSQL, as Unix time."""
 
 SCHEMA = Schema(
     "leases",
@@ -134,8 +135,8 @@ class DatabaseLeases:
         pid = os.getpid()
         owner = Owner(f"{gethostname()}{_MARK}{secrets.token_hex(8)}", pid, None)
         with self._db.transaction(write=True, lock=None) as db:
-            db.execute(f"DELETE FROM leases WHERE until < {_NOW}")
-            db.execute(f"INSERT INTO leases VALUES (?, ?, {_NOW} + ?)", (owner.host, pid, LEASE_SECONDS))
+            db.execute(f"DELETE FROM leases WHERE until < {NOW}")
+            db.execute(f"INSERT INTO leases VALUES (?, ?, {NOW} + ?)", (owner.host, pid, LEASE_SECONDS))
         self._owner = owner
         if self._thread is None:
             self._stopping.clear()
@@ -145,7 +146,7 @@ class DatabaseLeases:
 
     def _refresh(self) -> None:
         with self._db.transaction() as db:
-            rows = db.execute(f"SELECT id, until - {_NOW} FROM leases").fetchall()
+            rows = db.execute(f"SELECT id, until - {NOW} FROM leases").fetchall()
         self._read = time.monotonic()
         self._until = {id: self._read + left for id, left in rows if left > 0}
         if len(self._gone) > 10_000:
@@ -161,7 +162,7 @@ class DatabaseLeases:
                         return
                     with self._db.transaction(write=True, lock=None) as db:
                         renewed = db.execute(
-                            f"UPDATE leases SET until = {_NOW} + ? WHERE id = ? AND until > {_NOW}",
+                            f"UPDATE leases SET until = {NOW} + ? WHERE id = ? AND until > {NOW}",
                             (LEASE_SECONDS, owner.host),
                         ).rowcount
                     if not renewed:
@@ -187,7 +188,7 @@ after_fork_in_child(_after_fork)
 
 def database_time(database: Database, db: Connection) -> float:
     """Return the Unix time by the clock that all processes share: that of PostgreSQL, or of the machine of a file."""
-    return float(db.execute(f"SELECT {_NOW}").fetchone()[0]) if database.is_shared else time.time()
+    return float(db.execute(f"SELECT {NOW}").fetchone()[0]) if database.is_shared else time.time()
 
 
 @lru_cache(maxsize=4)

@@ -15,7 +15,7 @@ import msgspec
 
 from .database import GroupCommit, open_database
 from .errors import StoreError
-from .leases import pid_exists, process_start
+from .leases import database_time, pid_exists, process_start
 from .messages import InboundMessage, OutboundMessage
 from .sql import Connection, Database, Schema, storable, upsert
 
@@ -220,7 +220,7 @@ class Mailbox:
         state = "done" if done else "waiting"
 
         def store(db: Connection) -> PendingItems:
-            now = time.time()
+            now = database_time(self.database, db)
             mine = self._is_mine(db, key)
             row = db.execute(
                 "INSERT INTO inbox (identity, key, channel, message, at, state, holder) VALUES (?, ?, ?, ?, ?, ?, ?) "
@@ -335,7 +335,7 @@ class Mailbox:
         ours = set(channels)
 
         def claim(db: Connection) -> PendingItems:
-            now = time.time()
+            now = database_time(self.database, db)
             self._renew(db)
             self._remove_dead_processes(db, now)
             inbox: list[InboxItem] = []
@@ -402,7 +402,7 @@ class Mailbox:
         ours = set(channels)
 
         def count(db: Connection) -> dict[str, tuple[int, int]]:
-            rows = db.execute(_UNCLAIMED, (time.time(),)).fetchall()
+            rows = db.execute(_UNCLAIMED, (database_time(self.database, db),)).fetchall()
             return {channel: (inbox, outbox) for channel, inbox, outbox in rows if channel not in ours}
 
         return await self.transact(count)
@@ -425,10 +425,8 @@ class Mailbox:
             raise LeaseLostError(f"another process has claimed a message of the conversation {item.key}")
 
     def _renew(self, db: Connection) -> None:
-        db.execute(
-            _PROGRAM_ROW,
-            (self._me, gethostname(), os.getpid(), process_start(os.getpid()), time.time() + self._lease),
-        )
+        until = database_time(self.database, db) + self._lease
+        db.execute(_PROGRAM_ROW, (self._me, gethostname(), os.getpid(), process_start(os.getpid()), until))
 
     def _remove_dead_processes(self, db: Connection, now: float) -> None:
         """Delete expired registrations, and registrations in a file whose process of this machine has ended.

@@ -395,6 +395,22 @@ class RunStore:
         self.db.announce(*ids - ended)
         return ended
 
+    def admit(self, run: RunRecord, limit: int) -> int:
+        """Store a new run of a server, unless its owner has ``limit`` runs that have not ended.
+
+        All processes that share the database are counted, and two of them do not store the last allowed run at once.
+        Returns the number of these runs; the run was not stored if it is the limit.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        source, values = _chosen({"served": True, "owner": run.owner, "states": OPEN_STATES})
+        with self.db.transaction(write=True, lock=f"admission {run.owner}") as db:
+            (count,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
+            if count < limit:
+                _write(db, [run], [])
+        return int(count)
+
     def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
         """Inside the ``with`` block, call ``callback`` in another thread after a process has changed a run.
 

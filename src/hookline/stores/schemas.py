@@ -22,6 +22,7 @@ STORES = (
     "artifacts",
     "notes",
     "leases",
+    "limits",
 )
 """Modules of stores with tables."""
 

@@ -35,6 +35,8 @@ MAX_RECEIVERS = 8
 """Maximum number of receivers of a task."""
 POST_SECONDS = 10.0
 """Time limit for one request, in seconds."""
+TAKEOVER_SECONDS = 5.0
+"""Interval in seconds at which the receivers of processes that have ended are taken over."""
 RETRY_PAUSES = (0.5, 2.0, 8.0)
 """Seconds to wait before each retry."""
 
@@ -74,18 +76,37 @@ class PushNotifier:
         self._seconds = seconds
         self._pauses = tuple(pauses)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._taking_over: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Send the notifications that an earlier process could not send.
 
+        On PostgreSQL, also those of other replicas that end later.
+
         Raises:
             StoreError: the file cannot be used.
         """
+        await self._take_over()
+        if self._store.db.is_shared:
+            self._taking_over = asyncio.create_task(self._keep_taking_over(), name="hookline-push")
+
+    async def _take_over(self) -> None:
         for row in await asyncio.to_thread(self._store.claim_abandoned):
             self._start(row)
 
+    async def _keep_taking_over(self) -> None:
+        while True:
+            await asyncio.sleep(TAKEOVER_SECONDS)
+            try:
+                await self._take_over()
+            except StoreError as error:
+                log.error("push notifications of other processes cannot be taken over: %s", error_text(error))
+
     async def close(self, grace: float = 2.0) -> None:
         """Send the remaining notifications, for at most ``grace`` seconds."""
+        if self._taking_over is not None:
+            self._taking_over.cancel()
+            await asyncio.wait([self._taking_over])
         tasks = list(self._tasks.values())
         if tasks:
             await asyncio.wait(tasks, timeout=grace)
