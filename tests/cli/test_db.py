@@ -42,7 +42,9 @@ def states(out):
 def test_init_creates_all_tables_and_check_compares_their_versions(hookline, url, monkeypatch):
     code, out, _ = hookline("db", "check", "--json")
     assert (code, set(states(out).values())) == (2, {"missing: hookline db init"})
-    assert hookline("db", "init")[1].startswith("Created: runs, approvals, ")
+    created = hookline("db", "init")[1]
+    assert created.startswith("Created: runs, approvals, ")
+    assert created.endswith(", queue.\n")
     assert hookline("db", "init")[1] == "All tables exist already.\n"
     code, out, _ = hookline("db", "check", "--json")
     assert (code, set(states(out).values())) == (0, {"ok"})

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,8 +47,13 @@ def add_to(app: typer.Typer) -> None:
 
 
 def init(config: Configuration) -> int:
-    """Create the tables of all stores that do not exist yet."""
-    created = [each.schema.name for each in _databases(config) if each.create()]
+    """Create the tables of all stores, and of the queue of durable runs, that do not exist yet."""
+    databases = _databases(config)
+    created = [each.schema.name for each in databases if each.create()]
+    if find_spec("procrastinate") is not None:
+        from ..server.postgres_queue import create_queue
+
+        created += ["queue"] if create_queue(databases[0]) else []
     sys.stdout.write(f"Created: {', '.join(created)}.\n" if created else "All tables exist already.\n")
     return 0
 

@@ -119,7 +119,7 @@ def _stored_follow_up(session: Session, options: RunOptions[Any]) -> str | None:
 
     head = head_of(stored)
     session.personality_id = head.ids.agent
-    return head.task
+    return str(head.task)
 
 
 def session_of(options: RunOptions[Any]) -> Session:
