@@ -15,7 +15,7 @@ import msgspec
 from .._base.attachment import Attachment, AttachmentError
 from .._base.attachment_files import available_data
 from .._base.text import error_text
-from ..stores.controls import Control, ControlStore
+from ..stores.controls import Control, ControlStore, Kind
 from ..stores.errors import StoreError
 from .errors import BusyError, ConflictError
 from .live_run import MAX_UNREAD, LiveRun, wake_from_thread
@@ -176,7 +176,8 @@ class ControlReceiver:
         runs = {live.record.id: live for live in self._runs() if not live.closed}
         begun = [id for id, live in runs.items() if live.run is not None]
         queued = [id for id in runs if id not in begun]
-        for ids, kinds in ((begun, ("cancel", "steer")), (queued, ("cancel",))):
+        wanted: tuple[tuple[list[str], tuple[Kind, ...]], ...] = ((begun, ("cancel", "steer")), (queued, ("cancel",)))
+        for ids, kinds in wanted:
             for message in await asyncio.to_thread(self._store.take, ids, *kinds):
                 answer = _carry_out(message, runs[message.run_id])
                 if answer is not None:
