@@ -8,6 +8,7 @@ import ast
 import dis
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from inspect import getsource, isclass, isfunction, ismodule, unwrap
 from textwrap import dedent
 from types import CodeType
@@ -101,7 +102,7 @@ def changes_of(hook: Any, point: Point[Any]) -> frozenset[str]:
     if declared is not None:
         return declared
     main = code_of(hook)
-    changed = [each for function in _functions(hook) for each in _changed(function, returns=function is main)]
+    changed = [each for function in _functions(hook) for each in _changed(function.__code__, function is main)]
     return frozenset([name for name, value in changed if name != "tools" or _adds(value)])
 
 
@@ -139,15 +140,20 @@ def _verbs(hook: Any) -> Iterator[str]:
                 yield _BY_METHOD[name]
 
 
-def _changed(function: Any, *, returns: bool) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the fields that a function changes, each with the expression of its value.
+@lru_cache(maxsize=1000)  # some programs make an agent for each request, with the same hooks
+def _changed(code: CodeType, returns: bool) -> tuple[tuple[str, ast.expr], ...]:
+    """Return the fields that a function changes, each with the expression of its value.
 
     With ``returns``, a mapping that it returns contains such fields.
     """
     try:
-        tree = ast.parse(dedent(getsource(function)))
+        tree = ast.parse(dedent(getsource(code)))
     except (OSError, SyntaxError, TypeError):
-        return  # no source, or a lambda in the middle of an expression
+        return ()  # no source, or a lambda in the middle of an expression
+    return tuple(_changes_in(tree, returns))
+
+
+def _changes_in(tree: ast.Module, returns: bool) -> Iterator[tuple[str, ast.expr]]:
     # Only a parameter, or a part of one, may be the payload or the state. What else is replaced are other objects.
     known = {"HookResult", *[node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)]}
     for node in ast.walk(tree):
