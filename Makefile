@@ -8,7 +8,7 @@ ALL_EXTRAS := all
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow fuzz cover cover-core mutants test-adapters bench agentdojo debian docs clean
+.PHONY: run test test-slow test-postgresql fuzz cover cover-core mutants test-adapters bench agentdojo debian docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -40,7 +40,9 @@ test: $(VENV)/.dev debian
 test-slow: $(VENV)/.dev debian
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python # the variable: no hint at newer versions
 	@$(BIN)/pytest -n 2 -m "slow or hypothesis" --hypothesis-profile=all # `make test` tries a quarter of the examples
-	@# The tests of everything that has a store, on PostgreSQL instead of SQLite files.
+
+# The tests of everything that has a store, on PostgreSQL instead of SQLite files: about 10 minutes.
+test-postgresql: $(VENV)/.dev debian
 	@$(BIN)/pytest -n 2 --database postgresql tests/stores tests/server tests/channels
 
 # The adapters with their frameworks installed, each in an environment of its own: about 5 minutes the first time.
