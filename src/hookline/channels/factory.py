@@ -236,10 +236,9 @@ def _argument(use: str, name: str, value: Any, home: Path) -> Any:
         return _from_environment(use, name, value.removeprefix("env:"))
     if isinstance(value, (list, tuple)):
         return [_argument(use, name, item, home) for item in value]
-    is_path = name in _FILE_ARGUMENTS and isinstance(value, str) and value not in ("", ":memory:")
-    if is_path and not is_database_url(value):
-        return str(home / Path(value).expanduser())
-    return value
+    if name not in _FILE_ARGUMENTS or not isinstance(value, str) or value in ("", ":memory:") or is_database_url(value):
+        return value
+    return str(home / Path(value).expanduser())
 
 
 def _from_environment(use: str, name: str, variable: str) -> str:

@@ -370,7 +370,7 @@ _PATH_ARGUMENTS = frozenset(
 def resolve_paths(key: str, value: Any, folder: Path) -> Any:
     """Return a setting with its relative paths made absolute, starting from ``folder``."""
     if key in _PATH_SETTINGS:
-        kept = value in (None, "", ":memory:") or is_database_url(value)
+        kept = not value or value == ":memory:" or is_database_url(value)
         return value if kept else str(folder / Path(value).expanduser())
     if key == "model":
         kind = next((kind for kind in _MODEL_FILES if value.startswith(kind)), None)
