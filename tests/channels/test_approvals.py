@@ -17,7 +17,8 @@ from .helpers import crash
 
 
 async def test_an_approval_with_the_code_runs_exactly_that_call(tmp_path):
-    async with ApprovalSetup(tmp_path, hooks=[AuditLogHook(tmp_path / "audit.jsonl")]) as setup:
+    log = AuditLogHook(tmp_path / "audit.jsonl")
+    async with ApprovalSetup(tmp_path, hooks=[log]) as setup:
         await setup.say("write notes/a.txt", message_id="m1")
         (code,) = await setup.wait_for_requests()
         (question,) = setup.channel.texts()
@@ -33,6 +34,7 @@ async def test_an_approval_with_the_code_runs_exactly_that_call(tmp_path):
         assert setup.channel.texts()[1:] == [f"{code}: approved. write runs.", "The tool said: wrote notes/a.txt"]
         assert setup.wrote == [("notes/a.txt", "")]
         assert setup.store.find(row.id).by == "memory:ada"
+    assert log.flush(10)
     audit = (tmp_path / "audit.jsonl").read_text()
     assert '"by":"memory:ada"' in audit
     assert f'"digest":"{row.digest}"' in audit
