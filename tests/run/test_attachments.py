@@ -161,13 +161,15 @@ def test_a_steered_message_has_attachments_within_the_limit_of_the_agent(tmp_pat
 
 def test_a_steered_attachment_is_on_the_tape_in_the_events_and_in_the_audit_log_by_digest(tmp_path):
     photo = picture("Ada Lovelace.png")
-    agent, runs = steering(photo, hooks=[TapeHook(tmp_path / "run.tape"), AuditLogHook(tmp_path / "audit.jsonl")])
+    audit = AuditLogHook(tmp_path / "audit.jsonl")
+    agent, runs = steering(photo, hooks=[TapeHook(tmp_path / "run.tape"), audit])
     events = []
     run = agent.start("Look.", sinks=[events.append])
     runs.put(run)
     run.wait()
     (steered,) = (event for event in events if type(event).__name__ == "Steered")
     assert steered.attachments == (photo,)
+    assert audit.flush(10)
     (record,) = (
         json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines() if '"steered"' in line
     )
@@ -499,6 +501,7 @@ def test_the_audit_log_has_digests_and_no_names(tmp_path):
     path = tmp_path / "audit.jsonl"
     audit = AuditLogHook(path)
     Agent("a", llm=answering(call("show"), "x"), tools=[returning(photo)], hooks=[audit]).run("x", attachments=[photo])
+    assert audit.flush(10)
     records = [json.loads(line) for line in path.read_text().splitlines()]
     wanted = [f"sha256:{photo.digest} image/png {photo.size}"]
     assert [record["attachments"] for record in records if "attachments" in record] == [wanted, wanted]
