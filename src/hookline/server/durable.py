@@ -21,6 +21,7 @@ from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
     Answer,
+    Append,
     Claim,
     LeaseLostError,
     RecoveryError,
@@ -383,17 +384,9 @@ class DurableRuns:
         seq = claim.last_event + 1
         over = msgspec.structs.replace(record, status=status, ended=time.time(), last_seq=seq, **fields)
         event = closing_event(over).replace(seq=seq)
-        await asyncio.to_thread(
-            self._store.journal.append,
-            record.id,
-            claim.epoch,
-            len(claim.entries) + 1,
-            (),
-            [(seq, "run_closed", event.at, event.to_json())],
-            status=status,
-            result=b"null",
-            also=partial(write_run, run=over),
-        )
+        events = [(seq, "run_closed", event.at, event.to_json())]
+        write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
+        await asyncio.to_thread(self._store.journal.append, write, also=partial(write_run, run=over))
         await asyncio.to_thread(self._cancel_questions, record.id)
 
     def _cancel_questions(self, run_id: str) -> None:
@@ -432,19 +425,9 @@ class _EventLog:
         if event is not None:
             self._put_event(event.seq, event.type, event.at, event.data)
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
+    def append(self, write: Append) -> None:
         """Append entries and events, and the row of the run if it has changed, in one transaction."""
-        last = events[-1][0] if events else self._stored_seq
+        status, last = write.status, write.events[-1][0] if write.events else self._stored_seq
         row = msgspec.structs.replace(self._live.record, last_seq=last)
         if status in ("waiting", "interrupted"):
             row = msgspec.structs.replace(row, status="waiting" if status == "waiting" else "queued")
@@ -453,7 +436,7 @@ class _EventLog:
             also = None  # the end of the run is stored with the last append
         elif not status and self._written == msgspec.structs.replace(row, last_seq=0):
             also = None
-        self._journal.append(run_id, epoch, seq, entries, events, status=status, result=result, also=also)
+        self._journal.append(write, also=also)
         if also is not None:
             self._written = msgspec.structs.replace(row, last_seq=0)
         if last > self._stored_seq:
