@@ -995,13 +995,15 @@ def _event_key(event: Event) -> str:
     names = _FIELDS_OF_TYPE.get(kind)
     if names is None:
         names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in _NOT_COMPARED)
-    text = without_addresses(json_encoder.encode([getattr(event, name) for name in names]).decode())
+    data = json_encoder.encode([getattr(event, name) for name in names])
+    if b" at 0x" in data:
+        data = without_addresses(data.decode()).encode()
     told = ""
     if isinstance(event, HookExecuted):
         told = f" {event.point} {event.hook}: {event.verb}{f' ({event.reason})' if event.reason else ''}"
     elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
         told = f" {name}"
-    return f"{tag}{told} #{sha256(text.encode()).hexdigest()[:16]}"
+    return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 
 
 def _is_about_text(entry: Entry) -> bool:

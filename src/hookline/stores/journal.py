@@ -2,7 +2,7 @@
 
 A run belongs to one process at a time, until its lease ends. Each time another process takes it, its epoch grows; every
 write names the epoch and is refused if it is not the current one. The entries of a journal and the events that readers
-see are written in one transaction. On PostgreSQL that is one statement, so that a process that is paused while it writes
+see are written in one transaction. On PostgreSQL that is one statement: a process that is paused while it writes
 holds no lock. A write only reads the row of the run: changing that row would copy the input of the run each time.
 
 This is not a queue: it says who executes a run, not which run comes next.
@@ -11,7 +11,7 @@ This is not a queue: it says who executes a run, not which run comes next.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -253,7 +253,7 @@ def _append_statement(write: Append) -> tuple[str, list[Any]]:
 
 @lru_cache(maxsize=_MANY_EVENTS + 1)
 def _event_rows(count: int) -> str:
-    """Return the rows of events in a statement of PostgreSQL. Arrays cost more to encode, but have no largest number."""
+    """Return the rows of events in a statement of PostgreSQL. Arrays cost more, but have no maximum size."""
     if count > _MANY_EVENTS:
         return "unnest(?::bigint[], ?::text[], ?::double precision[], ?::bytea[])"
     typed = "(?::bigint, ?::text, ?::double precision, ?::bytea)"
