@@ -2,6 +2,7 @@
 
 import random
 import signal
+from collections import Counter
 
 import pytest
 

@@ -137,6 +137,25 @@ class Claim(msgspec.Struct, frozen=True):
     entries: tuple[bytes, ...]
 
 
+class Append(msgspec.Struct, frozen=True):
+    """A write to the journal of a run: all of it or nothing, and only in the current epoch.
+
+    ``seq`` is the number of the first entry. Each event is its number, type, time and JSON. A ``status`` ends the
+    lease: ``waiting``, ``interrupted``, or that of the result. ``result`` is the result of a run that has ended, or the
+    calls for which a run waits, as JSON. ``recovery_seconds`` is the time since the claim, in the first write of a
+    process that continues the run of another one.
+    """
+
+    run_id: str
+    epoch: int
+    seq: int
+    entries: Sequence[bytes] = ()
+    events: Sequence[tuple[int, str, float, bytes]] = ()
+    status: str = ""
+    result: bytes | None = None
+    recovery_seconds: float | None = None
+
+
 class Journal(Protocol):
     """A store of journals (``stores/journal.py``). The methods block."""
 
@@ -154,17 +173,7 @@ class Journal(Protocol):
         """Extend the lease."""
         ...
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
+    def append(self, write: Append) -> None:
         """Write entries and events in one transaction."""
         ...
 
@@ -299,6 +308,7 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
+        self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
         self.count = 0
         """Number of entries so far, to notice that something happens."""
@@ -362,8 +372,8 @@ class Writer:
     async def release(self) -> None:
         """End the lease of a run that this process cannot continue. Nothing else is written."""
         with suppress(HooklineError):  # then the lease expires
-            work = partial(self._journal.append, self._run_id, self._epoch, self._next, (), status="interrupted")
-            await in_thread(work)
+            write = Append(self._run_id, self._epoch, self._next, status="interrupted")
+            await in_thread(self._journal.append, write)
 
     async def check_lease(self) -> None:
         """Return if this process still holds the lease."""
@@ -406,15 +416,11 @@ class Writer:
                 flushes, self._flushes = self._flushes, []
                 status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
                 began = time.monotonic()
-                await in_thread(
-                    partial(self._journal.append, status=status, result=result),
-                    self._run_id,
-                    self._epoch,
-                    self._next,
-                    entries,
-                    events,
-                )
+                recovery = None if self._recovers_since is None else began - self._recovers_since
+                write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
+                await in_thread(self._journal.append, write)
                 self._next += len(entries)
+                self._recovers_since = None
                 if status:
                     self.muted = True
                 if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call

@@ -24,6 +24,7 @@ from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
     Answer,
+    Append,
     Claim,
     LeaseLostError,
     RecoveryError,
@@ -406,17 +407,9 @@ class DurableRuns:
         seq = claim.last_event + 1
         over = msgspec.structs.replace(record, status=status, ended=time.time(), last_seq=seq, **fields)
         event = closing_event(over).replace(seq=seq)
-        await asyncio.to_thread(
-            self._store.journal.append,
-            record.id,
-            claim.epoch,
-            len(claim.entries) + 1,
-            (),
-            [(seq, "run_closed", event.at, event.to_json())],
-            status=status,
-            result=b"null",
-            also=partial(write_run, run=over),
-        )
+        events = [(seq, "run_closed", event.at, event.to_json())]
+        write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
+        await asyncio.to_thread(self._store.journal.append, write, also=partial(write_run, run=over))
         await asyncio.to_thread(self._cancel_questions, record.id)
 
     def _cancel_questions(self, run_id: str) -> None:
@@ -472,22 +465,12 @@ class _EventLog:
         if event is not None:
             self._put_event(event.seq, event.type, event.at, event.data)
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
+    def append(self, write: Append) -> None:
         """Append entries and events in one transaction, and what belongs to them.
 
         That is the row of the run, if it has changed, and the answers to the messages that the entries carry out.
         """
-        last = events[-1][0] if events else self._stored_seq
+        status, last = write.status, write.events[-1][0] if write.events else self._stored_seq
         row = msgspec.structs.replace(self._live.record, last_seq=last)
         if status in ("waiting", "interrupted"):
             row = msgspec.structs.replace(row, status="waiting" if status == "waiting" else "queued")
@@ -495,7 +478,7 @@ class _EventLog:
             changed = False  # the end of the run is stored with the last append
         else:
             changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
-        carried_out = [int(key) for entry in entries if (key := control_of(entry))]
+        carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
 
         def also(db: Any) -> None:
             if changed:
@@ -503,7 +486,7 @@ class _EventLog:
             self._controls.answer_in(db, carried_out, DONE)
 
         more = also if changed or carried_out else None
-        self._journal.append(run_id, epoch, seq, entries, events, status=status, result=result, also=more)
+        self._journal.append(write, also=more)
         if carried_out:
             self._controls.announce_answers(carried_out)
         if changed:
