@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +14,8 @@ import msgspec
 
 from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
-from .._base.package import __version__
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.registry import HookStack
 from .._kernel.values import Ids, Message
 from .._run.durable import DurableRun
 from .._run.journal import (
@@ -40,12 +37,11 @@ from .._run.journal import (
     with_contents,
 )
 from .._run.session import Session
-from ..records.encoding import describe_hooks
-from ..records.format import HookInfo
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.pinning import digest_of
 from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
-from ..stores.sessions import VERSION, SessionRecord
+from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
 from .control import DONE, Cancel, ControlReceiver
@@ -342,7 +338,7 @@ class DurableRuns:
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
         async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=_encoded(stored))
+            return stored, Answer(value=SessionRecord.of(stored).to_json().decode())
 
         return await call.make(work)
 
@@ -428,23 +424,6 @@ async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any
     await durable.finish(status, b"null")
 
 
-def _encoded(session: Session) -> str:
-    messages, metadata = session.snapshot()
-    record = SessionRecord(
-        version=VERSION,
-        id=session.id,
-        key=session.key,
-        platform=session.platform,
-        personality_id=session.personality_id,
-        personality_changes=session.personality_changes,
-        handed_over_by=session.handed_over_by,
-        started=session.started,
-        metadata=metadata,
-        messages=messages,
-    )
-    return record.to_json().decode()
-
-
 class _EventLog:
     """The journal of a served run: what it appends includes the row of the run and the events that readers see."""
 
@@ -494,41 +473,3 @@ class _EventLog:
         if last > self._stored_seq:
             self._stored_seq = last
             self._loop.call_soon_threadsafe(self._live.mark_stored, last)
-
-
-_known_digests: dict[int, tuple[Any, str]] = {}
-
-
-def digest_of(answerer: Any) -> str:
-    """Return a digest of everything that decides how an agent behaves: hooks, instructions, tools and version.
-
-    A run is continued only where the digest is the same. For a roster, it covers all personalities, because they hand
-    over to each other. It does not cover what a hook reads from files, nor the arguments that it was created with:
-    if they make a difference, recovery notices it.
-    """
-    hooks = answerer.hooks.stack
-    known = _known_digests.get(id(answerer))
-    if known is not None and known[0] is hooks:
-        return known[1]
-    personalities = sorted(getattr(answerer, "personalities", None) or ())
-    agents = [answerer[id] for id in personalities] or [getattr(answerer, "base", answerer)]
-    content = [__version__, _deciding(hooks), [_describe(agent) for agent in agents]]
-    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
-    _known_digests[id(answerer)] = hooks, digest
-    return digest
-
-
-def _describe(agent: Any) -> Any:
-    tools = sorted(
-        (tool.name, tool.spec.description, hashlib.sha256(json_encoder.encode(tool.spec.parameters)).hexdigest())
-        for tool in getattr(agent, "tools", ())
-    )
-    own = getattr(agent, "hooks", None)
-    hooks = [] if own is None else _deciding(own.stack)
-    model = getattr(agent, "model", None)
-    return [getattr(agent, "name", ""), getattr(agent, "instructions", ""), tools, hooks, getattr(model, "name", "")]
-
-
-def _deciding(stack: HookStack) -> list[HookInfo]:
-    """Return the hooks that do not only observe."""
-    return [hook for hook in describe_hooks(stack)[1] if any(at.phase != "observe" for at in hook.points.values())]
