@@ -183,5 +183,9 @@ def test_every_store_with_tables_is_listed():
     import hookline.stores.copying as module
 
     folder = Path(module.__file__).parent
-    with_tables = {path.stem for path in folder.glob("*.py") if "\nSCHEMA = Schema(" in path.read_text()}
+    with_tables = {
+        ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if "\nSCHEMA = Schema(" in path.read_text()
+    }
     assert with_tables == set(STORES)
