@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -80,7 +80,8 @@ def add_to(app: typer.Typer) -> None:
     with_index = ("database", "audit_index", "debug")
     group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(with_settings(*with_index, needs_trust=False)(verify))
     group.command("show", cls=Command)(with_settings("debug", needs_trust=False)(show))
-    for name, command in {"search": search, "logs": logs, "forget": forget}.items():
+    with_trust: dict[str, Callable[..., int]] = {"search": search, "logs": logs, "forget": forget}
+    for name, command in with_trust.items():
         group.command(name, cls=Command)(with_settings(*with_index)(command))
     group.command("keygen", cls=Command)(keygen)
     app.add_typer(group, name="audit")

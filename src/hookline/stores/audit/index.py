@@ -23,7 +23,7 @@ from .format import MAX_LINE, archive_paths, find_end, line_hash
 SCHEMA = Schema(
     "audit",
     contents="records of audit logs",
-    application_id=0x486B4C49,
+    application_id=0x486B4C58,
     version=1,
     statements=(
         # A log that does not continue the one before it at the same path gets a row of its own: the earlier row stays,
