@@ -52,8 +52,8 @@ SLOW = ("bench", "pages", "providers/local", "release", "typing")
 # The tests in these folders write to databases, which wait for the disk at each commit: their files are in memory where
 # it has room. Elsewhere that does not do, because a sandbox has a /dev of its own.
 IN_MEMORY = ("channels", "server", "stores")
-FOLDER = "HOOKLINE_TEST_FOLDER"
-"""Variable with the folder of this test run, for all its processes."""
+FOLDER = "TEST_RUN_FOLDER"
+"""Variable with the folder of this test run, for all its processes. Hookline refuses unknown variables HOOKLINE_…."""
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def pytest_configure(config: pytest.Config) -> None:
         return
     if not is_worker:  # the programs that tests start inherit these variables
         cluster = Cluster(os.environ[FOLDER])
-        os.environ["HOOKLINE_TEST_POSTGRES"] = f"postgresql://postgres@/postgres?host={cluster.folder}"
+        os.environ["TEST_RUN_POSTGRES"] = f"postgresql://postgres@/postgres?host={cluster.folder}"
         paths = (str(TESTS / "postgres"), os.environ.get("PYTHONPATH"))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     sys.path.insert(0, str(TESTS / "postgres"))  # for tests that give their sys.path to a program

@@ -8,7 +8,7 @@ from pathlib import Path
 
 MEMORY = Path("/dev/shm")
 
-# A process of its own does the work, because a killed process cleans up nothing. The end of the other one closes the pipe.
+# Another process does this, because one that is killed cannot clean up. The end of the first one closes the pipe.
 _REMOVE = """
 read -r _
 for file in "$0"/*/data/postmaster.pid; do
