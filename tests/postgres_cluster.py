@@ -35,8 +35,8 @@ class Cluster:
     """Start a server; as root, it runs as the user ``postgres``, because PostgreSQL refuses to run as root.
 
     Args:
-        folder: folder of a test run, whose processes share one server; the first of them starts it. Without it, the server
-            belongs to this process.
+        folder: folder of a test run, whose processes share one server; the first of them starts it. Without it, the
+            server belongs to this process.
         options: settings of the server, which replace those of ``OPTIONS``.
     """
 
