@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +27,9 @@ from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from .events import log
 from .recorded import RecordedError
+
+CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
+"""The id of the message from outside that is being carried out: the key of its entry in the journal."""
 
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
@@ -256,6 +260,11 @@ def head_of(run: StoredRun) -> RunHead:
 def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
     """Return the calls that a run that was put away waits for: the id of its run, its own id and its attempt."""
     return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])
+
+
+def control_of(entry: bytes) -> str:
+    """Return the id of the message from outside that an encoded entry is about; empty if there is none."""
+    return entry_decoder.decode(entry).key if entry.startswith((b'["","steer","', b'["","cancel","')) else ""
 
 
 def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
