@@ -22,6 +22,7 @@ import pytest
 from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
+from hookline._run.journal import Append
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
 from hookline.events import Event, TextDelta
 from hookline.hooks import ApprovalsHook
@@ -54,9 +55,9 @@ class Crashes:
             self._start = args
             return claim(*args)
 
-        def recorded(run_id: str, epoch: int, *args: Any, **named: Any) -> None:
-            append(run_id, epoch, *args, **named)
-            self.commits.append(args)
+        def recorded(write: Append) -> None:
+            append(write)
+            self.commits.append((write.seq, write.entries, write.events))
             files = [file for file in world.folder.iterdir() if not file.name.startswith("runs.db")]
             self._noted.append({file.name: file.read_bytes() for file in files})
 
@@ -84,9 +85,9 @@ class Crashes:
             store = RunStore(folder / "runs.db")
             epoch = store.journal.claim(*self._start).epoch
             for args, _ in commits[:number]:
-                store.journal.append(self._start[0], epoch, *args)
+                store.journal.append(Append(self._start[0], epoch, *args))
             written = sum(len(args[1]) for args, _ in commits[:number])
-            store.journal.append(self._start[0], epoch, written + 1, (), status="interrupted")
+            store.journal.append(Append(self._start[0], epoch, written + 1, status="interrupted"))
             yield World(folder, self.world.pace), store
             store.close()
 

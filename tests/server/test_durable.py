@@ -80,6 +80,7 @@ async def test_the_next_server_continues_a_run_whose_server_was_stopped(tmp_path
         events = await read_all(service, run.id)
         assert numbers(events) == list(range(1, len(events) + 1))
         assert [event.data for event in service._store.events(run.id)][: len(seen)] == seen
+        assert service._store.journal.totals()["recoveries"][0] == 1
     assert [n for n, _ in counter.calls] == [1, 2, 2, 3]
     assert counter.calls[1] == counter.calls[2]
     assert counter.seen == [1, 2, 3]
@@ -240,10 +241,10 @@ async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice
     service = service_at(tmp_path, make([reply("hello")]), durable=True)
     real = service._store.journal.append
 
-    def crash(*args, status="", **options):
-        if status in ("completed", "interrupted"):
+    def crash(write, **options):
+        if write.status in ("completed", "interrupted"):
             raise durable_module.StoreError("the process ends here")
-        real(*args, status=status, **options)
+        real(write, **options)
 
     monkeypatch.setattr(service._store.journal, "append", crash)
     await service.open()

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -26,6 +27,9 @@ from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from .events import log
 from .recorded import RecordedError
+
+CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
+"""The id of the message from outside that is being carried out: the key of its entry in the journal."""
 
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
@@ -133,6 +137,25 @@ class Claim(msgspec.Struct, frozen=True):
     entries: tuple[bytes, ...]
 
 
+class Append(msgspec.Struct, frozen=True):
+    """A write to the journal of a run: all of it or nothing, and only in the current epoch.
+
+    ``seq`` is the number of the first entry. Each event is its number, type, time and JSON. A ``status`` ends the
+    lease: ``waiting``, ``interrupted``, or that of the result. ``result`` is the result of a run that has ended, or the
+    calls for which a run waits, as JSON. ``recovery_seconds`` is the time since the claim, in the first write of a
+    process that continues the run of another one.
+    """
+
+    run_id: str
+    epoch: int
+    seq: int
+    entries: Sequence[bytes] = ()
+    events: Sequence[tuple[int, str, float, bytes]] = ()
+    status: str = ""
+    result: bytes | None = None
+    recovery_seconds: float | None = None
+
+
 class Journal(Protocol):
     """A store of journals (``stores/journal.py``). The methods block."""
 
@@ -150,17 +173,7 @@ class Journal(Protocol):
         """Extend the lease."""
         ...
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
+    def append(self, write: Append) -> None:
         """Write entries and events in one transaction."""
         ...
 
@@ -249,6 +262,11 @@ def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
     return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])
 
 
+def control_of(entry: bytes) -> str:
+    """Return the id of the message from outside that an encoded entry is about; empty if there is none."""
+    return entry_decoder.decode(entry).key if entry.startswith((b'["","steer","', b'["","cancel","')) else ""
+
+
 def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
     """Return the contents of attachments by digest, for the journal."""
     return {each.digest: data for each in attachments if (data := available_data(each)) is not None}
@@ -290,6 +308,7 @@ class Writer:
         self._task: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
+        self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
         self.count = 0
         """Number of entries so far, to notice that something happens."""
@@ -353,8 +372,8 @@ class Writer:
     async def release(self) -> None:
         """End the lease of a run that this process cannot continue. Nothing else is written."""
         with suppress(HooklineError):  # then the lease expires
-            work = partial(self._journal.append, self._run_id, self._epoch, self._next, (), status="interrupted")
-            await in_thread(work)
+            write = Append(self._run_id, self._epoch, self._next, status="interrupted")
+            await in_thread(self._journal.append, write)
 
     async def check_lease(self) -> None:
         """Return if this process still holds the lease."""
@@ -397,15 +416,11 @@ class Writer:
                 flushes, self._flushes = self._flushes, []
                 status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
                 began = time.monotonic()
-                await in_thread(
-                    partial(self._journal.append, status=status, result=result),
-                    self._run_id,
-                    self._epoch,
-                    self._next,
-                    entries,
-                    events,
-                )
+                recovery = None if self._recovers_since is None else began - self._recovers_since
+                write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
+                await in_thread(self._journal.append, write)
                 self._next += len(entries)
+                self._recovers_since = None
                 if status:
                     self.muted = True
                 if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call

@@ -10,11 +10,11 @@ This is not a queue: it says who executes a run, not which run comes next.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from .._base.text import is_number
-from .._run.journal import Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
+from .._run.journal import Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
 from .leases import database_time
 from .sql import Connection, Database
@@ -50,8 +50,6 @@ class Journal:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
         self._db = db
         self.lease_seconds = lease_seconds
-        self._recovering: dict[str, float] = {}
-        """When this process claimed a run that it has not continued yet."""
 
     def get(self, run_id: str) -> StoredRun | None:
         """Return a durable run, or ``None``."""
@@ -116,8 +114,6 @@ class Journal:
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
             if run.status == "running":  # its process has not put it back
                 _count(db, "takeovers", now - run.changed)
-        if rows:
-            self._recovering[run_id] = time.monotonic()
         return Claim(run, run.epoch + 1, last_event, tuple([bytes(data) for (data,) in rows]))
 
     def renew(self, run_id: str, epoch: int) -> None:
@@ -135,56 +131,35 @@ class Journal:
             if changed.rowcount != 1:
                 raise LeaseLostError(run_id)
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-        also: Callable[[Connection], object] | None = None,
-    ) -> None:
-        """Write entries and events: all of them or none, and only in the current epoch.
-
-        Args:
-            run_id: the run.
-            epoch: the epoch of the writer.
-            seq: the number of the first entry.
-            entries: the entries.
-            events: number, type, time and JSON of each event.
-            status: the new status, which ends the lease: ``waiting``, ``interrupted``, or that of the result.
-            result: the result of a run that has ended, as JSON; or the calls for which a run waits.
-            also: writes more in the same transaction.
+    def append(self, write: Append, *, also: Callable[[Connection], object] | None = None) -> None:
+        """Write entries and events. ``also`` writes more in the same transaction.
 
         Raises:
             LeaseLostError: another process has taken the run.
         """
-        now = time.time()
-        fields, values = "last_seq = ?, changed = ?", list[Any]((seq + len(entries) - 1, now))
+        run_id, seq, events = write.run_id, write.seq, write.events
+        fields, values = "last_seq = ?, changed = ?", list[Any]((seq + len(write.entries) - 1, time.time()))
         if events:
             fields, values = f"{fields}, last_event = ?", [*values, events[-1][0]]
-        if status:
-            fields, values = f"{fields}, status = ?, result = ?, lease = 0", [*values, status, result]
-            if status in ("waiting", "interrupted"):  # the process did not crash
+        if write.status:
+            fields, values = f"{fields}, status = ?, result = ?, lease = 0", [*values, write.status, write.result]
+            if write.status in ("waiting", "interrupted"):  # the process did not crash
                 fields = f"{fields}, attempts = 0"
         with self._db.transaction(write=True, lock=run_id) as db:
             changed = db.execute(
-                f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ?", (*values, run_id, epoch)
+                f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ?", (*values, run_id, write.epoch)
             )
             if changed.rowcount != 1:
                 raise LeaseLostError(run_id)
             db.executemany(
-                "INSERT INTO journal VALUES (?,?,?)", [(run_id, seq + i, entry) for i, entry in enumerate(entries)]
+                "INSERT INTO journal VALUES (?,?,?)",
+                [(run_id, seq + i, entry) for i, entry in enumerate(write.entries)],
             )
             db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
             if also is not None:
                 also(db)
-            if (claimed := self._recovering.get(run_id)) is not None:
-                _count(db, "recoveries", time.monotonic() - claimed)
-        self._recovering.pop(run_id, None)
+            if write.recovery_seconds is not None:
+                _count(db, "recoveries", write.recovery_seconds)
         if events:
             self._db.announce(run_id)
 
