@@ -32,11 +32,13 @@ HEADERS = {
 }
 """Headers that are added to every response that does not set them itself."""
 
+SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
+"""Methods that change nothing."""
+
 SEND_SECONDS = 60.0
 """Seconds that one piece of a response may wait for a client that does not read, before the response is abandoned."""
 
 _HEADERS = [(name.encode(), value.encode()) for name, value in HEADERS.items()]
-_SAFE_METHODS = frozenset(("GET", "HEAD", "OPTIONS"))
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _PROXY_HEADERS = frozenset(
     b"forwarded via x-real-ip x-client-ip x-cluster-client-ip x-original-forwarded-for x-original-host true-client-ip "
@@ -117,7 +119,7 @@ class SecurityMiddleware:
                 421, "unknown_host", f"this server does not accept the host name {host}: add it to the setting hosts"
             )
         origin = header(scope, b"origin")
-        if origin is None or (scope["type"] == "http" and scope["method"] in _SAFE_METHODS):
+        if origin is None or (scope["type"] == "http" and scope["method"] in SAFE_METHODS):
             return
         if origin.lower() in self._origins:
             return

@@ -15,12 +15,12 @@ import msgspec
 from .._base.frozen import EMPTY, Frozen, freeze
 from .._base.text import did_you_mean
 from .._base.workers import in_thread
-from .._web.middleware import Scope, is_local
+from .._web.middleware import SAFE_METHODS, Scope, header, is_local
 from ..stores.audit.format import encode_fields, encode_type
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import AuthRecord
 from ..stores.errors import StoreError
-from ..stores.keys import CACHE_SECONDS, RIGHTS, KeyRow, KeyStore, Right
+from ..stores.keys import CACHE_SECONDS, OPERATOR, RIGHTS, KeyRow, KeyStore, Right
 from ..stores.limits import BucketStore
 from .errors import ApiError
 from .options import ServerOptions
@@ -36,6 +36,9 @@ log = logging.getLogger("hookline")
 
 LOCAL = "local"
 """The id of a caller on this machine, where no key is needed."""
+
+LOGIN_COOKIE = "hookline_login"
+"""The cookie of a browser that is logged in; see :meth:`KeyStore.add_login`."""
 
 PUBLIC: tuple[str, ...] = ("public",)
 """The scopes of an endpoint that needs no key. Missing scopes are an error, so they never make an endpoint public."""
@@ -127,6 +130,8 @@ class RequestInfo(msgspec.Struct):
     began: float
     caller: Caller = ANONYMOUS
     key: KeyRow | None = None
+    login: str = ""
+    """The cookie of a browser that is logged in."""
     scope: Scope = {}
     checked: float = 0.0
     """When the host application last named the caller."""
@@ -262,6 +267,15 @@ class Authenticator:
     def _authenticate(self, scope: Scope, request: RequestInfo, operation: Operation | None, network: str) -> None:
         secret, problem = secret_of(scope)
         row = None if secret is None or self._keys is None else self._keys.lookup(secret)
+        login = "" if secret is not None else cookie_of(scope)
+        if login and self._keys is not None and (found := self._keys.lookup_login(login)) is not None:
+            if scope["method"] not in SAFE_METHODS and not _is_same_origin(scope):
+                raise ApiError(403, "cross_site", "the request does not come from a page of this server")
+            request.login = login
+            if found.key_id == OPERATOR:
+                request.caller = Caller(LOCAL, LOCAL, frozenset(RIGHTS))
+                return
+            row = self._keys.lookup_key(found.key_id)
         if row is not None and self._keys is not None:
             request.caller = Caller(row.id, row.name, frozenset(row.scopes), row.metadata)
             state = self._keys.state(row)
@@ -275,6 +289,22 @@ class Authenticator:
             problem = "no such key"
         rejection = _unauthorized("a key is needed" if secret is None else "this key is not valid")
         raise self._reject_unknown(request, operation, problem, network) or rejection
+
+    def open_login(self, scope: Scope, secret: str, seconds: float) -> str:
+        """Log a browser in with a key, and return the value of its cookie. Wrong keys are counted as usual.
+
+        Raises:
+            ApiError: the key is not valid, or too many wrong keys came from this address.
+            StoreError: the keys cannot be read or written.
+        """
+        network = network_of(self._proxies.client_address(scope))
+        if wait := self._wrong_keys.wait(network):
+            raise _too_many(wait, "too many wrong keys came from this address")
+        row = None if self._keys is None else self._keys.find(secret)
+        if row is None or self._keys is None:
+            self._wrong_keys.add(network)
+            raise _unauthorized("this key is not valid")
+        return self._keys.add_login(row.id, seconds)
 
     def _reject_unknown(
         self, request: RequestInfo, operation: Operation | None, reason: str, network: str
@@ -319,14 +349,16 @@ class Authenticator:
         if self._application is not None:
             await self._check_user(self._application, request)
             return
-        if request.key is None or self._keys is None:
+        if self._keys is None or (request.key is None and not request.login):
             return
         try:
             await self._refresh()
         except StoreError:
             reason, rejection = _UNREADABLE, _unreadable()
         else:
-            state = self._keys.state(request.key)
+            state: str = "active" if request.key is None else self._keys.state(request.key)
+            if request.login and self._keys.lookup_login(request.login) is None:
+                state = "logged out"
             if state == "active":
                 return
             reason, rejection = f"the key is {state}", _unauthorized("this key is no longer valid")
@@ -400,6 +432,23 @@ def secret_of(scope: Scope) -> tuple[str | None, str]:
     if len(found) > 1:
         return None, "two keys were given"
     return (found.pop(), "") if found else (None, "no key was given")
+
+
+def cookie_of(scope: Scope) -> str:
+    """Return the cookie of a browser that is logged in; empty if there is none, or more than one."""
+    pairs = [pair.strip().partition("=") for pair in (header(scope, b"cookie") or "").split(";")]
+    found = {value for name, _, value in pairs if name == LOGIN_COOKIE}
+    return found.pop() if len(found) == 1 else ""
+
+
+def _is_same_origin(scope: Scope) -> bool:
+    """Return whether a browser says that a page of this server sent the request.
+
+    The middleware has compared the origin with the host already. A cookie is sent by the browser whoever made it send
+    the request, so a request that does not say where it comes from is not enough.
+    """
+    site = header(scope, b"sec-fetch-site")
+    return site == "same-origin" if site is not None else header(scope, b"origin") not in (None, "", "null")
 
 
 def _forbidden(who: str, operation: Operation) -> ApiError:

@@ -1,4 +1,4 @@
-"""API keys of a server, in a SQLite file that several processes may share."""
+"""API keys of a server and logins of browsers, in a SQLite file that several processes may share."""
 
 from __future__ import annotations
 
@@ -64,10 +64,34 @@ _TABLES: tuple[Statement, ...] = (
         for what in _CHANGES
     ),
 )
-SCHEMA = Schema("keys", contents="API keys", application_id=0x486B4C4B, version=1, statements=_TABLES)
+_LOGINS: tuple[Statement, ...] = (
+    """CREATE TABLE logins (
+        hash BLOB PRIMARY KEY, key_id TEXT NOT NULL, once INTEGER NOT NULL, created REAL NOT NULL, expires REAL NOT NULL
+    )""",
+    *(
+        PerDialect(
+            f"""CREATE TRIGGER logins_{what.lower()} AFTER {what} ON logins
+            BEGIN UPDATE stamp SET value = randomblob(16); END""",
+            f"""CREATE TRIGGER logins_{what.lower()} AFTER {what} ON logins
+            EXECUTE FUNCTION change_stamp()""",
+        )
+        for what in ("INSERT", "DELETE")
+    ),
+)
+SCHEMA = Schema(
+    "keys",
+    contents="API keys",
+    application_id=0x486B4C4B,
+    version=2,
+    statements=(*_TABLES, *_LOGINS),
+    upgrades={1: _LOGINS},
+)
 _COLUMNS = "id, name, scopes, metadata, created, expires, revoked, last_used, hash"
 _LETTERS = string.ascii_letters + string.digits
 _NO_HASH = bytes(32)
+
+OPERATOR = ""
+"""The key id of a login that belongs to no key: that of the person who started the server."""
 
 
 class KeyRow(msgspec.Struct, frozen=True):
@@ -87,6 +111,14 @@ class KeyRow(msgspec.Struct, frozen=True):
         if self.revoked is not None:
             return "revoked"
         return "expired" if self.expires is not None and self.expires <= now else "active"
+
+
+class Login(msgspec.Struct, frozen=True):
+    """A browser that is logged in with a key, or as the person who started the server; or a link to log in once."""
+
+    key_id: str
+    once: bool
+    expires: float
 
 
 class KeyStore:
@@ -117,6 +149,7 @@ class KeyStore:
         self._clock = clock
         self._lock = threading.Lock()
         self._cache: dict[str, tuple[KeyRow, bytes]] = {}
+        self._logins: dict[bytes, Login] = {}
         self._stamp: bytes | None = None
         self._cached_until = 0.0
         self.problem: StoreError | None = None
@@ -260,6 +293,60 @@ class KeyStore:
             self._marked[row.id] = now
             self._marks.put((row.id, now), 1)
 
+    # Logins of browsers
+
+    def add_login(self, key_id: str, seconds: float, *, once: bool = False) -> str:
+        """Log a browser in, and return the secret for its cookie.
+
+        Args:
+            key_id: the key whose rights the browser gets, or :data:`OPERATOR` for all rights.
+            seconds: how long the login is valid. It also ends when its key is revoked or expires.
+            once: the secret is for a link, which :meth:`use_link` exchanges for a login.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._database.transaction(write=True) as db:
+            return self._insert_login(db, key_id, seconds, once)
+
+    def _insert_login(self, db: Connection, key_id: str, seconds: float, once: bool) -> str:
+        now, secret = self._clock(), secrets.token_urlsafe(32)
+        db.execute("DELETE FROM logins WHERE expires <= ?", (now,))
+        db.execute("INSERT INTO logins VALUES (?, ?, ?, ?, ?)", (_hash(secret), key_id, int(once), now, now + seconds))
+        self._cached_until = 0.0
+        return secret
+
+    def use_link(self, secret: str, seconds: float) -> str | None:
+        """Exchange the secret of a link for a login of its key. Return ``None`` if it is used, expired or wrong.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._database.transaction(write=True) as db:
+            query = "DELETE FROM logins WHERE hash = ? AND once = 1 AND expires > ? RETURNING key_id"
+            row = db.execute(query, (_hash(secret), self._clock())).fetchone()
+            return None if row is None else self._insert_login(db, str(row[0]), seconds, False)
+
+    def end_login(self, secret: str) -> None:
+        """Log a browser out.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._database.transaction(write=True) as db:
+            db.execute("DELETE FROM logins WHERE hash = ?", (_hash(secret),))
+        self._cached_until = 0.0
+
+    def lookup_login(self, secret: str) -> Login | None:
+        """Return the cached login of a browser with this secret, unless it has expired."""
+        login = self._logins.get(_hash(secret))
+        return None if login is None or login.once or login.expires <= self._clock() else login
+
+    def lookup_key(self, id: str) -> KeyRow | None:
+        """Return the cached key with this id, even if revoked or expired."""
+        row, _ = self._cache.get(id, (None, b""))
+        return row
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all updates of ``last_used`` are written; return false on timeout."""
         return self._marks.flush(timeout)
@@ -282,7 +369,9 @@ class KeyStore:
             if stamp == self._stamp:
                 return
             rows = db.execute(f"SELECT {_COLUMNS} FROM keys").fetchall()
+            logins = db.execute("SELECT hash, key_id, once, expires FROM logins").fetchall()
         self._cache = {key.id: (key, hash) for key, hash in map(_row, rows)}
+        self._logins = {bytes(hash): Login(key, bool(once), until) for hash, key, once, until in logins}
         self._stamp = stamp
 
     def _is_missing(self) -> bool:
