@@ -65,7 +65,12 @@ def check_installed() -> None:
     Raises:
         NotInstalledError: a package is missing.
     """
-    for module, package in (("starlette", "starlette"), ("uvicorn", "uvicorn"), ("a2a", "a2a-sdk")):
+    for module, package in (
+        ("starlette", "starlette"),
+        ("uvicorn", "uvicorn"),
+        ("a2a", "a2a-sdk"),
+        ("jinja2", "jinja2"),
+    ):
         if find_spec(module) is None:
             raise NotInstalledError(package, "server")
 
@@ -105,6 +110,7 @@ def build_parts(
     from .api import RunsApi
     from .approvals import ApprovalsApi
     from .chat.api import ChatApi
+    from .console.api import ConsoleApi
     from .explain import ExplainApi
     from .links import LinksApi, build_links
 
@@ -131,6 +137,16 @@ def build_parts(
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
+    gate = Gate(
+        keys,
+        options,
+        keys_required=not listen,
+        audit=audit,
+        count=traffic,
+        authenticate=authenticate,
+        buckets=buckets,
+    )
+    apis.append(ConsoleApi(service, keys, gate))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 
@@ -141,15 +157,7 @@ def build_parts(
     server = Server(
         service,
         apis,
-        Gate(
-            keys,
-            options,
-            keys_required=not listen,
-            audit=audit,
-            count=traffic,
-            authenticate=authenticate,
-            buckets=buckets,
-        ),
+        gate,
         options,
         keys=keys,
         metrics=metrics,

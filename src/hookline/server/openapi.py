@@ -54,7 +54,8 @@ class OpenApi:
     async def _get(self, request: Request) -> Response:
         url = self._url or request.scope.get("root_path", "")
         if url not in self._documents:
-            found = {(each.path, each.method): each for each in (*self._endpoints(), *self.endpoints())}
+            all_endpoints = (*self._endpoints(), *self.endpoints())
+            found = {(each.path, each.method): each for each in all_endpoints if each.described}
             # Only the last one is kept: the path of a mount can contain parameters.
             self._documents = {url: msgspec.json.encode(describe(found.values(), url=url, keys=self._keys))}
         return Response(self._documents[url], media_type=JSON)

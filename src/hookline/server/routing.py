@@ -48,6 +48,9 @@ RequestCounter = Callable[[str, str, int, float], object]
 ErrorBody = Callable[[ApiError], Any]
 """Makes the JSON body of an error response."""
 
+ErrorPage = Callable[[ApiError, Scope], "Response"]
+"""Makes the error response of an endpoint for browsers."""
+
 _METHODS = frozenset(("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"))
 _CORRELATION_ID = re.compile(r"(?!.*hl_\w{16})[!-~]{1,128}")  # ids are logged, so an API key must not pass as one
 
@@ -86,6 +89,8 @@ class Endpoint(Frozen, frozen=True):
         responses: further responses.
         description: more than the summary, in Markdown.
         error_body: makes the body of an error, for a protocol with its own format. It applies to the whole path.
+        error_page: makes the response for an error, for pages. It applies to the whole path.
+        described: whether the endpoint is in the API description.
     """
 
     method: str
@@ -104,6 +109,8 @@ class Endpoint(Frozen, frozen=True):
     responses: tuple[ResponseSpec, ...] = ()
     description: str = ""
     error_body: ErrorBody | None = None
+    error_page: ErrorPage | None = None
+    described: bool = True
 
 
 class Gate:
@@ -150,6 +157,10 @@ class Gate:
         """Whether callers are identified by API keys, and not by a host application."""
         return self._authenticator.uses_keys
 
+    def open_login(self, scope: Scope, secret: str, seconds: float) -> str:
+        """Log a browser in with a key; see :meth:`Authenticator.open_login`."""
+        return self._authenticator.open_login(scope, secret, seconds)
+
     @property
     def is_audited(self) -> bool:
         """Whether decisions are written to an audit log."""
@@ -164,7 +175,7 @@ class Gate:
         from starlette.routing import Route
 
         paths: dict[str, dict[str, Operation]] = {}
-        error_bodies: dict[str, ErrorBody] = {}
+        formats: dict[str, ErrorPage] = {}
         for endpoint in endpoints:
             operations, method = paths.setdefault(endpoint.path, {}), endpoint.method.upper()
             if method in operations:
@@ -172,10 +183,13 @@ class Gate:
             operation = operations[method] = Operation(endpoint.scopes, _endpoint_app(endpoint), endpoint.path)
             if method == "GET" and endpoint.media != "text/event-stream":
                 operations.setdefault("HEAD", operation)
-            if endpoint.error_body is not None:
-                error_bodies[endpoint.path] = endpoint.error_body
+            if endpoint.error_page is not None:
+                formats[endpoint.path] = endpoint.error_page
+            elif endpoint.error_body is not None:
+                formats[endpoint.path] = _json_errors(endpoint.error_body)
+        default = _json_errors(error_body)
         return [
-            Route(path, self._path_app(path, operations, error_bodies.get(path, error_body)))
+            Route(path, self._path_app(path, operations, formats.get(path, default)))
             for path, operations in paths.items()
         ]
 
@@ -185,12 +199,12 @@ class Gate:
         """
         from starlette.routing import Route
 
-        route = Route("/{path:path}", self._path_app("*", {}, error_body))
+        route = Route("/{path:path}", self._path_app("*", {}, _json_errors(error_body)))
         route.path_regex = re.compile(r"(?s)(?P<path>.*)\Z")  # also paths with line breaks or without a slash
         return route
 
-    def _path_app(self, route: str, operations: Mapping[str, Operation], body: ErrorBody) -> _PathApp:
-        return _PathApp(self._authenticator, self._count, route, operations, body)
+    def _path_app(self, route: str, operations: Mapping[str, Operation], errors: ErrorPage) -> _PathApp:
+        return _PathApp(self._authenticator, self._count, route, operations, errors)
 
 
 class _PathApp:
@@ -202,13 +216,13 @@ class _PathApp:
         count: RequestCounter | None,
         route: str,
         operations: Mapping[str, Operation],
-        error_body: ErrorBody,
+        errors: ErrorPage,
     ) -> None:
         self._authenticator = authenticator
         self._count = count
         self._route = route
         self._operations = operations
-        self._error_body = error_body
+        self._errors = errors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -216,7 +230,7 @@ class _PathApp:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         request = RequestInfo(method, self._route, correlation_id(scope), time.monotonic())
         with logging_with(correlation_id=request.correlation_id):
-            sender = _ResponseSender(self._authenticator, request, send, self._error_body)
+            sender = _ResponseSender(self._authenticator, request, send, lambda error: self._errors(error, scope))
             await self._handle(scope, receive, request, sender)
 
     async def _handle(self, scope: Scope, receive: Receive, request: RequestInfo, sender: _ResponseSender) -> None:
@@ -287,11 +301,17 @@ class _PathApp:
 class _ResponseSender:
     """Sends a response with the correlation id, and remembers its status."""
 
-    def __init__(self, authenticator: Authenticator, request: RequestInfo, send: Send, error_body: ErrorBody) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator,
+        request: RequestInfo,
+        send: Send,
+        error_response: Callable[[ApiError], Response],
+    ) -> None:
         self._authenticator = authenticator
         self._request = request
         self._send = send
-        self._error_body = error_body
+        self._error_response = error_response
         self._started = False
         self.header = (CORRELATION_HEADER.lower().encode(), request.correlation_id.encode())
 
@@ -310,11 +330,15 @@ class _ResponseSender:
         """Send an error. A response that has begun is left incomplete instead, which the client notices."""
         if self._started:
             return
-        body = msgspec.json.encode(self._error_body(error))
-        headers = [(b"content-type", JSON.encode()), (b"content-length", str(len(body)).encode())]
-        headers += [(name.lower().encode(), value.encode("latin-1")) for name, value in error.headers.items()]
-        await self._start({"type": "http.response.start", "status": error.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": body})
+        response = self._error_response(error)
+        await self._start(
+            {"type": "http.response.start", "status": response.status_code, "headers": response.raw_headers}
+        )
+        await self._send({"type": "http.response.body", "body": response.body})
+
+
+def _json_errors(body: ErrorBody) -> ErrorPage:
+    return lambda error, scope: json_response(body(error), error.status, error.headers)
 
 
 def _endpoint_app(endpoint: Endpoint) -> App:

@@ -25,6 +25,7 @@ from .._run.session import Session
 from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.run_queries import pulse
 from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
@@ -168,6 +169,19 @@ class RunService:
     def problem(self) -> str:
         """Why no runs are accepted now; empty if runs are accepted."""
         return self._recorder.problem if self._accepting else "the server is starting or stopping"
+
+    @property
+    def store(self) -> RunStore:
+        """The store of the runs."""
+        return self._store
+
+    async def pulse(self) -> object:
+        """Return a value that differs after every change of runs and approvals, in any process.
+
+        Raises:
+            StoreError: a file cannot be used.
+        """
+        return await asyncio.to_thread(lambda: (pulse(self._store), self.approvals.pulse()))
 
     @property
     def where(self) -> str:

@@ -431,6 +431,15 @@ class ApprovalStore:
             asked = db.execute("SELECT status, expires, asked, host, pid, born FROM approvals WHERE status = 'pending'")
             return sum(_status_now(self.db.leases, *values) == "pending" for values in asked)
 
+    def pulse(self) -> tuple[object, ...]:
+        """Return a value that differs after every new pending call and every decision about one.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            return tuple(db.execute("SELECT seq FROM approvals WHERE status = 'pending' ORDER BY seq").fetchall())
+
     def _find(self, db: Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
         return self._decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))
 

@@ -1,0 +1,1 @@
+"""The web console: what runs, what waits, what was blocked, and why."""

@@ -1,0 +1,55 @@
+"""The pages of the web console, and the files that they need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..auth import PUBLIC
+from ..errors import ApiError
+from ..routing import Endpoint, Gate
+from ...stores.keys import KeyStore
+from ..runs import RunService
+from .live import LiveViews
+from .login import LoginPages, error_page
+from .now import NowPage
+from .render import STATIC, static_file
+
+_TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+
+
+class ConsoleApi:
+    """The console at ``/``.
+
+    Args:
+        service: runs the agents.
+        keys: the API keys; ``None`` if the host application knows the callers.
+        gate: checks the keys of people who log in.
+    """
+
+    def __init__(self, service: RunService, keys: KeyStore | None, gate: Gate) -> None:
+        self.login = LoginPages(keys, gate)
+        self._live = LiveViews(service.pulse, service.options.heartbeat)
+        self._pages = (self.login, NowPage(service, self._live))
+
+    def endpoints(self) -> Sequence[Endpoint]:
+        """Return the endpoints."""
+        static = Endpoint("GET", STATIC, self._static, PUBLIC, "console_file", error_page=error_page, described=False)
+        return [static, *(each for page in self._pages for each in page.endpoints())]
+
+    async def open(self) -> None:
+        """Do nothing: the stores are looked at when a page is open."""
+
+    async def close(self) -> None:
+        """Stop the updates of open pages."""
+        await self._live.close()
+
+    async def _static(self, request: Request) -> Response:
+        name = request.path_params["name"]
+        data = static_file(name)
+        if data is None:
+            raise ApiError(404, "not_found", "the console has no such file")
+        media = _TYPES[name.rpartition(".")[2]]
+        return Response(data, media_type=media, headers={"cache-control": "public, max-age=31536000, immutable"})

@@ -1,0 +1,127 @@
+"""Keep open pages up to date: one stream for each page, and one look at the stores for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+
+import msgspec
+
+from ..._base.text import error_text
+from ...stores.errors import StoreError
+from ..sse import SseResponse
+
+log = logging.getLogger("hookline")
+
+INTERVAL = 0.5
+"""Seconds between two looks at the stores, while a page is open."""
+
+Sections = Mapping[str, str]
+"""The parts of a page that change, as HTML by the id of their element; an empty text removes the element."""
+Render = Callable[[], Awaitable[Sections]]
+
+
+class _View:
+    """What one or several open pages show: pages with the same content share it, so it is rendered once."""
+
+    def __init__(self, key: object, render: Render) -> None:
+        self.key = key
+        self.render = render
+        self.sections: Sections = {}
+        self.readers: set[_Reader] = set()
+
+
+class _Reader:
+    """One open page. It gets the sections that differ from those that it has."""
+
+    def __init__(self, view: _View, seen: Sections) -> None:
+        self.view = view
+        self._seen = dict(seen)
+        self._changed = asyncio.Event()
+
+    def wake(self) -> None:
+        self._changed.set()
+
+    async def more(self, timeout: float) -> bytes | None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout):
+                await self._changed.wait()
+        self._changed.clear()
+        now = self.view.sections
+        changed = {id: html for id, html in now.items() if self._seen.get(id) != html}
+        changed |= {id: "" for id in self._seen if id not in now}
+        self._seen = dict(now)
+        return b"data: " + msgspec.json.encode(changed) + b"\n\n" if changed else b""
+
+
+class LiveViews:
+    """Renders open pages again when something has changed.
+
+    The stores are looked at only while a page is open, and once for all pages, so that runs do not notice how many
+    people watch them. It is also how pages learn of runs in other processes.
+
+    Args:
+        pulse: returns a value that differs after every change of runs and approvals.
+        heartbeat: after how many silent seconds a stream sends a comment.
+    """
+
+    def __init__(self, pulse: Callable[[], Awaitable[object]], heartbeat: float) -> None:
+        self._pulse = pulse
+        self._heartbeat = heartbeat
+        self._views: dict[object, _View] = {}
+        self._task: asyncio.Task[None] | None = None
+
+    async def stream(self, key: object, render: Render) -> SseResponse:
+        """Return a stream with the changing sections of a page: all of them first, then those that change.
+
+        Args:
+            key: pages with the same key show the same.
+            render: renders the sections now.
+        """
+        view = self._views.get(key)
+        if view is None:
+            view = self._views[key] = _View(key, render)
+            view.sections = await render()
+        reader = _Reader(view, {})
+        view.readers.add(reader)
+        reader.wake()
+        if self._task is None:
+            self._task = asyncio.create_task(self._watch(), name="hookline-console")
+
+        def close() -> None:
+            view.readers.discard(reader)
+            if not view.readers and self._views.get(key) is view:
+                del self._views[key]
+
+        return SseResponse(reader.more, close, heartbeat=self._heartbeat)
+
+    async def close(self) -> None:
+        """Stop looking at the stores."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _watch(self) -> None:
+        last: object = None
+        try:
+            while self._views:
+                with suppress(StoreError):
+                    now = await self._pulse()
+                    if now != last:
+                        last = now
+                        await self._render_all()
+                await asyncio.sleep(INTERVAL)
+        finally:
+            self._task = None
+
+    async def _render_all(self) -> None:
+        for view in list(self._views.values()):
+            try:
+                view.sections = await view.render()
+            except StoreError as error:
+                log.warning("a page of the console is not up to date: %s", error_text(error))
+                continue
+            for reader in view.readers:
+                reader.wake()

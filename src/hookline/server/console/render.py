@@ -1,0 +1,128 @@
+"""Render the pages of the console, with Jinja2: every value is escaped unless a template says otherwise."""
+
+from __future__ import annotations
+
+import time
+from functools import cache
+from hashlib import sha256
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from starlette.requests import Request
+from starlette.responses import HTMLResponse
+
+from ...explain.html import asset
+from ...explain.words import STATUSES, VERBS
+from ..auth import Caller
+from ..routing import caller_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+POLICY = "; ".join(
+    (
+        "default-src 'none'",
+        "script-src 'self'",
+        "style-src 'self'",
+        "img-src 'self' data:",
+        "connect-src 'self'",
+        "form-action 'self'",
+        "frame-ancestors 'none'",
+        "base-uri 'none'",
+        "require-trusted-types-for 'script'",
+        "trusted-types hookline",
+    )
+)
+"""The content security policy: scripts and styles are files of this server, and HTML gets into a page in one place."""
+
+STATIC = "/console/static/{version}/{name}"
+SHARED = ("theme.css", "common.js")
+"""Files of the reports that the console uses as well."""
+NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"))
+
+
+@cache
+def static_file(name: str) -> bytes | None:
+    """Return a style sheet or script of the console; ``None`` if there is none of this name."""
+    if name in SHARED:
+        return asset(name).encode()
+    found = files("hookline.server.console") / "static" / name
+    return found.read_bytes() if "/" not in name and not name.startswith(".") and found.is_file() else None
+
+
+@cache
+def _version(name: str) -> str:
+    data = static_file(name)
+    assert data is not None, name
+    return sha256(data).hexdigest()[:12]
+
+
+@cache
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("hookline.server.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {"seconds": seconds, "money": money, "count": "{:,}".format, "clock": clock}
+    made.globals |= {"statuses": STATUSES, "verbs": VERBS, "navigation": NAVIGATION, "now": time.time}
+    return made
+
+
+def fragment(template: str, base: str, /, **values: Any) -> str:
+    """Render a part of a page. ``base`` is the path at which the server is mounted."""
+    return _environment().get_template(template).render(base=base, **values)
+
+
+def page(request: Request, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """Render a whole page for a caller."""
+    base = base_of(request)
+    html = fragment(
+        template,
+        base,
+        caller=values.pop("caller", None) or caller_of(request),
+        path=request.url.path.removeprefix(base) or "/",
+        static=lambda name: base + STATIC.format(version=_version(name), name=name),
+        **values,
+    )
+    return HTMLResponse(html, status, {"content-security-policy": POLICY})
+
+
+def base_of(request: Request) -> str:
+    """Return the path at which the server is mounted; empty at the root."""
+    return str(request.scope.get("root_path", ""))
+
+
+def names_of(caller: Caller, names: Mapping[str, str], owner: str) -> str:
+    """Return the name of a caller for another one."""
+    return "you" if owner == caller.id else names.get(owner, owner)
+
+
+def seconds(value: float | None) -> str:
+    """Return a duration for people, such as ``4.2 s`` or ``2 h 5 min``."""
+    if value is None:
+        return ""
+    if value < 1:
+        return f"{value * 1000:.0f} ms"
+    if value < 60:
+        return f"{value:.1f} s"
+    minutes, rest = divmod(int(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} days"
+
+
+def money(value: float | None) -> str:
+    """Return a cost in US dollars; a dash if it is unknown."""
+    if value is None:
+        return "–"
+    return f"${value:.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
+
+
+def clock(value: float) -> str:
+    """Return a time as ISO 8601, for the attribute ``datetime``; the browser shows it as local time."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(value))
