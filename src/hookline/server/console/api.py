@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...stores.keys import KeyStore
 from ..auth import PUBLIC
 from ..errors import ApiError
 from ..routing import Endpoint, Gate
-from ...stores.keys import KeyStore
 from ..runs import RunService
 from .live import LiveViews
 from .login import LoginPages, error_page

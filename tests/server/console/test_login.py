@@ -1,0 +1,127 @@
+"""Browsers that log in to the console."""
+
+import httpx
+import pytest
+
+from hookline.stores.keys import OPERATOR
+
+from .rig import console
+
+READ = ("read",)
+
+
+async def test_without_keys_the_console_is_open_on_this_machine(tmp_path):
+    async with console(tmp_path) as made, made.browser() as browser:
+        page = await browser.get("/")
+        assert page.status_code == 200
+        assert page.headers["content-type"] == "text/html; charset=utf-8"
+
+
+async def test_a_browser_without_a_login_is_sent_to_the_page_to_log_in_and_back(tmp_path):
+    async with console(tmp_path) as made:
+        _, secret = made.keys.add("ann", READ)
+        async with made.browser() as browser:
+            answer = await browser.get("/?x=1")
+            assert (answer.status_code, answer.headers["location"]) == (303, "/console/login?next=/%3Fx%3D1")
+            page = await browser.get(answer.headers["location"])
+            assert 'name="next" value="/?x=1"' in page.text
+            answer = await browser.post("/console/login", data={"key": secret, "next": "/?x=1"})
+            assert (answer.status_code, answer.headers["location"]) == (303, "/?x=1")
+            page = await browser.get("/")
+            assert page.status_code == 200
+            assert ">ann</span>" in page.text
+
+
+async def test_the_cookie_cannot_be_read_by_scripts_or_sent_by_other_sites(tmp_path):
+    async with console(tmp_path) as made:
+        _, secret = made.keys.add("ann", READ)
+        async with made.browser() as browser:
+            answer = await browser.post("/console/login", data={"key": secret})
+            cookie = answer.headers["set-cookie"].lower()
+            assert "httponly" in cookie
+            assert "samesite=strict" in cookie
+            assert secret not in cookie
+
+
+async def test_a_wrong_key_does_not_log_in_and_many_of_them_are_refused(tmp_path):
+    async with console(tmp_path) as made:
+        made.keys.add("ann", READ)
+        async with made.browser() as browser:
+            answer = await browser.post("/console/login", data={"key": "hl_nothing_x"})
+            assert answer.status_code == 401
+            assert "This key is not valid." in answer.text
+            assert "set-cookie" not in answer.headers
+            statuses = {
+                (await browser.post("/console/login", data={"key": f"hl_x_{n}"})).status_code for n in range(30)
+            }
+            assert 429 in statuses
+
+
+@pytest.mark.parametrize("wanted", ["//evil.example", "https://evil.example", "/\\evil.example", "javascript:alert(1)"])
+async def test_a_login_leads_to_pages_of_this_server_only(tmp_path, wanted):
+    async with console(tmp_path) as made:
+        _, secret = made.keys.add("ann", READ)
+        async with made.browser() as browser:
+            answer = await browser.post("/console/login", data={"key": secret, "next": wanted})
+            assert answer.headers["location"] == "/"
+
+
+async def test_a_link_logs_in_once_with_all_rights(tmp_path):
+    async with console(tmp_path) as made:
+        made.keys.add("ann", READ)
+        link = f"/console/login/{made.keys.add_login(OPERATOR, 60, once=True)}"
+        async with made.browser() as browser, made.browser() as other:
+            assert (await browser.get(link)).status_code == 200  # a preview does not use it up
+            assert (await browser.post(link)).status_code == 303
+            assert (await browser.get("/openapi.json")).status_code == 200
+            assert (await other.post(link)).status_code == 410
+            assert (await other.get("/openapi.json")).status_code == 401
+
+
+async def test_the_secret_of_a_link_is_no_login(tmp_path):
+    async with console(tmp_path) as made:
+        made.keys.add("ann", READ)
+        secret = made.keys.add_login(OPERATOR, 60, once=True)
+        async with made.browser(cookies={"hookline_login": secret}) as browser:
+            assert (await browser.get("/runs")).status_code == 401
+
+
+async def test_a_login_ends_with_its_key_and_with_logging_out(tmp_path):
+    async with console(tmp_path) as made:
+        row, secret = made.keys.add("ann", READ)
+        async with made.browser() as first, made.browser() as second:
+            for browser in (first, second):
+                await browser.post("/console/login", data={"key": secret})
+                assert (await browser.get("/runs")).status_code == 200
+            cookie = first.cookies["hookline_login"]
+            await first.post("/console/logout")
+            assert (await first.get("/runs", headers={"cookie": f"hookline_login={cookie}"})).status_code == 401
+            assert (await second.get("/runs")).status_code == 200
+            made.keys.revoke(row.id)
+            assert (await second.get("/runs")).status_code == 401
+
+
+async def test_a_login_has_the_rights_of_its_key(tmp_path):
+    async with console(tmp_path) as made, made.logged_in("read") as browser:
+        answer = await browser.post("/runs", json={"task": "x"})
+        assert answer.status_code == 403
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {"origin": "null"},
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "https://x.y"},
+    ],
+)
+async def test_a_cookie_alone_does_not_change_anything(tmp_path, headers):
+    async with console(tmp_path) as made:
+        async with made.logged_in("read", "run") as browser:
+            cookie = {"cookie": f"hookline_login={browser.cookies['hookline_login']}"}
+        async with httpx.AsyncClient(base_url=made.url, trust_env=False) as other:
+            answer = await other.post("/runs", json={"task": "x"}, headers={**cookie, **headers})
+            assert answer.status_code == 403
+            assert (await other.get("/runs", headers=cookie)).json()["runs"] == []
