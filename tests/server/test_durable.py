@@ -9,6 +9,7 @@ from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard,
 from hookline.server import durable as durable_module
 from hookline.server import executor as executor_module
 from hookline.stores.approvals import ApprovalStore
+from hookline.stores.runs import RunStore
 from tests.server.rig import ME, Blocker, make, read_all, service_at, serving
 from tests.waiting import wait_until
 
@@ -222,6 +223,47 @@ async def test_other_rules_do_not_continue_a_run_until_it_is_refused_with_a_reas
     assert run.status == "failed"
     assert "other hooks, instructions or tools" in run.error
     assert len(counter.calls) == 2
+
+
+async def test_a_run_is_refused_after_its_approval_too_if_only_other_rules_are_there(tmp_path, monkeypatch):
+    paid = []
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await put_away(service, run.id)
+    decide(tmp_path)
+    other = payer(paid)
+    other.hooks.register(guard(BEFORE_TOOL, name="another")(lambda ctx, request: None))
+    monkeypatch.setattr(durable_module, "REFUSE_SECONDS", 0.0)
+    async with serving(tmp_path, other, durable=True) as service:
+        run = await service.wait(run.id, ME)
+    assert (run.status, paid) == ("failed", [])
+    assert "other hooks, instructions or tools" in run.error
+
+
+@pytest.mark.parametrize("why", ["no process was there", "a process that has them is busy"])
+async def test_a_run_of_other_rules_is_not_refused_because(tmp_path, monkeypatch, why):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+    store = RunStore(tmp_path / "runs.db")
+    if why == "no process was there":
+        with store.db.transaction(write=True) as db:  # for some days
+            db.execute("UPDATE durable_runs SET changed = changed - 200000, created = created - 200000")
+    else:
+        monkeypatch.setattr(durable_module, "REFUSE_SECONDS", 0.0)
+        store.journal.claim("another", "helper", b"{}", store.journal.get(run.id).digest)
+    counter.open.set()
+    other = counter.agent()
+    other.hooks.register(ask)
+    looked, look = [], durable_module.DurableRuns._look
+    monkeypatch.setattr(durable_module.DurableRuns, "_look", lambda *args: looked.append(1) or look(*args))
+    async with serving(tmp_path, other, durable=True) as service:
+        await wait_until(lambda: len(looked) > 3)
+        assert (await service.get(run.id, ME)).status == "queued"
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        assert (await service.wait(run.id, ME)).status == "completed"
+    store.close()
 
 
 async def test_a_run_that_ends_its_processes_fails_after_some_attempts(tmp_path):

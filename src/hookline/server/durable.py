@@ -57,7 +57,7 @@ CHECK_SECONDS = 1.0
 CANCEL_SECONDS = 5.0
 """Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
 REFUSE_SECONDS = 3600.0
-"""Seconds after which a run fails that no process with the same hooks, instructions and tools continues."""
+"""Seconds for which a run waits for a process with the same hooks, instructions and tools, before it fails."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -119,6 +119,8 @@ class DurableRuns:
         self._max_attempts = max_attempts
         self._durable: dict[str, DurableRun] = {}
         self._stop_reasons: dict[str, str] = {}
+        self._pinned: dict[str, float] = {}
+        """Since when this process knows of runs that processes with another digest must continue."""
         self._task: asyncio.Task[None] | None = None
         self._is_leaving = False
         self.executes = True
@@ -200,20 +202,37 @@ class DurableRuns:
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
+            except Exception:
+                log.exception("a durable run could not be queued")
 
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
-        free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
-        for run_id, session_id, idle_seconds, digest in free:
-            if idle_seconds > REFUSE_SECONDS and digest and digest not in self._digests():
-                with suppress(RunHeldError):
-                    await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
-            else:
-                await self._put(run_id, session_id, digest)
+        found = await asyncio.to_thread(self._store.to_execute, queued_seconds)
         for run in await asyncio.to_thread(self._decided):
             record = await asyncio.to_thread(self._store.get, run.run_id)
             if record is not None:
-                await self._put(run.run_id, record.session_id, run.digest)
+                found.append((run.run_id, record.session_id, run.digest))
+        digests, seen, now = self._digests(), self._pinned, time.monotonic()
+        self._pinned = {run_id: seen.get(run_id, now) for run_id, _, digest in found if digest not in ("", *digests)}
+        for run_id, session_id, digest in found:
+            if not await self._is_refused(run_id, digest):
+                await self._put(run_id, session_id, digest)
+
+    async def _is_refused(self, run_id: str, digest: str) -> bool:
+        """Fail a run that this process must not continue, if nobody else does. Return whether it has failed.
+
+        The time counts from when this process first saw the run: after an outage of all processes, those with the
+        digest of the run may start last. One that executes runs is busy, and continues this one later.
+        """
+        since = self._pinned.get(run_id)
+        if since is None or time.monotonic() - since < REFUSE_SECONDS:
+            return False
+        if await asyncio.to_thread(self._store.journal.is_executed, digest):
+            return False
+        error = f"{RunPinnedError(run_id, digest)}, and none has done so for {REFUSE_SECONDS / 60:g} minutes"
+        with suppress(RunHeldError):
+            await self._end(run_id, "failed", error=error)
+        return True
 
     def _decided(self) -> list[StoredRun]:
         """Return the runs that were put away and need not wait any more."""

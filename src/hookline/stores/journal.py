@@ -73,6 +73,12 @@ class Journal:
             found = dict(db.execute(query, (database_time(self._db, db),)).fetchall())
         return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
 
+    def is_executed(self, digest: str) -> bool:
+        """Whether a process executes a run that has this digest."""
+        query = "SELECT 1 FROM durable_runs WHERE status = 'running' AND digest = ? AND lease > ? LIMIT 1"
+        with self._db.transaction() as db:
+            return db.execute(query, (digest, database_time(self._db, db))).fetchone() is not None
+
     def totals(self) -> dict[str, tuple[int, float]]:
         """Return how often, and for how many seconds in total, since the database was created.
 

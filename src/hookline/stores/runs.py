@@ -445,14 +445,14 @@ class RunStore:
             row = db.execute(query, (storable(session_id), DURABLE)).fetchone()
         return None if row is None else str(row[0])
 
-    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, float, str]]:
+    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, str]]:
         """Return the durable runs of servers that no process executes, the oldest first.
 
         Runs that wait for an approval are not among them, nor those that were created within the last
         ``queued_seconds``: the queue has them.
 
         Returns:
-            The id, the conversation, the seconds since the last change, and the digest of each run.
+            The id, the conversation and the digest of each run.
 
         Raises:
             StoreError: the file cannot be used.
@@ -460,7 +460,7 @@ class RunStore:
         query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
             FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
             WHERE d.status IN ('new', 'running', 'interrupted') AND r.host = ? ORDER BY d.created, d.run_id"""
-        found: list[tuple[str, str, float, str]] = []
+        found: list[tuple[str, str, str]] = []
         with self.db.transaction() as db:
             now = database_time(self.db, db)
             for id, session_id, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
@@ -469,7 +469,7 @@ class RunStore:
                 else:
                     is_free = status == "interrupted" or changed <= now - queued_seconds
                 if is_free:
-                    found.append((id, session_id, now - changed, digest))
+                    found.append((id, session_id, digest))
                     if len(found) == limit:
                         break
         return found
