@@ -27,6 +27,9 @@ from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from .events import log
 from .recorded import RecordedError
 
+JOURNAL_FORMAT = 1
+"""Version of the entries of a journal. It grows when runs cannot be continued from journals of the former version."""
+
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 

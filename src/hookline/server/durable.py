@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +14,8 @@ import msgspec
 
 from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
-from .._base.package import __version__
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.registry import HookStack
 from .._kernel.values import Ids, Message
 from .._run.durable import DurableRun
 from .._run.journal import (
@@ -39,8 +36,6 @@ from .._run.journal import (
     with_contents,
 )
 from .._run.session import Session
-from ..records.encoding import describe_hooks
-from ..records.format import HookInfo
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
@@ -50,14 +45,14 @@ from .auth import Caller
 from .errors import UnknownAgentError
 from .executor import RunExecutor
 from .live_run import LiveRun, closing_event
+from .options import ServerOptions
+from .pinning import AgentVersions
 from .queue import LocalQueue, RunQueue
 
 log = logging.getLogger("hookline")
 
 CHECK_SECONDS = 1.0
 """Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
-REFUSE_SECONDS = 3600.0
-"""Seconds after which a run fails that no process with the same hooks, instructions and tools continues."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -92,7 +87,7 @@ class DurableRuns:
         queue: tells which run is next.
         live: the runs of this process by id.
         on_executing: called when this process begins or ceases to execute a run.
-        max_attempts: how many processes may end while they execute a run, before the run fails.
+        options: limits: ``max_attempts`` and ``pin_seconds``.
     """
 
     def __init__(
@@ -104,7 +99,7 @@ class DurableRuns:
         queue: RunQueue,
         live: dict[str, LiveRun],
         on_executing: Callable[[str], None],
-        max_attempts: int,
+        options: ServerOptions,
     ) -> None:
         self._executor = executor
         self._agents = agents
@@ -113,7 +108,11 @@ class DurableRuns:
         self._queue = queue
         self._live = live
         self._on_executing = on_executing
-        self._max_attempts = max_attempts
+        self._max_attempts = options.max_attempts
+        self._pin_seconds = options.pin_seconds
+        self._versions = AgentVersions()
+        self._pinned: dict[str, float] = {}
+        """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
         self._stop_reasons: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
@@ -130,8 +129,9 @@ class DurableRuns:
             StoreError: the database cannot be used.
         """
         self.executes = execute
-        await self._queue.open(self.execute if execute else None, sorted(self._digests()))
+        await self._queue.open(self.execute if execute else None, self.digests)
         if execute:
+            await asyncio.to_thread(self._register)
             await self._look()
             self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
 
@@ -146,10 +146,22 @@ class DurableRuns:
     async def close(self) -> None:
         """Hand over all runs at once, and close the queue."""
         await self.hand_over(0.0)
+        with suppress(StoreError):  # then the row is ignored, because the process has ended
+            await asyncio.to_thread(self._store.workers.unregister)
         await self._queue.close()
 
-    def _digests(self) -> set[str]:
-        return {digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()}
+    @property
+    def digests(self) -> list[str]:
+        """The digests of the agents of this process."""
+        return sorted({self._digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()})
+
+    def _digest_of(self, answerer: Any) -> str:
+        return self._versions.of(answerer).digest
+
+    def _register(self) -> None:
+        """Say which versions this process has."""
+        versions = [self._versions.of(self._agents.find(served.name)[1]) for served in self._agents.list()]
+        self._store.workers.register({version.digest: version.parts for version in versions})
 
     # Accepting.
 
@@ -181,6 +193,8 @@ class DurableRuns:
         await self._put(record.id, record.session_id)
 
     async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
+        if digest and not self._store.db.is_shared and digest not in self.digests:
+            return  # only this process has the queue
         try:
             await self._queue.put(run_id, session_id, digest)
         except StoreError as error:  # it is found again when the queue can be used
@@ -194,6 +208,7 @@ class DurableRuns:
             try:
                 # A new run is in the queue. If its job was lost, it is found later.
                 shared = self._store.db.is_shared
+                await asyncio.to_thread(self._register)
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
@@ -201,16 +216,33 @@ class DurableRuns:
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
         free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
-        for run_id, session_id, idle_seconds, digest in free:
-            if idle_seconds > REFUSE_SECONDS and digest and digest not in self._digests():
-                with suppress(RunHeldError):
-                    await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
-            else:
-                await self._put(run_id, session_id, digest)
         for run in await asyncio.to_thread(self._decided):
             record = await asyncio.to_thread(self._store.get, run.run_id)
             if record is not None:
-                await self._put(run.run_id, record.session_id, run.digest)
+                free.append((run.run_id, record.session_id, run.digest))
+        have = {"", *self.digests}
+        if not have.issuperset(digest for _, _, digest in free):
+            have |= await asyncio.to_thread(self._store.workers.digests)
+        for run_id, session_id, digest in free:
+            if digest in have:
+                await self._put(run_id, session_id, digest)
+        pinned = [run_id for run_id, _, digest in free if digest not in have]
+        self._pinned = {run_id: self._pinned.get(run_id, 0.0) for run_id in pinned}
+        for run_id in pinned:
+            await self._report_pinned(run_id)
+
+    async def _report_pinned(self, run_id: str) -> None:
+        """Log that no process can continue a run, once; end the run after a time."""
+        since = self._pinned[run_id]
+        if since and time.monotonic() < since + self._pin_seconds:
+            return
+        for run in await asyncio.to_thread(self._store.workers.pinned, run_id):
+            if not since:
+                log.warning("%s", run.problem)
+                self._pinned[run_id] = time.monotonic()
+                continue
+            with suppress(RunHeldError):
+                await self._end(run_id, "failed", error=run.refusal)
 
     def _decided(self) -> list[StoredRun]:
         """Return the runs that were put away and need not wait any more."""
@@ -247,7 +279,7 @@ class DurableRuns:
             log.warning("the run %s is left to others: %s", run_id, error)
             return
         try:
-            claim, began = await self._claim(run_id, digest_of(answerer))
+            claim, began = await self._claim(run_id, self._digest_of(answerer))
         except RunPinnedError as pinned:
             await self._put(run_id, record.session_id, pinned.digest)
             return
@@ -382,6 +414,8 @@ class DurableRuns:
         claim, _ = await self._claim(run_id, "")
         if record is not None and not claim.run.is_over:
             await self._end_claimed(record, claim, status, **fields)
+            with suppress(StoreError):
+                await self._queue.remove(run_id)
             await self._queue_next(record.session_id, run_id)
 
     async def _end_claimed(self, record: RunRecord, claim: Claim, status: str, **fields: str) -> None:
@@ -463,41 +497,3 @@ class _EventLog:
         if last > self._stored_seq:
             self._stored_seq = last
             self._loop.call_soon_threadsafe(self._live.mark_stored, last)
-
-
-_known_digests: dict[int, tuple[Any, str]] = {}
-
-
-def digest_of(answerer: Any) -> str:
-    """Return a digest of everything that decides how an agent behaves: hooks, instructions, tools and version.
-
-    A run is continued only where the digest is the same. For a roster, it covers all personalities, because they hand
-    over to each other. It does not cover what a hook reads from files, nor the arguments that it was created with:
-    if they make a difference, recovery notices it.
-    """
-    hooks = answerer.hooks.stack
-    known = _known_digests.get(id(answerer))
-    if known is not None and known[0] is hooks:
-        return known[1]
-    personalities = sorted(getattr(answerer, "personalities", None) or ())
-    agents = [answerer[id] for id in personalities] or [getattr(answerer, "base", answerer)]
-    content = [__version__, _deciding(hooks), [_describe(agent) for agent in agents]]
-    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
-    _known_digests[id(answerer)] = hooks, digest
-    return digest
-
-
-def _describe(agent: Any) -> Any:
-    tools = sorted(
-        (tool.name, tool.spec.description, hashlib.sha256(json_encoder.encode(tool.spec.parameters)).hexdigest())
-        for tool in getattr(agent, "tools", ())
-    )
-    own = getattr(agent, "hooks", None)
-    hooks = [] if own is None else _deciding(own.stack)
-    model = getattr(agent, "model", None)
-    return [getattr(agent, "name", ""), getattr(agent, "instructions", ""), tools, hooks, getattr(model, "name", "")]
-
-
-def _deciding(stack: HookStack) -> list[HookInfo]:
-    """Return the hooks that do not only observe."""
-    return [hook for hook in describe_hooks(stack)[1] if any(at.phase != "observe" for at in hook.points.values())]

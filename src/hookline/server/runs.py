@@ -110,7 +110,7 @@ class RunService:
             queue,
             self._live,
             self._on_executing,
-            self.options.max_attempts,
+            self.options,
         )
 
     # Start and stop

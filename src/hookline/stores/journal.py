@@ -163,6 +163,18 @@ class Journal:
         if events:
             self._db.announce(run_id)
 
+    def unpin(self, run_id: str) -> bool:
+        """Let processes with other hooks, instructions or tools continue a run. Return false if it is being executed.
+
+        Recovery still compares everything that the run did with its journal, and stops where it differs.
+        """
+        with self._db.transaction(write=True, lock=run_id) as db:
+            changed = db.execute(
+                "UPDATE durable_runs SET digest = '' WHERE run_id = ? AND lease < ?",
+                (run_id, database_time(self._db, db)),
+            )
+        return changed.rowcount == 1
+
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is put away, with its journal and its events."""
         with self._db.transaction(write=True, lock=run_id) as db:
