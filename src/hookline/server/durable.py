@@ -38,8 +38,9 @@ from .._run.journal import (
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.pinning import digest_of
 from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
-from ..stores.sessions import VERSION, SessionRecord
+from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
 from .errors import UnknownAgentError
@@ -366,7 +367,7 @@ class DurableRuns:
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
         async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=_encoded(stored))
+            return stored, Answer(value=SessionRecord.of(stored).to_json().decode())
 
         return await call.make(work)
 
@@ -441,23 +442,6 @@ async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any
     """End a run: its last event, its row and its status in the journal are one transaction."""
     live.finish(status, **fields)
     await durable.finish(status, b"null")
-
-
-def _encoded(session: Session) -> str:
-    messages, metadata = session.snapshot()
-    record = SessionRecord(
-        version=VERSION,
-        id=session.id,
-        key=session.key,
-        platform=session.platform,
-        personality_id=session.personality_id,
-        personality_changes=session.personality_changes,
-        handed_over_by=session.handed_over_by,
-        started=session.started,
-        metadata=metadata,
-        messages=messages,
-    )
-    return record.to_json().decode()
 
 
 class _EventLog:
