@@ -38,7 +38,7 @@ from .._run.journal import (
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.pinning import digest_of
+from ..stores.pinning import digest_of, version_of
 from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
 from ..stores.sessions import SessionRecord
 from .agents import Agents
@@ -47,7 +47,6 @@ from .errors import UnknownAgentError
 from .executor import RunExecutor
 from .live_run import LiveRun, closing_event
 from .options import ServerOptions
-from .pinning import AgentVersions
 from .queue import LocalQueue, RunQueue
 
 log = logging.getLogger("hookline")
@@ -111,7 +110,6 @@ class DurableRuns:
         self._on_executing = on_executing
         self._max_attempts = options.max_attempts
         self._pin_seconds = options.pin_seconds
-        self._versions = AgentVersions()
         self._pinned: dict[str, float] = {}
         """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
@@ -133,6 +131,7 @@ class DurableRuns:
         await self._queue.open(self.execute if execute else None, self.digests)
         if execute:
             await asyncio.to_thread(self._register)
+            log.info("durable runs are pinned to the digest %s", ", ".join(self.digests))
             await self._look()
             self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
 
@@ -154,14 +153,11 @@ class DurableRuns:
     @property
     def digests(self) -> list[str]:
         """The digests of the agents of this process."""
-        return sorted({self._digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()})
-
-    def _digest_of(self, answerer: Any) -> str:
-        return self._versions.of(answerer).digest
+        return sorted({digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()})
 
     def _register(self) -> None:
         """Say which versions this process has."""
-        versions = [self._versions.of(self._agents.find(served.name)[1]) for served in self._agents.list()]
+        versions = [version_of(self._agents.find(served.name)[1]) for served in self._agents.list()]
         self._store.workers.register({version.digest: version.parts for version in versions})
 
     # Accepting.
@@ -280,7 +276,7 @@ class DurableRuns:
             log.warning("the run %s is left to others: %s", run_id, error)
             return
         try:
-            claim, began = await self._claim(run_id, self._digest_of(answerer))
+            claim, began = await self._claim(run_id, digest_of(answerer))
         except RunPinnedError as pinned:
             await self._put(run_id, record.session_id, pinned.digest)
             return

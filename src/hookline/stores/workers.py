@@ -6,7 +6,6 @@ here which versions they have, and a run that none of them can continue says so.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Any
 
