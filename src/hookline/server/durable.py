@@ -32,6 +32,7 @@ from .._run.journal import (
     RunWaitingError,
     StoredRun,
     contents_of,
+    control_of,
     waiting_calls,
     with_contents,
 )
@@ -43,6 +44,7 @@ from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
 from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
+from .control import DONE, Cancel, ControlReceiver
 from .errors import UnknownAgentError
 from .executor import RunExecutor
 from .live_run import LiveRun, closing_event
@@ -53,6 +55,8 @@ log = logging.getLogger("hookline")
 
 CHECK_SECONDS = 1.0
 """Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
+CANCEL_SECONDS = 5.0
+"""Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -86,6 +90,7 @@ class DurableRuns:
         approvals: the store of calls that wait for approval.
         queue: tells which run is next.
         live: the runs of this process by id.
+        controls: takes the messages to the runs of this process.
         on_executing: called when this process begins or ceases to execute a run.
         options: limits: ``max_attempts`` and ``pin_seconds``.
     """
@@ -98,6 +103,7 @@ class DurableRuns:
         approvals: ApprovalStore,
         queue: RunQueue,
         live: dict[str, LiveRun],
+        controls: ControlReceiver,
         on_executing: Callable[[str], None],
         options: ServerOptions,
     ) -> None:
@@ -107,6 +113,7 @@ class DurableRuns:
         self._approvals = approvals
         self._queue = queue
         self._live = live
+        self._controls = controls
         self._on_executing = on_executing
         self._max_attempts = options.max_attempts
         self._pin_seconds = options.pin_seconds
@@ -302,6 +309,7 @@ class DurableRuns:
         try:
             async with durable.opened():
                 try:
+                    await self._controls.deliver(live)
                     await self._run(live, durable, claim, answerer)
                 except RecoveryError as error:
                     # The journal is unchanged, but the same rules would differ again.
@@ -380,7 +388,8 @@ class DurableRuns:
     async def cancel(self, run_id: str, reason: str) -> bool:
         """Cancel a run that no process executes. Return false if another process executes it.
 
-        A run that has begun is taken up, so that its hooks see its end.
+        A run that has begun is taken up, here or by a worker, so that its hooks see its end. If no worker does so soon,
+        the run is ended without them.
         """
         record = await asyncio.to_thread(self._store.get, run_id)
         stored = await asyncio.to_thread(self._store.journal.get, run_id)
@@ -392,14 +401,24 @@ class DurableRuns:
                 await self.execute(run_id)
             finally:
                 self._stop_reasons.pop(run_id, None)
-            record = await asyncio.to_thread(self._store.get, run_id)
-            if record is None or record.is_over:
-                return True
+        elif stored.epoch:
+            message = msgspec.json.encode(Cancel(reason))
+            await asyncio.to_thread(self._store.controls.send, run_id, "cancel", message)
+            await self._put(run_id, record.session_id, stored.digest)
+            deadline = time.monotonic() + CANCEL_SECONDS
+            while time.monotonic() < deadline and not await self._is_over(run_id):
+                await asyncio.sleep(CANCEL_SECONDS / 50)
+        if await self._is_over(run_id):
+            return True
         try:
             await self._end(run_id, "cancelled", reason=reason)
         except RunHeldError:
             return False
         return True
+
+    async def _is_over(self, run_id: str) -> bool:
+        record = await asyncio.to_thread(self._store.get, run_id)
+        return record is None or record.is_over
 
     async def _end(self, run_id: str, status: str, **fields: str) -> None:
         """End a run without executing it.
@@ -444,7 +463,7 @@ class _EventLog:
     """The journal of a served run: what it appends includes the row of the run and the events that readers see."""
 
     def __init__(self, store: RunStore) -> None:
-        self._journal = store.journal
+        self._journal, self._controls = store.journal, store.controls
         self.lease_seconds = store.journal.lease_seconds
         self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
         self._written: RunRecord | None = None
@@ -461,18 +480,30 @@ class _EventLog:
             self._put_event(event.seq, event.type, event.at, event.data)
 
     def append(self, write: Append) -> None:
-        """Append entries and events, and the row of the run if it has changed, in one transaction."""
+        """Append entries and events in one transaction, and what belongs to them.
+
+        That is the row of the run, if it has changed, and the answers to the messages that the entries carry out.
+        """
         status, last = write.status, write.events[-1][0] if write.events else self._stored_seq
         row = msgspec.structs.replace(self._live.record, last_seq=last)
         if status in ("waiting", "interrupted"):
             row = msgspec.structs.replace(row, status="waiting" if status == "waiting" else "queued")
-        also: Callable[[Any], object] | None = partial(write_run, run=row)
         if row.is_over and status not in RUN_STATUSES:
-            also = None  # the end of the run is stored with the last append
-        elif not status and self._written == msgspec.structs.replace(row, last_seq=0):
-            also = None
-        self._journal.append(write, also=also)
-        if also is not None:
+            changed = False  # the end of the run is stored with the last append
+        else:
+            changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
+        carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
+
+        def also(db: Any) -> None:
+            if changed:
+                write_run(db, row)
+            self._controls.answer_in(db, carried_out, DONE)
+
+        more = also if changed or carried_out else None
+        self._journal.append(write, also=more)
+        if carried_out:
+            self._controls.announce_answers(carried_out)
+        if changed:
             self._written = msgspec.structs.replace(row, last_seq=0)
         if last > self._stored_seq:
             self._stored_seq = last

@@ -435,7 +435,7 @@ class RunStore:
         """
         with self.db.transaction(write=True, lock=run.id) as db:
             _write(db, [run], [event])
-            create(db, run.id, run.agent, start, run.created, event.seq)
+            create(db, run.id, run.agent, start, run.created)
 
     def first_open(self, session_id: str) -> str | None:
         """Return the id of the first durable run of a conversation that has not ended: the others wait for it.
