@@ -22,6 +22,7 @@ import pytest
 from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
+from hookline._run.journal import Append
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
 from hookline.events import Event, TextDelta
 from hookline.hooks import ApprovalsHook
@@ -54,9 +55,9 @@ class Crashes:
             self._start = args
             return claim(*args)
 
-        def recorded(run_id: str, epoch: int, *args: Any, **named: Any) -> None:
-            append(run_id, epoch, *args, **named)
-            self.commits.append(args)
+        def recorded(write: Append) -> None:
+            append(write)
+            self.commits.append((write.seq, write.entries, write.events))
             files = [file for file in world.folder.iterdir() if not file.name.startswith("runs.db")]
             self._noted.append({file.name: file.read_bytes() for file in files})
 
@@ -84,9 +85,9 @@ class Crashes:
             store = RunStore(folder / "runs.db")
             epoch = store.journal.claim(*self._start).epoch
             for args, _ in commits[:number]:
-                store.journal.append(self._start[0], epoch, *args)
+                store.journal.append(Append(self._start[0], epoch, *args))
             written = sum(len(args[1]) for args, _ in commits[:number])
-            store.journal.append(self._start[0], epoch, written + 1, (), status="interrupted")
+            store.journal.append(Append(self._start[0], epoch, written + 1, status="interrupted"))
             yield World(folder, self.world.pace), store
             store.close()
 
@@ -105,8 +106,7 @@ def _split(entries: list[bytes], events: list[Any]) -> Iterator[tuple[list[bytes
 
 def committed(store: RunStore) -> tuple[list[str], list[str]]:
     """Return the keys of the intents and of the answers in a journal."""
-    with store.db.transaction() as db:
-        rows = [msgspec.json.decode(data) for (data,) in db.execute("SELECT data FROM journal ORDER BY seq").fetchall()]
+    rows = [msgspec.json.decode(entry) for entry in entries_of(store)]
     return [r[0] + r[2] for r in rows if r[1] == "asked"], [r[0] + r[2] for r in rows if r[1] == "answered"]
 
 
@@ -265,10 +265,8 @@ def test_a_tool_begins_after_the_decisions_about_it_and_its_intent_are_committed
     def look() -> str:
         """Look into the journal, as another process would."""
         other = RunStore(store.path)
-        with other.db.transaction() as db:
-            rows = db.execute("SELECT data FROM journal ORDER BY seq").fetchall()
+        stored.extend(map(msgspec.json.decode, entries_of(other)))
         other.close()
-        stored.extend(msgspec.json.decode(data) for (data,) in rows)
         return "looked"
 
     @guard("before_tool", name="judge")
@@ -386,8 +384,8 @@ def test_recovery_with_another_request_stops(tmp_path: Path, store: RunStore) ->
 
 
 def entries_of(store: RunStore) -> list[bytes]:
-    with store.db.transaction() as db:
-        return [bytes(data) for (data,) in db.execute("SELECT data FROM journal ORDER BY seq").fetchall()]
+    rows = store.db.execute("SELECT data FROM journal ORDER BY seq")
+    return [bytes(entry) for (data,) in rows for entry in msgspec.json.decode(data, type=list[msgspec.Raw])]
 
 
 def test_observers_and_sinks_are_not_told_again_what_they_were_told(tmp_path: Path, store: RunStore) -> None:

@@ -14,7 +14,6 @@ from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
 from .._run.context import AgentContext, services_of
-from .._run.environment import make_id
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook, Notifier
@@ -192,11 +191,11 @@ class RunExecutor:
         ctx = self._context(session)
         environment = services_of(ctx).environment
         if number == 1:
-            environment.new_id = _first_id(record.id)
+            environment.name_run(record.id)
         elif durable is not None:  # the same in every process
-            environment.new_id = _first_id(f"{record.id}_{number}")
+            environment.name_run(f"{record.id}_{number}")
         environment.boundary = environment.durable = durable
-        live.run = run = answerer.start(
+        run = answerer.start(
             task,
             session=session,
             ctx=ctx,
@@ -208,6 +207,7 @@ class RunExecutor:
             correlation_id=record.correlation_id,
             **({"attachments": live.attachments} if number == 1 and live.attachments else {}),
         )
+        live.begin(run)
         if live.stop_reason and durable is not None:  # it was asked to stop before it was taken up
             durable.defer(partial(run.cancel, live.stop_reason))
         try:
@@ -243,13 +243,3 @@ def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[
         "cached_tokens": sum(result.usage.cached_tokens for result in results),
         "cost": None if None in costs else sum(cost for cost in costs if cost is not None),
     }
-
-
-def _first_id(run_id: str) -> Callable[[str], str]:
-    """Return an id factory that uses a given id for the first run."""
-    given = [run_id]
-
-    def make(prefix: str = "id") -> str:
-        return given.pop() if prefix == "run" and given else make_id(prefix)
-
-    return make
