@@ -167,6 +167,19 @@ class Approvals:
         except StoreError:
             return True
 
+    async def end_run(self, key: str, run_id: str) -> None:
+        """Cancel the calls of a run that has ended and can no longer ask about them."""
+        if self.store is None:
+            return
+        try:
+            for row in await in_thread(self.store.rows, status="pending", root_id=run_id):
+                await in_thread(self.store.end_pending, row.id, "cancelled")
+        except StoreError as error:
+            log.error("%s: calls of the run %s cannot be cancelled: %s", label_of(key), run_id, error_text(error))
+        for pending in list(self._pending.get(key, {}).values()):
+            if pending.row.root_id == run_id:
+                await self._report(pending)
+
     async def _report(self, pending: PendingApproval) -> None:
         self.remove(pending)
         await self.send_outcome(pending, False)

@@ -109,7 +109,9 @@ class Conversations:
         Raises:
             StoreError: the session cannot be read or written.
         """
-        if not await asyncio.to_thread(was_saved, self._store, session, before):
+        if await asyncio.to_thread(was_saved, self._store, session, before):
+            self.forget(session.key)  # the stored one knows what is stored
+        else:
             await self.save(session)
 
     def replace(self, key: str, session: Session) -> None:

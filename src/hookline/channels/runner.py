@@ -58,8 +58,8 @@ MAX_FOLLOW_UPS = 8
 HANDOVER_SECONDS = 4.0
 """Seconds for calls in flight of a durable run that is handed over."""
 
-MAX_DELAY = 60.0
-"""Longest delay in seconds before a run that was put away is asked again whether it still waits."""
+FIRST_DELAY, MAX_DELAY = 1.0, 60.0
+"""Seconds after which a run is continued that waits for an approver of its own; each time, they are doubled."""
 
 CommandCall = Callable[[Session], Awaitable[str]]
 """A command that waits in the queue like a message; it returns the reply."""
@@ -358,8 +358,9 @@ class Runner:
         except (RunPinnedError, RecoveryError) as error:
             log.error("%s: %s", label_of(item.key), error_text(error))
             self._conversations.forget(item.key)
-            failed = Outcome((OutboundMessage(notices.CHANGED),))
-            return await self._stored_replies(active, await journals.end(item, "failed", failed))
+            outcome = await journals.end(item, "failed", Outcome((OutboundMessage(notices.CHANGED),)))
+            await self._approvals.end_run(item.key, run_id_of(item))
+            return await self._stored_replies(active, outcome)
         except RunLostError as error:
             log.warning("%s: %s", label_of(item.key), error_text(error))
             self._conversations.forget(item.key)
@@ -427,6 +428,8 @@ class Runner:
         messages = tuple(OutboundMessage(each) if isinstance(each, str) else each for each in replies)
         await durable.finish(status, encoded(Outcome(messages, tuple(item.seq for item, _ in active.steered))))
         self._delays.pop(active.item.key, None)
+        if status != "completed":
+            await self._approvals.end_run(active.item.key, durable.run_id)
         return replies
 
     async def _stored_replies(self, active: _ActiveItem, outcome: Outcome) -> Replies:
@@ -454,7 +457,8 @@ class Runner:
         if self._approvals.is_pending(key):
             await self._approvals.wait_for_decision(key)
         else:
-            delay = self._delays[key] = min(2 * self._delays.get(key, 0.5), MAX_DELAY)
+            delay = self._delays.get(key, FIRST_DELAY)
+            self._delays[key] = min(2 * delay, MAX_DELAY)
             await asyncio.sleep(delay)
         self.queues.resume(key)
 
