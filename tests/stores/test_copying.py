@@ -6,7 +6,15 @@ import pytest
 
 from hookline import Attachment, Session
 from hookline._kernel.values import Message
-from hookline.stores import ApprovalStore, JsonSessionStore, MemoryStore, SqliteSessionStore, TicketBoard
+from hookline.stores import (
+    ApprovalStore,
+    AuditIndex,
+    AuditLog,
+    JsonSessionStore,
+    MemoryStore,
+    SqliteSessionStore,
+    TicketBoard,
+)
 from hookline.stores.artifacts import DatabaseArtifactStore
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import copy_stores
@@ -21,7 +29,19 @@ from tests.stores.test_approvals import ask
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.sqlite]
 
-NAMES = ("runs", "approvals", "keys", "memory", "tickets", "chats", "sessions", "artifacts", "notes", "gateway")
+NAMES = (
+    "runs",
+    "approvals",
+    "keys",
+    "memory",
+    "tickets",
+    "chats",
+    "sessions",
+    "artifacts",
+    "notes",
+    "audit",
+    "gateway",
+)
 
 
 def contents(database, tables):
@@ -55,6 +75,7 @@ STORE_CLASSES = (
     SqliteSessionStore,
     DatabaseArtifactStore,
     DatabaseNotes,
+    AuditIndex,
 )
 
 
@@ -69,7 +90,7 @@ def opened(place):
 
 def fill(place):
     stores, _ = opened(place)
-    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, gateway = stores
+    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, gateway = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
     verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None) for n in range(50)]
@@ -89,6 +110,10 @@ def fill(place):
     sessions.save(Session("s", [Message("user", "Look.", attachments=(attached,))]))
     artifacts.save("a\0.txt", b"\0\xff")
     notes.append("Ann prefers tea.")
+    log = AuditLog(place("log").with_suffix(".jsonl"), index=index)
+    for n in range(20):
+        log.record("tool", run_id=f"run_{n}", tool="a\0b", outcome="ok")
+    log.close()
     with gateway.transaction(write=True) as db:
         db.execute("INSERT INTO people VALUES ('c', 's', 1.5)")
         db.execute("INSERT INTO codes VALUES ('c', 't', ?, ?, 2.5)", (b"\0salt", b"\xff"))
@@ -183,5 +208,15 @@ def test_every_store_with_tables_is_listed():
     import hookline.stores.copying as module
 
     folder = Path(module.__file__).parent
-    with_tables = {path.stem for path in folder.glob("*.py") if "\nSCHEMA = Schema(" in path.read_text()}
+    with_tables = {
+        ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if "\nSCHEMA = Schema(" in path.read_text()
+    }
     assert with_tables == set(STORES)
+
+
+def test_files_of_different_stores_are_told_apart():
+    schemas = all_schemas()
+    for each in ("application_id", "name"):
+        assert len({getattr(schema, each) for schema in schemas}) == len(schemas)

@@ -45,6 +45,7 @@ from .events import (
     is_silent,
 )
 from .journal import (
+    CONTROL,
     Answer,
     Claim,
     Entry,
@@ -74,7 +75,7 @@ from .sources import install_sources
 T = TypeVar("T")
 
 STALL_SECONDS = 60.0
-"""Time after which recovery gives up if nothing of the journal happens again."""
+"""Time after which recovery gives up if a part of the run waits for something in the journal that does not happen."""
 
 QUIET_SECONDS = 0.02
 """Time for which nothing else may happen before a waiting run is put away."""
@@ -219,6 +220,10 @@ class DurableRun:
         if not await self._writer.flush(status, result) and self.error is not None:
             raise self.error
 
+    async def stored(self) -> bool:
+        """Wait until everything so far is in the journal. Return false if this process no longer executes the run."""
+        return await self._writer.flush()
+
     async def hand_over(self, grace: float) -> None:
         """Stop executing the run, so that another process continues it at once.
 
@@ -294,15 +299,18 @@ class DurableRun:
         )
 
     async def _watch_recovery(self) -> None:
-        """Give up if something in the journal does not happen again."""
+        """Give up if something in the journal does not happen again.
+
+        If nothing waits for its turn, the journal holds nothing up: then a hook takes its time, as it may.
+        """
         before = -1
         while self.is_recovering:
-            pending = sum(self._done)
-            if pending == before:
+            done = sum(self._done)
+            if done == before and self._turns:
                 entry = self._entries[self._reached]
                 self._differ(_describe(entry), f"nothing for {STALL_SECONDS:g} s")
                 return
-            before = pending
+            before = done if self._turns else -1
             await asyncio.sleep(STALL_SECONDS)
 
     # Positions in the journal.
@@ -577,18 +585,18 @@ class DurableRun:
 
     def defer(self, action: Callable[[], object]) -> None:
         """Steer or cancel the run when recovery is over, so that it comes after what is in the journal."""
-        self._deferred.append(action)
+        self._deferred.append(partial(contextvars.copy_context().run, action))
 
     def steered(self, run_id: str, message: Message) -> None:
         """Record a message for a run of the tree."""
-        self._put("", "steer", "", Steering(run_id, message, contents_of(message.attachments)))
+        self._put("", "steer", CONTROL.get(), Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
         if self._is_repeating or self.error is not None:
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
-        self._put("", "cancel", "", reason)
+        self._put("", "cancel", CONTROL.get(), reason)
 
     # Calls.
 
@@ -1000,13 +1008,15 @@ def _event_key(event: Event) -> str:
     names = _FIELDS_OF_TYPE.get(kind)
     if names is None:
         names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in _NOT_COMPARED)
-    text = without_addresses(json_encoder.encode([getattr(event, name) for name in names]).decode())
+    data = json_encoder.encode([getattr(event, name) for name in names])
+    if b" at 0x" in data:
+        data = without_addresses(data.decode()).encode()
     told = ""
     if isinstance(event, HookExecuted):
         told = f" {event.point} {event.hook}: {event.verb}{f' ({event.reason})' if event.reason else ''}"
     elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
         told = f" {name}"
-    return f"{tag}{told} #{sha256(text.encode()).hexdigest()[:16]}"
+    return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 
 
 def _is_about_text(entry: Entry) -> bool:

@@ -195,7 +195,7 @@ class RunExecutor:
         elif durable is not None:  # the same in every process
             environment.name_run(f"{record.id}_{number}")
         environment.boundary = environment.durable = durable
-        live.run = run = answerer.start(
+        run = answerer.start(
             task,
             session=session,
             ctx=ctx,
@@ -207,6 +207,7 @@ class RunExecutor:
             correlation_id=record.correlation_id,
             **({"attachments": live.attachments} if number == 1 and live.attachments else {}),
         )
+        live.begin(run)
         if live.stop_reason and durable is not None:  # it was asked to stop before it was taken up
             durable.defer(partial(run.cancel, live.stop_reason))
         try:

@@ -109,8 +109,9 @@ class RunService:
             self.approvals,
             queue,
             self._live,
+            self._control_receiver,
             self._on_executing,
-            self.options.max_attempts,
+            self.options,
         )
 
     # Start and stop
@@ -124,7 +125,7 @@ class RunService:
         await self._close_all_abandoned()
         if self._durable is not None:
             await self._durable.open(execute=self.options.execute)
-        if self._store.db.is_shared:
+        if self._store.db.is_shared or self._durable is not None:
             self._control_receiver.open()
         self._accepting = True
 
@@ -445,6 +446,8 @@ class RunService:
         reason = reason or f"cancelled by {caller.name}"
         if live is not None and not live.closed:
             live.stop(reason)
+            if live.durable is not None:  # if this process loses the run, the next one cancels it
+                await self._control_sender.cancel(id, reason)
         elif run.is_over:
             return run
         elif self._durable is not None and run.is_durable and await self._durable.cancel(id, reason):
@@ -456,20 +459,27 @@ class RunService:
         return await self.wait(id, caller, timeout=CANCEL_SECONDS)
 
     async def steer(self, id: str, caller: Caller, text: str, attachments: Sequence[Attachment] = ()) -> RunRecord:
-        """Send a message to a running run, with files for the model. On PostgreSQL, another process may execute it.
+        """Send a message to a running run, with files for the model.
+
+        On PostgreSQL, another process may execute it. A durable run that no process executes now, because it was put
+        away or interrupted, gets the message when it goes on.
 
         Raises:
             AttachmentError: a file is larger than the agent's limit.
             UnknownRunError: there is no such run, or it belongs to another caller.
-            ConflictError: the run is not running.
+            ConflictError: the run has not begun, or has ended.
             BusyError: too many messages wait for the run.
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
-        if live is not None:
+        durable = None if live is None else live.durable
+        if live is not None and (durable is None or (live.run is not None and not durable.is_recovering)):
             live.steer(text, attachments)
-            return live.record
-        if not self._store.db.is_shared or run.status not in ("running", "waiting"):
+            if durable is None or await durable.stored():
+                return live.record
+            # This process lost the run before the message was stored: the next one gets it.
+        goes_on = self._durable is not None and run.is_durable and run.started is not None and not run.is_over
+        if not goes_on and (not self._store.db.is_shared or run.status not in ("running", "waiting")):
             raise not_running(run)
 
         async def is_over() -> bool:

@@ -23,6 +23,7 @@ STORES = (
     "notes",
     "leases",
     "limits",
+    "audit.index",
 )
 """Modules of stores with tables."""
 
