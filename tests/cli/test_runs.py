@@ -107,3 +107,38 @@ def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
     code, _, error = in_process("run", "go", "--durable", "--runs", "none")
     assert code == 2
     assert "a durable run needs a file for its journal: set runs, or give --runs runs.db" in error
+
+
+@pytest.fixture
+def pinned(monkeypatch, tmp_path):
+    """A run that the only worker cannot continue."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = RunStore(tmp_path / "runs.db", lease_seconds=1e-6)
+    store.journal.claim("run_one", "helper", b'{"task":"Pay."}', "aaa")
+    store.workers.register({"bbb": {}})
+    yield store
+    store.close()
+
+
+def test_the_list_says_which_run_waits_for_another_version(pinned, in_process):
+    problem = "run run_one waits for a worker with digest aaa; the running workers have bbb: start a worker"
+    _, listed, _ = in_process("runs", "list", "--runs", "runs.db")
+    assert problem in " ".join(listed.split())
+    (run,) = json.loads(in_process("runs", "list", "--runs", "runs.db", "--json")[1])
+    assert (run["digest"], run["problem"][: len(problem)]) == ("aaa", problem)
+    pinned.workers.register({"aaa": {}})
+    assert "waits for" not in in_process("runs", "list", "--runs", "runs.db")[1]
+
+
+def test_a_run_is_unpinned_once_and_not_while_it_is_executed(pinned, in_process, tmp_path):
+    executing = RunStore(tmp_path / "runs.db", lease_seconds=1000)
+    executing.journal.claim("run_two", "helper", b"{}", "aaa")
+    executing.close()
+    assert "run run_two is being executed" in in_process("runs", "unpin", "run_two", "--runs", "runs.db")[2]
+    assert in_process("runs", "unpin", "run_one", "--runs", "runs.db")[:2] == (
+        0,
+        "unpinned run_one: any worker may continue it\n",
+    )
+    assert pinned.journal.get("run_one").digest == ""
+    assert "run run_one is not pinned" in in_process("runs", "unpin", "run_one", "--runs", "runs.db")[2]

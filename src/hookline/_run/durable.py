@@ -168,6 +168,11 @@ class DurableRun:
         """Whether the journal has entries that have not happened again."""
         return self._reached < len(self._entries)
 
+    @property
+    def steering(self) -> list[Message]:
+        """The messages that were sent into the run before this process took it up."""
+        return [with_contents(steering_decoder, each.data).message for each in self._entries if each.kind == "steer"]
+
     # The life of the run.
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
@@ -1003,13 +1008,15 @@ def _event_key(event: Event) -> str:
     names = _FIELDS_OF_TYPE.get(kind)
     if names is None:
         names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in _NOT_COMPARED)
-    text = without_addresses(json_encoder.encode([getattr(event, name) for name in names]).decode())
+    data = json_encoder.encode([getattr(event, name) for name in names])
+    if b" at 0x" in data:
+        data = without_addresses(data.decode()).encode()
     told = ""
     if isinstance(event, HookExecuted):
         told = f" {event.point} {event.hook}: {event.verb}{f' ({event.reason})' if event.reason else ''}"
     elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
         told = f" {name}"
-    return f"{tag}{told} #{sha256(text.encode()).hexdigest()[:16]}"
+    return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 
 
 def _is_about_text(entry: Entry) -> bool:
