@@ -181,6 +181,11 @@ class DurableRun:
         """Whether the journal has entries that have not happened again."""
         return self._reached < len(self._entries)
 
+    @property
+    def steering(self) -> list[Message]:
+        """The messages that were sent into the run before this process took it up."""
+        return [with_contents(steering_decoder, each.data).message for each in self._entries if each.kind == "steer"]
+
     # The life of the run.
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:

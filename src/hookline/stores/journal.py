@@ -203,10 +203,17 @@ class Journal:
                 )
         return row is not None
 
-    def prune(self, days: float) -> int:
-        """Delete the durable runs that ended more than ``days`` days ago. Returns their number."""
+    def prune(self, days: float, prefix: str = "") -> int:
+        """Delete the durable runs that ended more than ``days`` days ago, and whose ids begin with ``prefix``.
+
+        Returns their number.
+        """
         before = time.time() - days * 24 * 3600
-        old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
+        old = [
+            run
+            for run in self.runs(limit=1_000_000)
+            if run.is_over and run.changed < before and run.run_id.startswith(prefix)
+        ]
         return sum(self.delete(run.run_id) for run in old)
 
 
