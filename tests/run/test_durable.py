@@ -106,8 +106,7 @@ def _split(entries: list[bytes], events: list[Any]) -> Iterator[tuple[list[bytes
 
 def committed(store: RunStore) -> tuple[list[str], list[str]]:
     """Return the keys of the intents and of the answers in a journal."""
-    with store.db.transaction() as db:
-        rows = [msgspec.json.decode(data) for (data,) in db.execute("SELECT data FROM journal ORDER BY seq").fetchall()]
+    rows = [msgspec.json.decode(entry) for entry in entries_of(store)]
     return [r[0] + r[2] for r in rows if r[1] == "asked"], [r[0] + r[2] for r in rows if r[1] == "answered"]
 
 
@@ -266,10 +265,8 @@ def test_a_tool_begins_after_the_decisions_about_it_and_its_intent_are_committed
     def look() -> str:
         """Look into the journal, as another process would."""
         other = RunStore(store.path)
-        with other.db.transaction() as db:
-            rows = db.execute("SELECT data FROM journal ORDER BY seq").fetchall()
+        stored.extend(map(msgspec.json.decode, entries_of(other)))
         other.close()
-        stored.extend(msgspec.json.decode(data) for (data,) in rows)
         return "looked"
 
     @guard("before_tool", name="judge")
@@ -387,8 +384,8 @@ def test_recovery_with_another_request_stops(tmp_path: Path, store: RunStore) ->
 
 
 def entries_of(store: RunStore) -> list[bytes]:
-    with store.db.transaction() as db:
-        return [bytes(data) for (data,) in db.execute("SELECT data FROM journal ORDER BY seq").fetchall()]
+    rows = store.db.execute("SELECT data FROM journal ORDER BY seq")
+    return [bytes(entry) for (data,) in rows for entry in msgspec.json.decode(data, type=list[msgspec.Raw])]
 
 
 def test_observers_and_sinks_are_not_told_again_what_they_were_told(tmp_path: Path, store: RunStore) -> None:
@@ -877,6 +874,17 @@ def test_the_session_of_a_recovered_run_has_the_whole_conversation(tmp_path: Pat
     assert [message.role for message in restored.messages] == ["user", "assistant"] * 2 + ["tool", "assistant"]
     with pytest.raises(HooklineError, match="belongs to session s"):
         agent.run("go", durable=store, run_id="r", session=Session("other"))
+
+
+def test_a_session_that_was_not_saved_gets_the_messages_of_a_run_that_has_ended(store: RunStore) -> None:
+    before = [Message("user", "hello"), Message("assistant", "hi")]
+    agent = Agent("a", llm=CountingModel(["hi", "done"]))
+    first = Session("s", before)
+    agent.run("go", durable=store, run_id="r", session=first)
+    restored = Session("s", before)
+    for _ in range(2):
+        agent.run("go", durable=store, run_id="r", session=restored)
+        assert list(restored.messages) == list(first.messages)
 
 
 @pytest.mark.sqlite

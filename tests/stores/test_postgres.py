@@ -21,7 +21,7 @@ from hookline.stores.paths import without_password
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 from hookline.stores.sql import Schema
 from tests.environment import with_source
-from tests.postgres_cluster import MISSING, Cluster
+from tests.postgres_cluster import MISSING
 from tests.waiting import block_until
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -41,14 +41,6 @@ def open_words(postgres_url):
     yield make
     for database in opened:
         database.close()
-
-
-@pytest.fixture(scope="module")
-def own_cluster():
-    """A server that tests may stop; they start it again."""
-    cluster = Cluster()
-    yield cluster
-    cluster.remove()
 
 
 def add(database, word, **options):
@@ -226,6 +218,26 @@ def test_a_process_that_is_stopped_inside_a_transaction_blocks_others_for_a_few_
         child.wait()
         child.stdout.close()
         store.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 150])
+def test_a_transaction_that_is_idle_after_many_rows_is_ended_by_the_server(open_words, count):
+    database = open_words()
+    with database.transaction(write=True) as db:
+        db.executemany("INSERT INTO words (word) VALUES (?)", [(f"{n:04}",) for n in range(count)])
+    assert words(database) == [f"{n:04}" for n in range(count)]
+    watcher = open_words()
+    with pytest.raises(StoreError), database.transaction(write=True) as db:  # noqa: PT012 - it is ended at any statement
+        (pid,) = db.execute("SELECT pg_backend_pid()").fetchone()
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = 200")
+        db.executemany("INSERT INTO words (word) VALUES (?)", [(f"again {n}",) for n in range(count)])
+
+        def is_ended():
+            with watcher.transaction() as other:
+                return not other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ?", (pid,)).fetchall()
+
+        block_until(is_ended)
+    assert len(words(database)) == count
 
 
 # Versions.

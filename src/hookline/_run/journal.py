@@ -20,13 +20,16 @@ from .._base.errors import PlainError
 from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import forever, running_loop
-from .._base.workers import in_thread
-from .._kernel.errors import HooklineError
+from .._base.workers import call_in_thread, in_thread
+from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from .events import log
 from .recorded import RecordedError
+
+JOURNAL_FORMAT = 1
+"""Version of the entries of a journal. It grows when runs cannot be continued from journals of the former version."""
 
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
 """The id of the message from outside that is being carried out: the key of its entry in the journal."""
@@ -209,6 +212,20 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class Refusal(msgspec.Struct, omit_defaults=True):
+    """Why a call of ``ctx.llm`` inside a tool or a hook was refused."""
+
+    message: str
+    status: str
+    reply: str = ""
+    hook: str = ""
+    reason: str = ""
+
+    def error(self) -> CallRefusedError:
+        """Return the error again."""
+        return CallRefusedError(**msgspec.structs.asdict(self))
+
+
 class Answer(msgspec.Struct, omit_defaults=True):
     """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
 
@@ -222,6 +239,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
     raised: RecordedError | None = None
+    refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False
 
@@ -291,6 +309,10 @@ def encoded(value: Any) -> bytes:
         return json_encoder.encode(scrub(plain(value)))
 
 
+_Flush = tuple[str, bytes | None, asyncio.Future[bool]]
+"""Status and result to write, and a future that tells whether everything so far is committed."""
+
+
 class Writer:
     """Writes the journal of one run in the background, and keeps its lease."""
 
@@ -304,12 +326,14 @@ class Writer:
         self._lock = threading.Lock()
         self._entries: list[bytes] = []
         self._events: list[tuple[int, str, float, bytes]] = []
-        self._flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._flushes: list[_Flush] = []
+        self._is_writing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
+        self.is_held = False
+        """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
         self.take_draws: Callable[[], list[bytes]] = list
@@ -357,6 +381,13 @@ class Writer:
         self._start()
         return await done
 
+    def end_hold(self) -> None:
+        """Write what was held back."""
+        if self.is_held:
+            self.is_held = False
+            if self._entries or self._events:
+                self._start()
+
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
         self._loop = asyncio.get_running_loop()
@@ -394,49 +425,55 @@ class Writer:
             await forever()
 
     def _start(self) -> None:
-        """Start to write, in the event loop of the run."""
+        """Write soon what waits, in the event loop of the run, unless a write is scheduled or under way."""
+        if self._is_writing:
+            return
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
-        if self._task is not None or self._loop is None:
+        if self._loop is None or (self.is_held and not self._flushes):
             return
         if loop is self._loop:
-            self._task = self._loop.create_task(self._write(), context=contextvars.Context())
+            self._is_writing = True
+            loop.call_soon(self._write, context=contextvars.Context())
         else:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start)
 
-    async def _write(self) -> None:
-        flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        try:
-            while (self._entries or self._events or self._flushes) and not self.muted:
-                with self._lock:
-                    entries, self._entries = [*self.take_draws(), *self._entries], []
-                    events, self._events = self._events, []
-                flushes, self._flushes = self._flushes, []
-                status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
-                began = time.monotonic()
-                recovery = None if self._recovers_since is None else began - self._recovers_since
-                write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
-                await in_thread(self._journal.append, write)
-                self._next += len(entries)
-                self._recovers_since = None
-                if status:
-                    self.muted = True
-                if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
-                    self._deadline = 0.0
-                _resolve(flushes, True)
-                flushes = []
-        except Exception as error:  # noqa: BLE001 - nothing may happen that is not in the journal
+    def _write(self) -> None:
+        """Write everything that waits, in a thread. What is put meanwhile is in the next write."""
+        with self._lock:
+            waiting = self._entries, self._events, self._flushes
+            self._is_writing = any(waiting) and not self.muted
+            if self._is_writing:
+                self._entries, self._events, self._flushes = [], [], []
+        entries, events, flushes = waiting
+        if not self._is_writing:
+            _resolve(flushes, False)
+            return
+        status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
+        began = time.monotonic()
+        recovery = None if self._recovers_since is None else began - self._recovers_since
+        entries = [*self.take_draws(), *entries]
+        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
+        call_in_thread(partial(self._journal.append, write), partial(self._written, write, began, flushes))
+
+    def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:
+        """Continue the tasks that wait for a write, and begin the next one."""
+        self._recovers_since = None
+        if error is not None:  # nothing may happen that is not in the journal
             self._fail(error)
-        finally:
-            self._task = None
-            if self.muted:
-                _resolve([*flushes, *self._flushes], False)
-                self._flushes = []
+        else:
+            self._next += len(write.entries)
+            if write.status:
+                self.muted = True
+            if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
+                self._deadline = 0.0
+        _resolve(flushes, error is None)
+        self._write()
 
 
-def _resolve(flushes: Sequence[tuple[str, bytes | None, asyncio.Future[bool]]], committed: bool) -> None:
+def _resolve(flushes: Sequence[_Flush], committed: bool) -> None:
     for _, _, done in flushes:
         if not done.done():
             done.set_result(committed)

@@ -29,6 +29,8 @@ from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .workers import SCHEMA as _WORKERS
+from .workers import WorkerStore
 
 DURABLE = "durable"
 """The ``host`` of a durable run of a server, which belongs to no process."""
@@ -126,6 +128,7 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     *_INDEXES,
     *_PARTS,
     *_JOURNAL,
+    *_WORKERS,
     *_CONTROLS,
 )
 
@@ -134,8 +137,8 @@ SCHEMA = Schema(
     contents="runs",
     application_id=_APPLICATION_ID,
     version=3,
-    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_CONTROLS),
-    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_CONTROLS)},
+    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
+    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_WORKERS, *_CONTROLS)},
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )
 
@@ -330,6 +333,7 @@ class RunStore:
             _check_days(keep_days)
         self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
         self.journal = Journal(self.db, lease_seconds)
+        self.workers = WorkerStore(self.db)
         self.controls = ControlStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
@@ -431,7 +435,7 @@ class RunStore:
         """
         with self.db.transaction(write=True, lock=run.id) as db:
             _write(db, [run], [event])
-            create(db, run.id, run.agent, start, run.created, event.seq)
+            create(db, run.id, run.agent, start, run.created)
 
     def first_open(self, session_id: str) -> str | None:
         """Return the id of the first durable run of a conversation that has not ended: the others wait for it.

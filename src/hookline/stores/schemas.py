@@ -23,6 +23,8 @@ STORES = (
     "notes",
     "leases",
     "limits",
+    "audit.index",
+    "skills",
 )
 """Modules of stores with tables."""
 

@@ -77,8 +77,8 @@ class Connection(Protocol):
         """Run a statement."""
         ...
 
-    def executemany(self, sql: str, rows: Iterable[Values], /) -> Cursor:
-        """Run a statement once for each row of values."""
+    def executemany(self, sql: str, rows: Iterable[Values], /) -> object:
+        """Run a statement once for each row of values. Rows that are inserted or updated have different keys."""
         ...
 
 
@@ -148,6 +148,19 @@ class Database(Protocol):
                 true until it writes.
             lock: on PostgreSQL, exclude only blocks with the same ``lock`` and those without one; ``None`` excludes
                 none, which suits a block that only adds rows.
+
+        Raises:
+            StoreError: the database cannot be used; the message says why, and what to do.
+        """
+        ...
+
+    def execute(self, sql: str, values: Values = ..., *, write: bool = False) -> list[Any]:
+        """Run one statement as a transaction of its own, and return its rows. This is faster than :meth:`transaction`.
+
+        Args:
+            sql: the statement. If it changes rows, what it does must not depend on what other statements read before.
+            values: its values.
+            write: the statement changes rows.
 
         Raises:
             StoreError: the database cannot be used; the message says why, and what to do.
