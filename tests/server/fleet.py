@@ -103,7 +103,7 @@ class Fleet:
         """
         with self.store.db.transaction() as db:
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
-        entries = [msgspec.json.decode(data, type=Entry) for (data,) in rows]
+        entries = [entry for (data,) in rows for entry in msgspec.json.decode(data, type=list[Entry])]
         found = {kind: Counter[str]() for kind in ("asked", "answered", "resumed")}
         for entry in entries:
             if entry.kind in found and entry.key.startswith("tool "):

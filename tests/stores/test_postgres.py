@@ -11,7 +11,7 @@ import time
 import pytest
 
 from hookline import Session
-from hookline.stores import ApprovalStore, MemoryStore, SqliteSessionStore, TicketBoard
+from hookline.stores import ApprovalStore, MemoryStore, SqliteSessionStore, TicketBoard, postgres
 from hookline.stores.chats import ChatStore
 from hookline.stores.database import open_database
 from hookline.stores.errors import LockedFileError, StoreError
@@ -238,6 +238,15 @@ def test_a_transaction_that_is_idle_after_many_rows_is_ended_by_the_server(open_
 
         block_until(is_ended)
     assert len(words(database)) == count
+
+
+def test_a_paused_process_does_not_hold_the_locks_of_the_queue(open_words):
+    """The queue has connections of its own, which the server must end in the same way."""
+    import psycopg
+
+    with psycopg.connect(open_words().conninfo_for("queue")) as connection:
+        shown = [connection.execute(f"SHOW {name}").fetchone()[0] for name in ("search_path", *postgres._SESSION)]
+    assert shown == ["queue", "5s", "5s", "1min"]
 
 
 # Versions.

@@ -62,14 +62,12 @@ _CHANNEL = "hookline"
 _MAX_PAYLOAD = 7000  # the server's limit is 8000 bytes
 _LARGEST = 2**63 - 1
 _VERSIONS = "CREATE TABLE hookline_schema (version BIGINT NOT NULL)"
-_SESSION = "; ".join(
-    f"SET {name} = {int(seconds * 1000)}"
-    for name, seconds in (
-        ("idle_in_transaction_session_timeout", WAIT_SECONDS),
-        ("lock_timeout", WAIT_SECONDS),
-        ("statement_timeout", STATEMENT_SECONDS),
-    )
-)
+_SESSION = {
+    "idle_in_transaction_session_timeout": int(WAIT_SECONDS * 1000),
+    "lock_timeout": int(WAIT_SECONDS * 1000),
+    "statement_timeout": int(STATEMENT_SECONDS * 1000),
+}
+"""Settings of all connections: no process that is paused holds up others for long."""
 
 
 # SQL and values.
@@ -248,7 +246,7 @@ class _Server:
         except psycopg.Error as error:
             raise StoreError(f"{self.address} cannot be reached: {_message(error)}") from error
         try:
-            connection.execute(_SESSION)
+            connection.execute("; ".join(f"SET {name} = {value}" for name, value in _SESSION.items()))
         except psycopg.Error as error:
             connection.close()
             raise StoreError(f"{self.address} cannot be used: {_message(error)}") from error
@@ -707,7 +705,9 @@ class PostgresDatabase:
     def conninfo_for(self, namespace: str) -> str:
         """Return the address for a library that uses tables of its own in a schema of this installation."""
         given = psycopg.conninfo.conninfo_to_dict(self._conninfo).get("options") or ""
-        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} -c search_path={namespace}".strip())
+        settings = {**_SESSION, "search_path": namespace}
+        options = " ".join([str(given), *(f"-c {name}={value}" for name, value in settings.items())])
+        return psycopg.conninfo.make_conninfo(self._conninfo, options=options.strip())
 
     def create_beside(self, namespace: str, table: str, statements: str) -> bool:
         """Create the tables of a library in a schema of this installation, unless ``table`` exists there.
