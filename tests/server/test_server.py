@@ -36,6 +36,7 @@ from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord
 from hookline.teams import Roster
 from tests.environment import with_source
+from tests.leases import expire_lease
 
 from ..waiting import wait_until
 from .rig import Blocker, make, service_at
@@ -480,6 +481,7 @@ async def test_the_run_of_a_killed_process_is_interrupted_and_its_events_can_be_
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
+    expire_lease(settings(tmp_path).runs, process.pid)
     server = build_server(settings(tmp_path), make())
     await server.start()
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
