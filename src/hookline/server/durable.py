@@ -16,7 +16,7 @@ from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.values import Ids, Message
+from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
