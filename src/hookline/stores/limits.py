@@ -23,9 +23,11 @@ SCHEMA = Schema(
     statements=(PerDialect(f"CREATE {_TABLE}", f"CREATE UNLOGGED {_TABLE}"),),
 )
 
-_LEVEL = "least(:burst, buckets.level + (excluded.at - buckets.at) * :rate)"
+# A request that waited for another one has read the clock before it.
+_AT = "greatest(buckets.at, excluded.at)"
+_LEVEL = f"least(:burst, buckets.level + ({_AT} - buckets.at) * :rate)"
 _TAKE = f"""INSERT INTO buckets VALUES (:caller, :burst - 1, {NOW})
-    ON CONFLICT (caller) DO UPDATE SET level = {_LEVEL} - 1, at = excluded.at WHERE {_LEVEL} >= 1 RETURNING level"""
+    ON CONFLICT (caller) DO UPDATE SET level = {_LEVEL} - 1, at = {_AT} WHERE {_LEVEL} >= 1 RETURNING level"""
 _WAIT = f"SELECT (1 - level) / :rate - ({NOW} - at) FROM buckets WHERE caller = :caller"
 
 
