@@ -16,7 +16,7 @@ from .output import print_problems, print_table, state_text, time_text, write_js
 from .text import printable, short
 
 if TYPE_CHECKING:
-    from .._run.journal import StoredRun
+    from .._run.journal import RunHead, StoredRun
     from .._run.session import Session
     from ..stores.runs import RunStore
     from ..stores.workers import PinnedRun
@@ -90,7 +90,7 @@ def resume(
     _check_not_served(store, run.run_id)
     head = head_of(run)
     name = None if head.ids.session_id.startswith("session_") else head.ids.session_id
-    conversation = _conversation(config, name, head.ids.session_id, head.messages)
+    conversation = _conversation(config, name, head)
     job = Job(head.task, (), conversation, name, store=store, run_id=run.run_id)
     return execute(config, job, json=json, quiet=quiet)
 
@@ -145,12 +145,18 @@ def _check_not_served(store: RunStore, run_id: str) -> None:
         )
 
 
-def _conversation(config: Configuration, name: str | None, session_id: str, messages: tuple[object, ...]) -> Session:
+def _conversation(config: Configuration, name: str | None, head: RunHead) -> Session:
     from .._run.session import Session
     from .runner import session_store
 
     saved = None if name is None else session_store(config.settings.sessions).load(name)
-    return saved or Session(session_id, messages)  # type: ignore[arg-type]
+    return saved or Session(
+        head.ids.session_id,
+        head.messages,
+        personality_id=head.personality,
+        personality_changes=head.personality_changes or {},
+        handed_over_by=head.handed_over_by,
+    )
 
 
 def _store(config: Configuration) -> RunStore | None:

@@ -147,6 +147,11 @@ class Journal:
         Raises:
             LeaseLostError: another process has taken the run.
         """
+        if (following := write.following) is not None:  # runs of a server, which write more, have none
+
+            def also(db: Connection) -> None:
+                create(db, *following, time.time())
+
         if not self._db.is_shared:
             with self._db.transaction(write=True) as db:
                 _append(db, write)
