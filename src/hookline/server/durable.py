@@ -221,7 +221,7 @@ class DurableRuns:
         free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
         for run in await asyncio.to_thread(self._decided):
             record = await asyncio.to_thread(self._store.get, run.run_id)
-            if record is not None:
+            if record is not None and record.is_durable:  # others belong to gateways and programs
                 free.append((run.run_id, record.session_id, run.digest))
         have = {"", *self.digests}
         if not have.issuperset(digest for _, _, digest in free):
@@ -346,7 +346,7 @@ class DurableRuns:
         live.update(status="running", started=record.started or time.time())
         try:
             session = await self._session(durable, record, head)
-            save = None if head.keeps_session else partial(self._save, record, session.snapshot()[0])
+            save = None if head.keeps_session else partial(self._save, len(session.messages))
             status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
@@ -370,15 +370,14 @@ class DurableRuns:
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
         async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=SessionRecord.of(stored).to_json().decode())
+            return stored, Answer(value=SessionRecord.snapshot(stored).to_json().decode())
 
         return await call.make(work)
 
-    async def _save(self, record: RunRecord, before: Sequence[Message], session: Session) -> str:
+    async def _save(self, before: int, session: Session) -> str:
         """Save the conversation, unless a process did so just before it ended."""
         with suppress(StoreError):  # saving says what is wrong
-            stored = (await self._executor.load(record, "")).messages
-            if len(stored) != len(before) and _as_json(stored) == _as_json(session.messages):
+            if await self._executor.was_saved(session, before):
                 return ""
         return await self._executor.save(session)
 
@@ -446,10 +445,6 @@ class DurableRuns:
         """Cancel the questions of a run that has ended."""
         for row in self._approvals.rows(status="pending", root_id=run_id):
             self._approvals.end_pending(row.id, "cancelled")
-
-
-def _as_json(messages: Sequence[Message]) -> list[bytes]:
-    return [message.to_json() for message in messages]
 
 
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:

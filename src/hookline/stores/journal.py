@@ -70,6 +70,15 @@ class Journal:
         with self._db.transaction() as db:
             return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
 
+    def is_held(self, run: StoredRun) -> bool:
+        """Whether a process executes the run, or did so until a moment ago."""
+        with self._db.transaction() as db:
+            now = database_time(self._db, db)
+        return self._is_held(run, now)
+
+    def _is_held(self, run: StoredRun, now: float) -> bool:
+        return run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born)
+
     def states(self) -> dict[str, int]:
         """Return the number of unfinished durable runs by status. ``expired`` runs have lost their process."""
         expired = "CASE WHEN status = 'running' AND lease < ? THEN 'expired' ELSE status END"
@@ -108,7 +117,7 @@ class Journal:
             run = StoredRun(*db.execute(query, (run_id,)).fetchone())
             if run.is_over:
                 return Claim(run, 0, 0, ())
-            if run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born):
+            if self._is_held(run, now):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
@@ -199,10 +208,17 @@ class Journal:
                 )
         return row is not None
 
-    def prune(self, days: float) -> int:
-        """Delete the durable runs that ended more than ``days`` days ago. Returns their number."""
+    def prune(self, days: float, prefix: str = "") -> int:
+        """Delete the durable runs that ended more than ``days`` days ago, and whose ids begin with ``prefix``.
+
+        Returns their number.
+        """
         before = time.time() - days * 24 * 3600
-        old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
+        old = [
+            run
+            for run in self.runs(limit=1_000_000)
+            if run.is_over and run.changed < before and run.run_id.startswith(prefix)
+        ]
         return sum(self.delete(run.run_id) for run in old)
 
 
