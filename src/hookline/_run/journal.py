@@ -21,7 +21,7 @@ from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import forever, running_loop
 from .._base.workers import call_in_thread, in_thread
-from .._kernel.errors import HooklineError
+from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
@@ -212,6 +212,20 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class Refusal(msgspec.Struct, omit_defaults=True):
+    """Why a call of ``ctx.llm`` inside a tool or a hook was refused."""
+
+    message: str
+    status: str
+    reply: str = ""
+    hook: str = ""
+    reason: str = ""
+
+    def error(self) -> CallRefusedError:
+        """Return the error again."""
+        return CallRefusedError(**msgspec.structs.asdict(self))
+
+
 class Answer(msgspec.Struct, omit_defaults=True):
     """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
 
@@ -225,6 +239,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
     raised: RecordedError | None = None
+    refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False
 
@@ -317,6 +332,8 @@ class Writer:
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
+        self.is_held = False
+        """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
         self.take_draws: Callable[[], list[bytes]] = list
@@ -364,6 +381,13 @@ class Writer:
         self._start()
         return await done
 
+    def end_hold(self) -> None:
+        """Write what was held back."""
+        if self.is_held:
+            self.is_held = False
+            if self._entries or self._events:
+                self._start()
+
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
         self._loop = asyncio.get_running_loop()
@@ -407,7 +431,7 @@ class Writer:
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
-        if self._loop is None:
+        if self._loop is None or (self.is_held and not self._flushes):
             return
         if loop is self._loop:
             self._is_writing = True
