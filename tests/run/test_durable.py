@@ -7,7 +7,11 @@ one of these beginnings. Processes that are really killed are in ``tests/stores/
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,6 +35,7 @@ from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
+from tests import handoff_scene
 from tests.durable_scene import EachFifth, World, make_agent
 from tests.waiting import wait_until
 
@@ -876,6 +881,17 @@ def test_the_session_of_a_recovered_run_has_the_whole_conversation(tmp_path: Pat
         agent.run("go", durable=store, run_id="r", session=Session("other"))
 
 
+def test_a_session_that_was_not_saved_gets_the_messages_of_a_run_that_has_ended(store: RunStore) -> None:
+    before = [Message("user", "hello"), Message("assistant", "hi")]
+    agent = Agent("a", llm=CountingModel(["hi", "done"]))
+    first = Session("s", before)
+    agent.run("go", durable=store, run_id="r", session=first)
+    restored = Session("s", before)
+    for _ in range(2):
+        agent.run("go", durable=store, run_id="r", session=restored)
+        assert list(restored.messages) == list(first.messages)
+
+
 @pytest.mark.sqlite
 @pytest.mark.parametrize(("synced", "level"), [(False, 1), (True, 2)])
 def test_a_synced_store_syncs_each_commit_to_disk(tmp_path: Path, synced: bool, level: int) -> None:
@@ -924,6 +940,28 @@ def test_a_team_continues_after_a_handoff_in_a_run_of_its_own(tmp_path: Path, st
     assert sorted(run.run_id for run in store.journal.runs()) == ["r", "r+1"]
     assert team().run("go", durable=store, run_id="r").reply == "it is done"  # as another process would
     assert asked == ["r"]
+
+
+@pytest.mark.parametrize("moment", ["end", "claim", "model"])
+def test_a_handoff_is_not_lost_and_its_guards_still_apply_if_the_process_is_killed(tmp_path: Path, moment: str) -> None:
+    scene = [sys.executable, handoff_scene.__file__, str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path)])}
+    killed = subprocess.run([*scene, moment], env=env, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = RunStore(tmp_path / "runs.db")
+    assert [store.journal.get(run_id) is not None for run_id in ("r", "r+1")] == [True, moment != "end"]
+    session = Session()
+    result = handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r", session=session)
+    assert result.reply == "it is done"
+    assert not (tmp_path / "wiped").exists()  # a guard of the clerk forbids it
+    told = [message.content for message in session.messages if message.role == "tool"]
+    assert "No wiping." in told[1]
+    assert "handed over too often" in told[2]  # the handoff in the killed process counts
+    if moment != "end":  # there, the reply of the model was not committed
+        assert (tmp_path / "asked").read_text().split() == ["r"]
+    assert session.personality_id == "expert"
+    assert handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r").reply == "it is done"
+    store.close()
 
 
 def test_text_of_a_reply_that_was_in_flight_is_withdrawn(tmp_path: Path, store: RunStore) -> None:

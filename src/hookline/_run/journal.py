@@ -21,7 +21,7 @@ from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import forever, running_loop
 from .._base.workers import call_in_thread, in_thread
-from .._kernel.errors import HooklineError
+from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
@@ -146,7 +146,8 @@ class Append(msgspec.Struct, frozen=True):
     ``seq`` is the number of the first entry. Each event is its number, type, time and JSON. A ``status`` ends the
     lease: ``waiting``, ``interrupted``, or that of the result. ``result`` is the result of a run that has ended, or the
     calls for which a run waits, as JSON. ``recovery_seconds`` is the time since the claim, in the first write of a
-    process that continues the run of another one.
+    process that continues the run of another one. ``following`` is the run to create after a handoff: its id, agent and
+    input.
     """
 
     run_id: str
@@ -157,6 +158,7 @@ class Append(msgspec.Struct, frozen=True):
     status: str = ""
     result: bytes | None = None
     recovery_seconds: float | None = None
+    following: tuple[str, str, bytes] | None = None
 
 
 class Journal(Protocol):
@@ -191,7 +193,11 @@ class JournalStore(Protocol):
 
 
 class RunHead(Frozen, frozen=True, omit_defaults=True):
-    """The input of a durable run, which recovery starts from."""
+    """The input of a durable run, which recovery starts from.
+
+    For the run after a handoff it has what the handoff changed in the session: the agent or personality that answers,
+    and the agents whose guards still apply.
+    """
 
     ids: Ids = Ids()
     task: str = ""
@@ -201,6 +207,9 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     contents: Mapping[str, bytes] = {}
     hookline: str = __version__
+    personality: str = ""
+    personality_changes: Any = None
+    handed_over_by: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -210,6 +219,20 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     key: str = ""
     data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Refusal(msgspec.Struct, omit_defaults=True):
+    """Why a call of ``ctx.llm`` inside a tool or a hook was refused."""
+
+    message: str
+    status: str
+    reply: str = ""
+    hook: str = ""
+    reason: str = ""
+
+    def error(self) -> CallRefusedError:
+        """Return the error again."""
+        return CallRefusedError(**msgspec.structs.asdict(self))
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -225,6 +248,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
     raised: RecordedError | None = None
+    refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False
 
@@ -253,6 +277,12 @@ head_decoder = msgspec.json.Decoder(RunHead)
 steering_decoder = msgspec.json.Decoder(Steering)
 spent_decoder = msgspec.json.Decoder(Spent)
 failures_decoder = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
+
+
+def following_id(run_id: str) -> str:
+    """Return the id of the durable run that follows after a handoff: ``order-7``, ``order-7+1``, ``order-7+2``."""
+    first, _, count = run_id.rpartition("+")
+    return f"{first}+{int(count) + 1}" if first and count.isdecimal() else f"{run_id}+1"
 
 
 def head_of(run: StoredRun) -> RunHead:
@@ -317,9 +347,13 @@ class Writer:
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
+        self.is_held = False
+        """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
         self.take_draws: Callable[[], list[bytes]] = list
+        self.following: tuple[str, str, bytes] | None = None
+        """The run to create when this one ends, because of a handoff."""
 
     def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
         """Append an entry, from any thread. It is written soon."""
@@ -364,6 +398,13 @@ class Writer:
         self._start()
         return await done
 
+    def end_hold(self) -> None:
+        """Write what was held back."""
+        if self.is_held:
+            self.is_held = False
+            if self._entries or self._events:
+                self._start()
+
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
         self._loop = asyncio.get_running_loop()
@@ -407,7 +448,7 @@ class Writer:
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
-        if self._loop is None:
+        if self._loop is None or (self.is_held and not self._flushes):
             return
         if loop is self._loop:
             self._is_writing = True
@@ -431,7 +472,8 @@ class Writer:
         began = time.monotonic()
         recovery = None if self._recovers_since is None else began - self._recovers_since
         entries = [*self.take_draws(), *entries]
-        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
+        following = self.following if status in RUN_STATUSES else None
+        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery, following)
         call_in_thread(partial(self._journal.append, write), partial(self._written, write, began, flushes))
 
     def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:

@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .help import Command, Group
+from .help import Command, ListingGroup
 from .options import AsJson, with_settings
 from .output import print_problems, print_table, state_text, time_text, write_json
 from .text import printable, short
 
 if TYPE_CHECKING:
-    from .._run.journal import StoredRun
+    from .._run.journal import RunHead, StoredRun
     from .._run.session import Session
     from ..stores.runs import RunStore
     from ..stores.workers import PinnedRun
@@ -38,12 +37,12 @@ OPEN = ("new", "running", "waiting", "interrupted")
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=Group, rich_markup_mode=None, help="List, resume, unpin or delete durable runs.", epilog=EPILOG
+        cls=ListingGroup, rich_markup_mode=None, help="List, resume, unpin or delete durable runs.", epilog=EPILOG
     )
-    group.command("list", cls=Command)(with_settings("runs", "debug")(list_runs))
+    group.command("list", cls=Command)(with_settings("runs", "database", "debug")(list_runs))
     group.command("resume", cls=Command)(with_settings()(resume))
-    group.command("unpin", cls=Command)(with_settings("runs", "debug")(unpin))
-    group.command("delete", cls=Command)(with_settings("runs", "debug")(delete))
+    group.command("unpin", cls=Command)(with_settings("runs", "database", "debug")(unpin))
+    group.command("delete", cls=Command)(with_settings("runs", "database", "debug")(delete))
     app.add_typer(group, name="runs")
 
 
@@ -62,13 +61,18 @@ def list_runs(
     found = [] if store is None else store.journal.runs(*(() if all_runs else OPEN), limit=1000)
     pinned = {} if store is None else {run.run_id: run for run in store.workers.pinned()}
     if json:
-        write_json([_view(run, pinned.get(run.run_id)) for run in found])
+        write_json([_view(store, run, pinned.get(run.run_id)) for run in found if store is not None])
         return 0
-    if not found:
+    if store is None or not found:
         typer.echo("no durable runs" if all_runs else "no durable run is open: --all shows those that have ended")
         return 0
     rows = [
-        (run.run_id, state_text(_status(run)), time_text(run.changed), short(printable(head_of(run).task, keep=""), 60))
+        (
+            run.run_id,
+            state_text(_status(store, run)),
+            time_text(run.changed),
+            short(printable(head_of(run).task, keep=""), 60),
+        )
         for run in found
     ]
     print_table(("run", "status", "changed", "task"), rows, keep=("run", "status", "changed"))
@@ -90,7 +94,7 @@ def resume(
     _check_not_served(store, run)
     head = head_of(run)
     name = None if head.ids.session_id.startswith("session_") else head.ids.session_id
-    conversation = _conversation(config, name, head.ids.session_id, head.messages)
+    conversation = _conversation(config, name, head)
     job = Job(head.task, (), conversation, name, store=store, run_id=run.run_id)
     return execute(config, job, json=json, quiet=quiet)
 
@@ -152,12 +156,18 @@ def _check_not_served(store: RunStore, run: StoredRun) -> None:
         )
 
 
-def _conversation(config: Configuration, name: str | None, session_id: str, messages: tuple[object, ...]) -> Session:
+def _conversation(config: Configuration, name: str | None, head: RunHead) -> Session:
     from .._run.session import Session
     from .runner import session_store
 
     saved = None if name is None else session_store(config.settings.sessions).load(name)
-    return saved or Session(session_id, messages)  # type: ignore[arg-type]
+    return saved or Session(
+        head.ids.session_id,
+        head.messages,
+        personality_id=head.personality,
+        personality_changes=head.personality_changes or {},
+        handed_over_by=head.handed_over_by,
+    )
 
 
 def _store(config: Configuration) -> RunStore | None:
@@ -186,6 +196,8 @@ def _find(config: Configuration, run_id: str) -> tuple[RunStore, StoredRun]:
         chosen = [run for run in found if run.run_id == run_id] or [
             run for run in found if run.run_id.removeprefix("run_").startswith(begins)
         ]
+    if run_id == "last" and not chosen:
+        raise ConfigError("there is no durable run: hookline run TASK --durable starts one")
     if store is None or not chosen:
         raise ConfigError(f"there is no durable run {run_id!r:.80}: hookline runs list --all shows their ids")
     if len(chosen) > 1:
@@ -193,18 +205,20 @@ def _find(config: Configuration, run_id: str) -> tuple[RunStore, StoredRun]:
     return store, chosen[0]
 
 
-def _status(run: StoredRun) -> str:
-    """Return the status now: a run whose lease has expired is interrupted."""
-    return "interrupted" if run.status in ("new", "running") and run.lease < time.time() else run.status
+def _status(store: RunStore, run: StoredRun) -> str:
+    """Return the status now: a run whose process has ended, or whose lease has expired, is interrupted."""
+    if run.status not in ("new", "running") or store.journal.is_held(run):
+        return run.status
+    return "interrupted"
 
 
-def _view(run: StoredRun, pinned: PinnedRun | None) -> dict[str, object]:
+def _view(store: RunStore, run: StoredRun, pinned: PinnedRun | None) -> dict[str, object]:
     from .._run.journal import head_of
 
     return {
         "run_id": run.run_id,
         "agent": run.agent,
-        "status": _status(run),
+        "status": _status(store, run),
         "attempts": run.attempts,
         "created": run.created,
         "changed": run.changed,

@@ -75,7 +75,6 @@ def open_queue(store: RunStore, concurrency: int) -> RunQueue:
 class ServedHead(RunHead, frozen=True, omit_defaults=True):
     """The input of a served run. With ``keeps_session``, ``messages`` is the conversation, which the caller keeps."""
 
-    personality: str = ""
     keeps_session: bool = False
 
 

@@ -70,6 +70,15 @@ class Journal:
         with self._db.transaction() as db:
             return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
 
+    def is_held(self, run: StoredRun) -> bool:
+        """Whether a process executes the run, or did so until a moment ago."""
+        with self._db.transaction() as db:
+            now = database_time(self._db, db)
+        return self._is_held(run, now)
+
+    def _is_held(self, run: StoredRun, now: float) -> bool:
+        return run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born)
+
     def states(self) -> dict[str, int]:
         """Return the number of unfinished durable runs by status. ``expired`` runs have lost their process."""
         expired = "CASE WHEN status = 'running' AND lease < ? THEN 'expired' ELSE status END"
@@ -108,7 +117,7 @@ class Journal:
             run = StoredRun(*db.execute(query, (run_id,)).fetchone())
             if run.is_over:
                 return Claim(run, 0, 0, ())
-            if run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born):
+            if self._is_held(run, now):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
@@ -147,6 +156,11 @@ class Journal:
         Raises:
             LeaseLostError: another process has taken the run.
         """
+        if (following := write.following) is not None:  # runs of a server, which write more, have none
+
+            def also(db: Connection) -> None:
+                create(db, *following, time.time())
+
         if not self._db.is_shared:
             with self._db.transaction(write=True) as db:
                 _append(db, write)
