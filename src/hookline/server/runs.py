@@ -45,6 +45,8 @@ log = logging.getLogger("hookline")
 
 CANCEL_SECONDS = 10.0
 """Seconds that a cancellation waits for the run to finish."""
+TURN_SECONDS = 1.0
+"""Interval in seconds at which a run looks whether the run before it, at another server, has lost its process."""
 STORE_SECONDS = 5.0
 """Seconds that a shutdown without a grace period waits until the last events are stored."""
 PRUNE_SECONDS = 3600.0
@@ -54,7 +56,8 @@ PRUNE_SECONDS = 3600.0
 class RunService:
     """Run agents for callers. Runs and their events are stored, and a run continues even if no client reads its events.
 
-    Runs of one session are executed one after another. The number of concurrent runs is limited; the others are queued.
+    Runs of one session are executed one after another, also by several servers on one PostgreSQL database. The number
+    of concurrent runs is limited; the others are queued.
     The service belongs to one event loop. A caller sees its own runs only, unless it has the right ``admin``.
 
     Args:
@@ -86,7 +89,7 @@ class RunService:
         self._store = store
         context = context or (lambda session: AgentContext(session=session))
         self._sessions = sessions
-        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify)
+        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify, self._wait_for_turn)
         self._recorder = RunRecorder(store, self._on_stored, self._on_lost, self._on_store_error)
         self._keys = IdempotencyKeys(store)
         self._control_sender = ControlSender(store.controls)
@@ -420,6 +423,12 @@ class RunService:
         finally:
             watch.close()
         return run
+
+    async def _wait_for_turn(self, run: RunRecord) -> None:
+        """Wait until other servers have no run in this conversation that comes first. A file has one server."""
+        while self._store.db.is_shared and (first := await asyncio.to_thread(self._store.begin, run)) is not None:
+            with suppress(UnknownRunError):  # it was deleted
+                await self._wait_elsewhere(first, time.monotonic() + TURN_SECONDS)
 
     def _watch(self, id: str) -> RunWatch:
         watch = RunWatch(self._store, id)
