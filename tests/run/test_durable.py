@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, guard, hook, observer, tool
+from hookline import Agent, AgentContext, Budget, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
 from hookline._run.journal import Append
@@ -915,6 +915,48 @@ def test_ended_runs_are_deleted_with_their_journals_and_events(store: RunStore) 
         db.execute("UPDATE durable_runs SET changed = 0")
     assert store.journal.prune(days=1) == 1
     assert not entries_of(store)
+
+
+# Budgets.
+
+
+def test_a_run_that_is_continued_knows_what_its_conversation_had_spent_before(store: RunStore) -> None:
+    decisions: list[HookResult] = []
+
+    @guard("before_tool")
+    def ask(ctx: Any, request: Any) -> HookResult:
+        return HookResult.ask("Pay?")
+
+    @hook("approval_requested")
+    def decide(ctx: Any, request: Any) -> HookResult:
+        return decisions.pop() if decisions else HookResult.wait()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def conversation() -> AgentContext:
+        return AgentContext(budget=Budget(Limits(tokens=200, seconds=1000)), session=Session("talk"))
+
+    def clerk(*turns: Any) -> Agent:
+        return Agent("clerk", llm=ScriptedModel(list(turns)), tools=[pay], hooks=[ask, decide])
+
+    def says(text: str, tokens: int) -> ModelResponse:
+        return ModelResponse(text, usage=Usage(tokens, 0))
+
+    before = conversation()
+    clerk(says("hello", 60)).run("Hello.", ctx=before)
+    spent = before.budget.elapsed
+    with pytest.raises(RunWaitingError):
+        asks = ModelResponse(tool_calls=(ToolCall("c", "pay", {}),), usage=Usage(70, 0))
+        clerk(asks).run("Pay.", ctx=before, durable=store, run_id="r")
+    assert before.budget.tokens == 130
+    decisions.append(HookResult.approve())
+    now = conversation()  # as another process would make it
+    result = clerk(says("done", 20)).run("Pay.", ctx=now, durable=store, run_id="r")
+    assert (result.status, now.budget.tokens, now.budget.tool_calls) == ("completed", 150, 1)
+    assert now.budget.elapsed > spent
 
 
 # Handoffs and streams.

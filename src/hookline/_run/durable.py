@@ -33,6 +33,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, ModelResponse, Usage
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, take_attachments
+from .budget import Spending
 from .engine import Engine
 from .events import (
     ENGINE_EVENTS,
@@ -246,6 +247,7 @@ class DurableRun:
             tuple(session.messages),
             head_of(self._claim.run).metadata,
             fresh=False,
+            spent=engine.budget.parents[0].spending if engine.budget.parents else Spending(),
             personality=session.personality_id,
             personality_changes=plain(session.personality_changes),
             handed_over_by=session.handed_over_by,

@@ -25,6 +25,7 @@ from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .budget import Spending
 from .events import log
 from .recorded import RecordedError
 
@@ -195,8 +196,8 @@ class JournalStore(Protocol):
 class RunHead(Frozen, frozen=True, omit_defaults=True):
     """The input of a durable run, which recovery starts from.
 
-    For the run after a handoff it has what the handoff changed in the session: the agent or personality that answers,
-    and the agents whose guards still apply.
+    ``spent`` is what the conversation had spent before. For the run after a handoff it has what the handoff changed in
+    the session: the agent or personality that answers, and the agents whose guards still apply.
     """
 
     ids: Ids = Ids()
@@ -207,6 +208,7 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     contents: Mapping[str, bytes] = {}
     hookline: str = __version__
+    spent: Spending = Spending()
     personality: str = ""
     personality_changes: Any = None
     handed_over_by: tuple[str, ...] = ()

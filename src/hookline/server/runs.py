@@ -552,11 +552,17 @@ class RunService:
         if own >= self.options.max_runs_per_caller:
             raise _too_many_runs(own)
         if len(unfinished) >= self.options.max_runs + self.options.max_queued:
-            raise BusyError("too many runs are queued: try again later")
+            raise _full_queue()
 
     async def _admit(self, run: RunRecord) -> None:
-        """Store a run of a caller whose runs, also at other replicas, are not too many."""
-        if not self._store.db.is_shared:
+        """Store a run of a caller whose runs, also at other replicas, are not too many.
+
+        The queue of durable runs is in the database too, so all replicas share its limit.
+        """
+        if self._durable is not None:
+            if await asyncio.to_thread(self._store.journal.queued) >= self.options.max_queued:
+                raise _full_queue()
+        elif not self._store.db.is_shared:
             return
         limit = self.options.max_runs_per_caller
         for is_last in (False, True):
@@ -578,6 +584,10 @@ class RunService:
 
 def _too_many_runs(own: int) -> BusyError:
     return BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
+
+
+def _full_queue() -> BusyError:
+    return BusyError("too many runs are queued: try again later")
 
 
 def _unknown(id: str) -> UnknownRunError:
