@@ -31,6 +31,8 @@ from .recorded import RecordedError
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
 """The id of the message from outside that is being carried out: the key of its entry in the journal."""
 
+COLLECT_SECONDS = 0.005
+"""Seconds for which entries are collected that nothing waits for: a commit costs as much as many entries."""
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 
@@ -310,6 +312,7 @@ class Writer:
         self._events: list[tuple[int, str, float, bytes]] = []
         self._flushes: list[_Flush] = []
         self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
@@ -358,7 +361,7 @@ class Writer:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._flushes.append((status, result, done))
-        self._start()
+        self._start(at_once=True)
         return await done
 
     async def keep_lease(self) -> None:
@@ -397,24 +400,31 @@ class Writer:
             self._fail(error)
             await forever()
 
-    def _start(self) -> None:
-        """Write soon what waits, in the event loop of the run, unless a write is scheduled or under way."""
-        if self._is_writing:
+    def _start(self, *, at_once: bool = False) -> None:
+        """Write what waits, at once or after a moment, in the event loop of the run, unless a write is under way."""
+        if self._is_writing or (self._timer is not None and not at_once):
             return
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
         if self._loop is None:
             return
-        if loop is self._loop:
-            self._is_writing = True
-            loop.call_soon(self._write, context=contextvars.Context())
-        else:
+        if loop is not self._loop:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_writing = at_once
+        context = contextvars.Context()
+        if at_once:
+            loop.call_soon(self._write, context=context)
+        else:
+            self._timer = loop.call_later(COLLECT_SECONDS, self._write, context=context)
 
     def _write(self) -> None:
         """Write everything that waits, in a thread. What is put meanwhile is in the next write."""
+        self._timer = None
         with self._lock:
             waiting = self._entries, self._events, self._flushes
             self._is_writing = any(waiting) and not self.muted
@@ -443,7 +453,12 @@ class Writer:
             if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
                 self._deadline = 0.0
         _resolve(flushes, error is None)
-        self._write()
+        if self._flushes or self.muted:
+            self._write()
+        else:
+            self._is_writing = False
+            if self._entries or self._events:
+                self._start()
 
 
 def _resolve(flushes: Sequence[_Flush], committed: bool) -> None:
