@@ -176,4 +176,24 @@ def test_doctor_shows_durable_runs_and_complains_of_those_that_no_process_takes_
     _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
     line = next(line for line in out.splitlines() if " durable runs " in line)
     assert " ".join(line.split()).startswith(expected)
-    assert ("hookline worker" in out) == (lease < 1)
+    assert ("no process took over the expired ones: hookline worker" in " ".join(out.split())) == (lease < 1)
+
+
+def test_doctor_says_which_run_waits_for_another_version_and_what_differs(hookline, url):
+    hookline("db", "init")
+    store = RunStore(url, lease_seconds=1e-6)
+    store.workers.register({"aaa": {"hook budget": "1", "tool pay": "1"}})
+    store.journal.claim("run_one", "helper", b"{}", "aaa")
+    store.workers.register({"bbb": {"hook budget": "2", "tool pay": "1"}})
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    text = " ".join(out.split())
+    assert "ok workers 1 with digest bbb" in text
+    assert (
+        "no pinned run run run_one waits for a worker with digest aaa; the running workers have bbb (different: hook "
+        "budget): start a worker with the hooks, instructions and tools that the run was begun with, or let it go on "
+        "with others: hookline runs unpin run_one"
+    ) in text
+    store.workers.unregister()
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    assert "- workers none is running: hookline worker, or hookline serve --durable" in " ".join(out.split())
+    store.close()

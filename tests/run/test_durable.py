@@ -876,6 +876,17 @@ def test_the_session_of_a_recovered_run_has_the_whole_conversation(tmp_path: Pat
         agent.run("go", durable=store, run_id="r", session=Session("other"))
 
 
+def test_a_session_that_was_not_saved_gets_the_messages_of_a_run_that_has_ended(store: RunStore) -> None:
+    before = [Message("user", "hello"), Message("assistant", "hi")]
+    agent = Agent("a", llm=CountingModel(["hi", "done"]))
+    first = Session("s", before)
+    agent.run("go", durable=store, run_id="r", session=first)
+    restored = Session("s", before)
+    for _ in range(2):
+        agent.run("go", durable=store, run_id="r", session=restored)
+        assert list(restored.messages) == list(first.messages)
+
+
 @pytest.mark.sqlite
 @pytest.mark.parametrize(("synced", "level"), [(False, 1), (True, 2)])
 def test_a_synced_store_syncs_each_commit_to_disk(tmp_path: Path, synced: bool, level: int) -> None:

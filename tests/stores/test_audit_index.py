@@ -225,6 +225,12 @@ def test_a_pipe_is_not_indexed(tmp_path, index):
     assert index.records() == []
 
 
+@pytest.mark.sqlite
+def test_the_file_of_the_index_is_one_that_tools_must_not_write(path, index, tmp_path):
+    files = AuditLog(path, index=index).own_files
+    assert {str(tmp_path / "index.db"), "index.db-wal"} <= {*files}
+
+
 def test_an_index_needs_a_file(index):
     with pytest.raises(StoreError, match="needs the path of a file"):
         AuditLog(None, logger="audit", index=index)

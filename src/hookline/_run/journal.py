@@ -21,12 +21,15 @@ from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import forever, running_loop
 from .._base.workers import call_in_thread, in_thread
-from .._kernel.errors import HooklineError
+from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from .events import log
 from .recorded import RecordedError
+
+JOURNAL_FORMAT = 1
+"""Version of the entries of a journal. It grows when runs cannot be continued from journals of the former version."""
 
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
 """The id of the message from outside that is being carried out: the key of its entry in the journal."""
@@ -211,6 +214,20 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     data: msgspec.Raw = msgspec.Raw(b"null")
 
 
+class Refusal(msgspec.Struct, omit_defaults=True):
+    """Why a call of ``ctx.llm`` inside a tool or a hook was refused."""
+
+    message: str
+    status: str
+    reply: str = ""
+    hook: str = ""
+    reason: str = ""
+
+    def error(self) -> CallRefusedError:
+        """Return the error again."""
+        return CallRefusedError(**msgspec.structs.asdict(self))
+
+
 class Answer(msgspec.Struct, omit_defaults=True):
     """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
 
@@ -224,6 +241,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
     raised: RecordedError | None = None
+    refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False
 
@@ -317,6 +335,8 @@ class Writer:
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
+        self.is_held = False
+        """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
         self.take_draws: Callable[[], list[bytes]] = list
@@ -364,6 +384,13 @@ class Writer:
         self._start(at_once=True)
         return await done
 
+    def end_hold(self) -> None:
+        """Write what was held back."""
+        if self.is_held:
+            self.is_held = False
+            if self._entries or self._events:
+                self._start()
+
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
         self._loop = asyncio.get_running_loop()
@@ -407,7 +434,7 @@ class Writer:
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
-        if self._loop is None:
+        if self._loop is None or (self.is_held and not self._flushes):
             return
         if loop is not self._loop:
             with suppress(RuntimeError):  # the loop is closed

@@ -172,7 +172,9 @@ class Preparation:
         self.base = self._services.session.messages
         """The transcript at the start of the run."""
         if self._head is not None:
-            self.base, self.attachments = self._head.messages, self._head.attachments
+            if tuple(self.base) != self._head.messages:  # the conversation was saved before the process ended
+                self.base = self._head.messages
+            self.attachments = self._head.attachments
         if (store := options.get("durable")) is not None:
             self._make_durable(store)
         self.engine = self._make_engine()

@@ -239,12 +239,13 @@ def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
         return []
     from ..hooks.skill_evolver import SkillEvolverHook
     from ..hooks.skills import SkillsHook
+    from ..stores.skills import DatabaseSkillStore
 
-    if Path(settings.skills).is_file():
-        raise ConfigError(f"skills: {settings.skills!r} is a file, not a folder")
     listed = SkillsHook(settings.skills)
-    folder = listed.store.folder
-    if not (folder.exists() or any(isinstance(h, SkillEvolverHook) and h.store.folder == folder for h in hooks)):
+    store = listed.store
+    if not isinstance(store, DatabaseSkillStore) and Path(settings.skills).is_file():
+        raise ConfigError(f"skills: {settings.skills!r} is a file, not a folder")
+    if not (store.exists() or any(isinstance(h, SkillEvolverHook) and h.store.place == store.place for h in hooks)):
         raise ConfigError(
             f"skills: no such folder: {settings.skills!r}. Create it, or let an agent learn skills for it "
             "with --hooks SkillEvolverHook"
@@ -327,9 +328,9 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         tools.append(fetch_tool(settings.hosts))
     if settings.skills:
-        from ..stores.skills import SkillStore
+        from ..stores.skills import skill_store_at
 
-        tools.append(SkillStore(settings.skills))
+        tools.append(skill_store_at(settings.skills))
     if settings.tickets:
         from .._toolbox.tickets import ticket_tools
         from ..stores.tickets import TicketBoard

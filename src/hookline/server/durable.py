@@ -39,7 +39,7 @@ from .._run.journal import (
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.pinning import digest_of
+from ..stores.pinning import digest_of, version_of
 from ..stores.runs import RunRecord, RunStore, StoredEvent, run_row
 from ..stores.sessions import SessionRecord
 from .agents import Agents
@@ -48,6 +48,7 @@ from .control import DONE, Cancel, ControlReceiver
 from .errors import UnknownAgentError
 from .executor import RunExecutor
 from .live_run import LiveRun, closing_event
+from .options import ServerOptions
 from .queue import LocalQueue, RunQueue
 
 log = logging.getLogger("hookline")
@@ -56,8 +57,6 @@ CHECK_SECONDS = 1.0
 """Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
 CANCEL_SECONDS = 5.0
 """Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
-REFUSE_SECONDS = 3600.0
-"""Seconds after which a run fails that no process with the same hooks, instructions and tools continues."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -93,7 +92,7 @@ class DurableRuns:
         live: the runs of this process by id.
         controls: takes the messages to the runs of this process.
         on_executing: called when this process begins or ceases to execute a run.
-        max_attempts: how many processes may end while they execute a run, before the run fails.
+        options: limits: ``max_attempts`` and ``pin_seconds``.
     """
 
     def __init__(
@@ -106,7 +105,7 @@ class DurableRuns:
         live: dict[str, LiveRun],
         controls: ControlReceiver,
         on_executing: Callable[[str], None],
-        max_attempts: int,
+        options: ServerOptions,
     ) -> None:
         self._executor = executor
         self._agents = agents
@@ -116,7 +115,10 @@ class DurableRuns:
         self._live = live
         self._controls = controls
         self._on_executing = on_executing
-        self._max_attempts = max_attempts
+        self._max_attempts = options.max_attempts
+        self._pin_seconds = options.pin_seconds
+        self._pinned: dict[str, float] = {}
+        """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
         self._stop_reasons: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
@@ -133,8 +135,10 @@ class DurableRuns:
             StoreError: the database cannot be used.
         """
         self.executes = execute
-        await self._queue.open(self.execute if execute else None, sorted(self._digests()))
+        await self._queue.open(self.execute if execute else None, self.digests)
         if execute:
+            await asyncio.to_thread(self._register)
+            log.info("durable runs are pinned to the digest %s", ", ".join(self.digests))
             await self._look()
             self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
 
@@ -149,10 +153,19 @@ class DurableRuns:
     async def close(self) -> None:
         """Hand over all runs at once, and close the queue."""
         await self.hand_over(0.0)
+        with suppress(StoreError):  # then the row is ignored, because the process has ended
+            await asyncio.to_thread(self._store.workers.unregister)
         await self._queue.close()
 
-    def _digests(self) -> set[str]:
-        return {digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()}
+    @property
+    def digests(self) -> list[str]:
+        """The digests of the agents of this process."""
+        return sorted({digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()})
+
+    def _register(self) -> None:
+        """Say which versions this process has."""
+        versions = [version_of(self._agents.find(served.name)[1]) for served in self._agents.list()]
+        self._store.workers.register({version.digest: version.parts for version in versions})
 
     # Accepting.
 
@@ -184,6 +197,8 @@ class DurableRuns:
         await self._put(record.id, record.session_id)
 
     async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
+        if digest and not self._store.db.is_shared and digest not in self.digests:
+            return  # only this process has the queue
         try:
             await self._queue.put(run_id, session_id, digest)
         except StoreError as error:  # it is found again when the queue can be used
@@ -197,6 +212,7 @@ class DurableRuns:
             try:
                 # A new run is in the queue. If its job was lost, it is found later.
                 shared = self._store.db.is_shared
+                await asyncio.to_thread(self._register)
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
@@ -204,16 +220,33 @@ class DurableRuns:
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
         free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
-        for run_id, session_id, idle_seconds, digest in free:
-            if idle_seconds > REFUSE_SECONDS and digest and digest not in self._digests():
-                with suppress(RunHeldError):
-                    await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
-            else:
-                await self._put(run_id, session_id, digest)
         for run in await asyncio.to_thread(self._decided):
             record = await asyncio.to_thread(self._store.get, run.run_id)
-            if record is not None:
-                await self._put(run.run_id, record.session_id, run.digest)
+            if record is not None and record.is_durable:  # others belong to gateways and programs
+                free.append((run.run_id, record.session_id, run.digest))
+        have = {"", *self.digests}
+        if not have.issuperset(digest for _, _, digest in free):
+            have |= await asyncio.to_thread(self._store.workers.digests)
+        for run_id, session_id, digest in free:
+            if digest in have:
+                await self._put(run_id, session_id, digest)
+        pinned = [run_id for run_id, _, digest in free if digest not in have]
+        self._pinned = {run_id: self._pinned.get(run_id, 0.0) for run_id in pinned}
+        for run_id in pinned:
+            await self._report_pinned(run_id)
+
+    async def _report_pinned(self, run_id: str) -> None:
+        """Log that no process can continue a run, once; end the run after a time."""
+        since = self._pinned[run_id]
+        if since and time.monotonic() < since + self._pin_seconds:
+            return
+        for run in await asyncio.to_thread(self._store.workers.pinned, run_id):
+            if not since:
+                log.warning("%s", run.problem)
+                self._pinned[run_id] = time.monotonic()
+                continue
+            with suppress(RunHeldError):
+                await self._end(run_id, "failed", error=run.refusal)
 
     def _decided(self) -> list[StoredRun]:
         """Return the runs that were put away and need not wait any more."""
@@ -320,8 +353,8 @@ class DurableRuns:
         try:
             session = await self._session(durable, record, head)
             save: Callable[[Session], Awaitable[str]] | None = None
-            if not head.keeps_session:
-                save = partial(self._save, record, session.snapshot()[0]) if begun else self._executor.save
+            if not head.keeps_session:  # a process that ended may have saved it
+                save = partial(self._save, len(session.messages)) if begun else self._executor.save
             status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
@@ -345,15 +378,14 @@ class DurableRuns:
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
         async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=SessionRecord.of(stored).to_json().decode())
+            return stored, Answer(value=SessionRecord.snapshot(stored).to_json().decode())
 
         return await call.make(work)
 
-    async def _save(self, record: RunRecord, before: Sequence[Message], session: Session) -> str:
+    async def _save(self, before: int, session: Session) -> str:
         """Save the conversation, unless a process did so just before it ended."""
         with suppress(StoreError):  # saving says what is wrong
-            stored = (await self._executor.load(record, "")).messages
-            if len(stored) != len(before) and _as_json(stored) == _as_json(session.messages):
+            if await self._executor.was_saved(session, before):
                 return ""
         return await self._executor.save(session)
 
@@ -404,6 +436,8 @@ class DurableRuns:
         claim, _ = await self._claim(run_id, "")
         if record is not None and not claim.run.is_over:
             await self._end_claimed(record, claim, status, **fields)
+            with suppress(StoreError):
+                await self._queue.remove(run_id)
             await self._queue_next(record.session_id, run_id)
 
     async def _end_claimed(self, record: RunRecord, claim: Claim, status: str, **fields: str) -> None:
@@ -419,10 +453,6 @@ class DurableRuns:
         """Cancel the questions of a run that has ended."""
         for row in self._approvals.rows(status="pending", root_id=run_id):
             self._approvals.end_pending(row.id, "cancelled")
-
-
-def _as_json(messages: Sequence[Message]) -> list[bytes]:
-    return [message.to_json() for message in messages]
 
 
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:

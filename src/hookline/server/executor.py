@@ -20,7 +20,7 @@ from ..hooks.approvals import ApprovalsHook, Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.runs import RunRecord
-from ..stores.sessions import SessionStore
+from ..stores.sessions import SessionStore, was_saved
 from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
 from .live_run import LiveRun
@@ -215,6 +215,14 @@ class RunExecutor:
         except RunFailedError as failure:
             return failure.result
         return result
+
+    async def was_saved(self, session: Session, before: int) -> bool:
+        """Whether a session that began with ``before`` messages has been saved by a process that ended after that.
+
+        Raises:
+            StoreError: the stored conversation cannot be read.
+        """
+        return await asyncio.to_thread(was_saved, self._sessions, session, before)
 
     async def save(self, session: Session) -> str:
         """Save a session. Return the error as text if that fails; the reply is still valid."""

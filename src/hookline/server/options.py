@@ -67,6 +67,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         lease_seconds: how long a process may execute a durable run without renewing its lease; after that, another
             process takes the run over.
         max_attempts: how many processes may end while they execute a durable run, before the run fails.
+        pin_seconds: how long a durable run waits for a process with the hooks, instructions and tools that it was begun
+            with, before it fails.
         keep_days: for how many days the texts and events of a finished run are kept.
         public_card: whether the A2A agent card can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
@@ -99,6 +101,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     execute: bool = True
     lease_seconds: PositiveNumber = 15.0
     max_attempts: PositiveInt = 10
+    pin_seconds: PositiveNumber = 3600.0
     keep_days: PositiveNumber = 30.0
     public_card: bool = False
     push_hosts: tuple[str, ...] = ()

@@ -111,7 +111,7 @@ class RunService:
             self._live,
             self._control_receiver,
             self._on_executing,
-            self.options.max_attempts,
+            self.options,
         )
 
     # Start and stop

@@ -30,6 +30,7 @@ from .sessions import JsonSessionStore as JsonSessionStore
 from .sessions import SessionStore as SessionStore
 from .sessions import SessionSummary as SessionSummary
 from .sessions import SqliteSessionStore as SqliteSessionStore
+from .skills import DatabaseSkillStore as DatabaseSkillStore
 from .skills import Skill as Skill
 from .skills import SkillStore as SkillStore
 from .tickets import TicketBoard as TicketBoard

@@ -71,6 +71,15 @@ class Journal:
         query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
         return [StoredRun(*row) for row in self._db.execute(query, (*statuses, limit))]
 
+    def is_held(self, run: StoredRun) -> bool:
+        """Whether a process executes the run, or did so until a moment ago."""
+        with self._db.transaction() as db:
+            now = database_time(self._db, db)
+        return self._is_held(run, now)
+
+    def _is_held(self, run: StoredRun, now: float) -> bool:
+        return run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born)
+
     def states(self) -> dict[str, int]:
         """Return the number of unfinished durable runs by status. ``expired`` runs have lost their process."""
         expired = "CASE WHEN status = 'running' AND lease < ? THEN 'expired' ELSE status END"
@@ -109,7 +118,7 @@ class Journal:
             run, now = StoredRun(*row[:-1]), row[-1] if self._db.is_shared else time.time()
             if run.is_over:
                 return Claim(run, 0, 0, ())
-            if run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born):
+            if self._is_held(run, now):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
@@ -178,6 +187,18 @@ class Journal:
         if write.events:
             self._db.announce(write.run_id)
 
+    def unpin(self, run_id: str) -> bool:
+        """Let processes with other hooks, instructions or tools continue a run. Return false if it is being executed.
+
+        Recovery still compares everything that the run did with its journal, and stops where it differs.
+        """
+        with self._db.transaction(write=True, lock=run_id) as db:
+            changed = db.execute(
+                "UPDATE durable_runs SET digest = '' WHERE run_id = ? AND lease < ?",
+                (run_id, database_time(self._db, db)),
+            )
+        return changed.rowcount == 1
+
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is put away, with its journal and its events."""
         with self._db.transaction(write=True, lock=run_id) as db:
@@ -194,10 +215,17 @@ class Journal:
                 )
         return row is not None
 
-    def prune(self, days: float) -> int:
-        """Delete the durable runs that ended more than ``days`` days ago. Returns their number."""
+    def prune(self, days: float, prefix: str = "") -> int:
+        """Delete the durable runs that ended more than ``days`` days ago, and whose ids begin with ``prefix``.
+
+        Returns their number.
+        """
         before = time.time() - days * 24 * 3600
-        old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
+        old = [
+            run
+            for run in self.runs(limit=1_000_000)
+            if run.is_over and run.changed < before and run.run_id.startswith(prefix)
+        ]
         return sum(self.delete(run.run_id) for run in old)
 
 

@@ -29,6 +29,8 @@ from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .workers import SCHEMA as _WORKERS
+from .workers import WorkerStore
 
 DURABLE = "durable"
 """The ``host`` of a durable run of a server, which belongs to no process."""
@@ -126,6 +128,7 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     *_INDEXES,
     *_PARTS,
     *_JOURNAL,
+    *_WORKERS,
     *_CONTROLS,
 )
 
@@ -134,8 +137,8 @@ SCHEMA = Schema(
     contents="runs",
     application_id=_APPLICATION_ID,
     version=3,
-    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_CONTROLS),
-    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_CONTROLS)},
+    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
+    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_WORKERS, *_CONTROLS)},
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )
 
@@ -330,6 +333,7 @@ class RunStore:
             _check_days(keep_days)
         self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
         self.journal = Journal(self.db, lease_seconds)
+        self.workers = WorkerStore(self.db)
         self.controls = ControlStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
@@ -445,14 +449,14 @@ class RunStore:
         rows = self.db.execute(query, (storable(session_id), DURABLE))
         return str(rows[0][0]) if rows else None
 
-    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, float, str]]:
+    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, str]]:
         """Return the durable runs of servers that no process executes, the oldest first.
 
         Runs that wait for an approval are not among them, nor those that were created within the last
         ``queued_seconds``: the queue has them.
 
         Returns:
-            The id, the conversation, the seconds since the last change, and the digest of each run.
+            The id, the conversation and the digest of each run.
 
         Raises:
             StoreError: the file cannot be used.
@@ -461,13 +465,13 @@ class RunStore:
             FROM durable_runs d JOIN runs r ON r.run_id = d.run_id WHERE r.host = ? AND (
                 d.status IN ('running', 'interrupted') OR d.status = 'new' AND d.changed <= ?
             ) ORDER BY d.created, d.run_id"""
-        found: list[tuple[str, str, float, str]] = []
+        found: list[tuple[str, str, str]] = []
         with self.db.transaction() as db:
             now = database_time(self.db, db)
             rows = db.execute(query, (DURABLE, now - queued_seconds))
             for id, session_id, changed, digest, status, host, pid, born, lease in rows:
                 if status != "running" or lease <= now or not self.db.leases.is_held(host, pid, changed, born):
-                    found.append((id, session_id, now - changed, digest))
+                    found.append((id, session_id, digest))
                     if len(found) == limit:
                         break
         return found
@@ -786,7 +790,7 @@ def _prune(db: Connection, days: float) -> int:
 
 
 def run_row(run: RunRecord) -> tuple[str, tuple[Any, ...]]:
-    """Return the statement that writes the row of a served run, for ``{source}`` or a row without one, and its values."""
+    """Return the statement that writes the row of a served run, and its values: see :meth:`Journal.append`."""
     return _SERVED_ROW, tuple(map(_storable, msgspec.structs.astuple(run)))
 
 
@@ -794,8 +798,8 @@ _EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))
 _KEY_ROW = upsert("idempotency_keys", IdempotencyKey.__struct_fields__, ("owner", "key"))
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
 _CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed")]
-_SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true ON CONFLICT (run_id) DO UPDATE SET
-    transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
+_SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
+    ON CONFLICT (run_id) DO UPDATE SET transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
 _OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
     {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _CHANGING)}"""
 

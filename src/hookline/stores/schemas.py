@@ -24,6 +24,7 @@ STORES = (
     "leases",
     "limits",
     "audit.index",
+    "skills",
 )
 """Modules of stores with tables."""
 

@@ -61,7 +61,7 @@ class SessionRecord(Frozen, frozen=True):
     messages: Sequence[Message] = ()
 
     @classmethod
-    def of(cls, session: Session) -> SessionRecord:
+    def snapshot(cls, session: Session) -> SessionRecord:
         """Return the record of a session as it is now."""
         messages, metadata = session.snapshot()
         return cls(
@@ -131,7 +131,7 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
     written.
     """
     with session._saving:
-        record = SessionRecord.of(session)
+        record = SessionRecord.snapshot(session)
         taken, data = record.messages, b""
 
         def merge(stored: SessionRecord | None) -> tuple[bytes, list[Attachment]]:
@@ -145,6 +145,18 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
         yield merge
         session.adopt_stored(place, taken, record.messages)
         session._written[place] = sha256(data).digest(), record.started
+
+
+def was_saved(store: SessionStore, session: Session, before: int) -> bool:
+    """Whether a store has the messages of a session that began with ``before`` messages: its process ended after that.
+
+    Raises:
+        StoreError: the stored session cannot be read.
+    """
+    stored = store.load(session.id)
+    if stored is None or len(stored.messages) == before or len(stored.messages) != len(session.messages):
+        return False
+    return all(one.to_json() == other.to_json() for one, other in zip(stored.messages, session.messages, strict=True))
 
 
 def _if_unchanged(session: Session, place: Any, data: bytes) -> SessionRecord | None:

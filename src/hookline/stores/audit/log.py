@@ -20,6 +20,7 @@ import msgspec
 from ..._base.background_writer import BackgroundWriter
 from ..._base.workers import after_fork_in_child
 from ..._kernel.values import Ids
+from ..database import database_files
 from ..errors import StoreError
 from ..paths import checked_path
 from .file import AuditFile, AuditWriteError, Fsync, reason
@@ -190,11 +191,12 @@ class AuditLog:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Files of the log: the paths of the log and its checkpoint, and a glob for the names of full files."""
+        """Files of the log: the log, its checkpoint, a glob for the names of full files, and those of its index."""
         if self.path is None:
             return ()
         stem, suffix = glob.escape(self.path.stem), glob.escape(self.path.suffix)
-        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}"
+        index = () if self.index is None else database_files(self.index.db)
+        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}", *index
 
     @property
     def lost(self) -> int:
