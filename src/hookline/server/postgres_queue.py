@@ -62,7 +62,7 @@ class PostgresQueue:
         await asyncio.to_thread(create_queue, self._db)
         # A job that is lost in a power failure is found in the journal, so no commit waits for the disk.
         address = self._db.conninfo_for(_namespace(self._db), synchronous_commit="off")
-        pool = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": _configure}
+        pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": _configure}
         self._app = App(connector=PsycopgConnector(conninfo=address, **pool))
         self._run_task = self._app.task(name="hookline_run", queue=NAME)(self._run)
         with self._errors():

@@ -799,7 +799,8 @@ _KEY_ROW = upsert("idempotency_keys", IdempotencyKey.__struct_fields__, ("owner"
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
 _CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed")]
 _SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
-    ON CONFLICT (run_id) DO UPDATE SET transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
+    ON CONFLICT (run_id) DO UPDATE SET
+    transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
 _OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
     {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _CHANGING)}"""
 
