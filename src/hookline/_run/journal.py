@@ -339,6 +339,8 @@ class Writer:
         """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
+        self.committed = 0
+        """Number of these entries that are committed."""
         self.take_draws: Callable[[], list[bytes]] = list
 
     def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
@@ -453,7 +455,7 @@ class Writer:
         """Write everything that waits, in a thread. What is put meanwhile is in the next write."""
         self._timer = None
         with self._lock:
-            waiting = self._entries, self._events, self._flushes
+            waiting, count = (self._entries, self._events, self._flushes), self.count
             self._is_writing = any(waiting) and not self.muted
             if self._is_writing:
                 self._entries, self._events, self._flushes = [], [], []
@@ -466,15 +468,19 @@ class Writer:
         recovery = None if self._recovers_since is None else began - self._recovers_since
         entries = [*self.take_draws(), *entries]
         write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
-        call_in_thread(partial(self._journal.append, write), partial(self._written, write, began, flushes))
+        written = partial(self._written, write, began, count, flushes)
+        call_in_thread(partial(self._journal.append, write), written)
 
-    def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:
+    def _written(
+        self, write: Append, began: float, count: int, flushes: list[_Flush], error: BaseException | None
+    ) -> None:
         """Continue the tasks that wait for a write, and begin the next one."""
         self._recovers_since = None
         if error is not None:  # nothing may happen that is not in the journal
             self._fail(error)
         else:
             self._next += len(write.entries)
+            self.committed = count
             if write.status:
                 self.muted = True
             if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -352,9 +352,9 @@ class DurableRuns:
         live.update(status="running", started=record.started or time.time())
         try:
             session = await self._session(durable, record, head)
-            save: Callable[[Session], Awaitable[str]] | None = None
-            if not head.keeps_session:  # a process that ended may have saved it
-                save = partial(self._save, len(session.messages)) if begun else self._executor.save
+            save = None
+            if not head.keeps_session:
+                save = partial(self._save, durable, durable.written, len(session.messages), bool(claim.run.epoch))
             status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
@@ -382,10 +382,19 @@ class DurableRuns:
 
         return await call.make(work)
 
-    async def _save(self, before: int, session: Session) -> str:
-        """Save the conversation, unless a process did so just before it ended."""
+    async def _save(self, durable: DurableRun, written: int, before: int, is_again: bool, session: Session) -> str:
+        """Save the conversation, unless a process did so just before it ended.
+
+        Args:
+            durable: the run.
+            written: number of entries up to the conversation with which the run began: they must be committed first.
+            before: number of messages of that conversation.
+            is_again: whether another process has executed the run.
+            session: the conversation.
+        """
+        await durable.commit(written)
         with suppress(StoreError):  # saving says what is wrong
-            if await self._executor.was_saved(session, before):
+            if is_again and await self._executor.was_saved(session, before):
                 return ""
         return await self._executor.save(session)
 
