@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.postgres_cluster import MISSING, Cluster
 from tests.properties import ALL
+from tests.run_folder import RunFolder, memory_has_room
 
 # A shell ignores Ctrl-C for what it starts in the background; the programs that the tests start must not inherit that.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -51,20 +52,15 @@ SLOW_FOLDERS = tuple(f"{TESTS / name}/" for name in ("bench", "pages", "provider
 # The tests in these folders write to databases, which wait for the disk at each commit: their files are in memory where
 # it has room. Elsewhere that does not do, because a sandbox has a /dev of its own.
 IN_MEMORY = ("channels", "server", "stores")
-MEMORY = Path("/dev/shm")
-
-
-@cache
-def memory_has_room() -> bool:
-    found = os.statvfs(MEMORY) if os.access(MEMORY, os.W_OK) else None
-    return found is not None and not found.f_flag & os.ST_NOEXEC and found.f_bavail * found.f_frsize > 2**30
+FOLDER = "TEST_RUN_FOLDER"
+"""Variable with the folder of this test run, for all its processes. Hookline refuses unknown variables HOOKLINE_…."""
 
 
 @pytest.fixture
 def tmp_path(request, tmp_path):
     """A folder of the test's own."""
     if Path(request.path).relative_to(TESTS).parts[0] in IN_MEMORY and memory_has_room():
-        with TemporaryDirectory(dir=MEMORY, prefix="hookline-", ignore_cleanup_errors=True) as folder:
+        with TemporaryDirectory(dir=os.environ[FOLDER], ignore_cleanup_errors=True) as folder:
             yield Path(folder)
     else:
         yield tmp_path
@@ -76,13 +72,17 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start PostgreSQL, and use it instead of SQLite files, also in the programs that tests start."""
+    """Make the folder of this test run; with ``--database postgresql``, use PostgreSQL instead of SQLite files."""
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        folder = RunFolder()
+        config.add_cleanup(folder.remove)
+        os.environ[FOLDER] = folder.path
     if config.getoption("--database") == "sqlite" or config.option.collectonly or MISSING:
         return
-    if not hasattr(config, "workerinput"):  # one server for all processes of the tests
-        cluster = Cluster()
-        config.add_cleanup(cluster.remove)
-        os.environ["HOOKLINE_TEST_POSTGRES"] = f"postgresql://postgres@/postgres?host={cluster.folder}"
+    if not is_worker:  # the programs that tests start inherit these variables
+        cluster = Cluster(os.environ[FOLDER])
+        os.environ["TEST_RUN_POSTGRES"] = f"postgresql://postgres@/postgres?host={cluster.folder}"
         paths = (str(TESTS / "postgres"), os.environ.get("PYTHONPATH"))
         os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, paths))
     sys.path.insert(0, str(TESTS / "postgres"))  # for tests that give their sys.path to a program
@@ -105,7 +105,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.fixture(scope="session")
 def cluster():
-    """A PostgreSQL server, for tests that need one whatever ``--database`` says."""
+    """A PostgreSQL server that all tests share, for those that need one whatever ``--database`` says."""
+    if MISSING:
+        pytest.skip(MISSING)
+    return Cluster(os.environ[FOLDER])
+
+
+@pytest.fixture(scope="module")
+def own_cluster():
+    """A PostgreSQL server that the tests of one module may stop; they start it again."""
     if MISSING:
         pytest.skip(MISSING)
     started = Cluster()

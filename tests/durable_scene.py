@@ -170,6 +170,10 @@ def make_agent(world: World, *, stream: bool = True, each: int = BLOCK_EACH, mor
     def ledger(ctx: Any, result: Any) -> None:
         world.note("ledger", ctx.run_id, result.id, result.attempt, result.outcome, os.getpid())
 
+    @observer("on_run_end", name="end")
+    def end(ctx: Any, result: Any) -> None:
+        world.note("ended", ctx.run_id, result.status, os.getpid())
+
     @hook("approval_requested", name="person")
     async def person(ctx: Any, request: Any) -> Any:
         world.note("person", ctx.run_id, request.call.id, os.getpid())
@@ -179,7 +183,7 @@ def make_agent(world: World, *, stream: bool = True, each: int = BLOCK_EACH, mor
         return HookResult.approve(by=f"person-{secrets.token_hex(3)}")
 
     helper = Agent("helper", llm=RandomModel(world), tools=[write])
-    hooks: list[Any] = [EachFifth(each), stamp, judge, asks, ledger, person, *more]
+    hooks: list[Any] = [EachFifth(each), stamp, judge, asks, ledger, end, person, *more]
     if stream:
         hooks.append(hook("on_token", name="reader")(lambda ctx, delta: None))
     return Agent("boss", llm=RandomModel(world), tools=[write, pay, Team([helper])], hooks=hooks)

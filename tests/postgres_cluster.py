@@ -1,5 +1,6 @@
-"""A PostgreSQL server for tests: a cluster in a temporary folder, reached through a Unix socket only."""
+"""A PostgreSQL server for tests, which is reached through a Unix socket only and ends with the process that uses it."""
 
+import fcntl
 import glob
 import os
 import shutil
@@ -7,8 +8,18 @@ import subprocess
 import tempfile
 from importlib.util import find_spec
 
+from tests.run_folder import RunFolder
+
 BIN = max(glob.glob("/usr/lib/postgresql/*/bin"), default=os.path.dirname(shutil.which("initdb") or ""))
-OPTIONS = {"fsync": "off", "full_page_writes": "off", "max_connections": "200", "autovacuum": "off"}
+OPTIONS = {
+    "fsync": "off",
+    "full_page_writes": "off",
+    "max_connections": "200",
+    "autovacuum": "off",
+    "jit": "off",  # it takes longer to compile a query than to run it on the tables of tests
+    "max_wal_size": "4GB",  # no checkpoints
+    "dynamic_shared_memory_type": "mmap",  # in the folder of the server, which is removed
+}
 
 MISSING = (
     "PostgreSQL is not installed: apt install postgresql"
@@ -23,18 +34,21 @@ MISSING = (
 class Cluster:
     """Start a server; as root, it runs as the user ``postgres``, because PostgreSQL refuses to run as root.
 
-    The keyword arguments are settings of the server, which replace those of ``OPTIONS``.
+    Args:
+        folder: folder of a test run, whose processes share one server; the first of them starts it. Without it, the
+            server belongs to this process.
+        options: settings of the server, which replace those of ``OPTIONS``.
     """
 
-    def __init__(self, **options: str) -> None:
+    def __init__(self, folder: str = "", **options: str) -> None:
         self.options = OPTIONS | options
-        self.folder = tempfile.mkdtemp(prefix="hookline-pg-")  # a short path: that of a socket has at most 107 bytes
-        self._as = []
-        if os.geteuid() == 0:
-            shutil.chown(self.folder, "postgres")
-            self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"]
-        self._command("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
-        self.start()
+        self._own = None if folder else RunFolder()
+        self.folder = f"{self._own.path if self._own else folder}/postgres"
+        self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+        with open(f"{os.path.dirname(self.folder)}/postgres.lock", "w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not os.path.exists(f"{self.folder}/data/postmaster.pid"):
+                self._create()
 
     def url(self, schema: str = "hookline") -> str:
         return f"postgresql://postgres@/postgres?host={self.folder}&schema={schema}"
@@ -45,6 +59,8 @@ class Cluster:
         self._command("pg_ctl", "start", "-w", "-o", where, "-l", f"{self.folder}/log")
 
     def stop(self, how: str = "immediate") -> None:
+        if self._own is None:
+            raise RuntimeError("other tests use this server: stop one that you started with Cluster()")
         self._command("pg_ctl", "stop", "-w", "-m", how)
 
     def restart(self) -> None:
@@ -57,11 +73,16 @@ class Cluster:
             return int(file.readline())
 
     def remove(self) -> None:
-        try:
-            self.stop()
-        except RuntimeError:
-            pass  # a test stopped it
-        shutil.rmtree(self.folder)
+        """Stop the server and remove its data, unless other tests use it."""
+        if self._own is not None:
+            self._own.remove()
+
+    def _create(self) -> None:
+        os.makedirs(self.folder)
+        if self._as:
+            shutil.chown(self.folder, "postgres")
+        self._command("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
+        self.start()
 
     def _command(self, program: str, *arguments: str) -> None:
         command = [*self._as, f"{BIN}/{program}", "-D", f"{self.folder}/data", *arguments]

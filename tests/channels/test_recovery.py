@@ -215,7 +215,7 @@ async def test_a_process_that_lost_its_lease_does_not_answer(tmp_path, caplog):
 
 
 async def test_a_process_that_lost_its_lease_reloads_the_session(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     said = [lambda request: " ".join(message.content for message in request.messages if message.role == "user")]
     one, other = MemoryChannel(), MemoryChannel()
     sleepy, awake = made(tmp_path, one, said), made(tmp_path, other, said)
@@ -239,7 +239,7 @@ async def test_a_process_that_lost_its_lease_reloads_the_session(tmp_path, monke
 
 
 async def test_a_message_accepted_by_another_process_goes_to_the_owner_of_the_conversation(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     go, asked = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedModel):

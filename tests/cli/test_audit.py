@@ -13,6 +13,7 @@ from hookline.hooks import AuditLogHook
 from hookline.payloads import Usage
 from hookline.stores import AuditLog
 from hookline.stores import verify_audit as verify
+from tests.waiting import block_until
 
 
 @pytest.fixture(autouse=True)
@@ -274,3 +275,118 @@ def test_nor_one_that_is_among_the_hooks(hookline, script, folder):
     turns = script({"tool": "write_file", "arguments": {"path": "a.jsonl", "content": "mine"}}, "done")
     hookline("run", "hi", "--write", "--model", turns)
     assert verify(folder / "a.jsonl").findings == ()
+
+
+# The index of the logs of all machines.
+
+
+@pytest.fixture
+def indexed(here, monkeypatch):
+    """A project whose log is indexed, with a record of another machine."""
+    monkeypatch.setenv("HOOKLINE_AUDIT", "audit.jsonl")
+    monkeypatch.setenv("HOOKLINE_AUDIT_INDEX", "index.db")
+    log = AuditLog("audit.jsonl", index="index.db")
+    log.record("verdict", run_id="run_abcdef12", agent="bot", hook="Guard", verb="block", reason="no \x1b[31m")
+    log.record("tool", run_id="run_abcdef12", agent="bot", tool="shell", outcome="ok")
+    monkeypatch.setattr("hookline.stores.audit.index.gethostname", lambda: "other")
+    other = AuditLog("elsewhere.jsonl", index="index.db")
+    other.record("tool", run_id="run_99", agent="bot", tool="mail\x1b[31m", outcome="error")
+    for each in (log, other):
+        each.close()
+        each.index.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ((), ["open", "open", "tool", "tool", "verdict"]),
+        (("--run", "abc"), ["tool", "verdict"]),
+        (("--type", "verdict", "--type", "tool", "--verb", "block"), ["verdict"]),
+        (("--hook", "Guard"), ["verdict"]),
+        (("--tool", "shell"), ["tool"]),
+        (("--decision", "error"), ["tool"]),
+        (("--host", "other"), ["open", "tool"]),
+        (("--since", "1h", "--agent", "bot"), ["tool", "tool", "verdict"]),
+        (("--until", "2000-01-01"), []),
+        (("--limit", "2"), 2),
+    ],
+)
+def test_records_of_all_machines_are_searched_in_the_index(run, indexed, options, found):
+    code, out, _ = run("audit", "search", "--json", *options)
+    records = json.loads(out)
+    assert code == 0
+    assert len(records) == found if isinstance(found, int) else sorted(each["type"] for each in records) == found
+
+
+def test_a_search_shows_rows_and_how_to_continue(run, indexed):
+    code, out, _ = run("audit", "search", "--limit", "2")
+    assert (code, "\x1b" in out) == (0, False)
+    assert out.splitlines()[0].split()[:4] == ["number", "time", "(UTC)", "machine"]
+    number = out.splitlines()[-1].removeprefix("There may be more: --before ")
+    rest = json.loads(run("audit", "search", "--json", "--before", number)[1])
+    assert len(rest) == 3
+    assert run("audit", "search", "--tool", "none")[2] == "no matching records\n"
+
+
+def test_the_logs_of_all_machines_are_listed(run, indexed, here):
+    code, out, _ = run("audit", "logs", "--json")
+    found = {log["host"]: (log["file"], log["seq"]) for log in json.loads(out)}
+    assert (code, found["other"]) == (0, (str(here / "elsewhere.jsonl"), 2))
+    assert len(found) == 2
+    assert "elsewhere.jsonl" in run("audit", "logs")[1].replace("\n", "")
+
+
+def test_verify_finds_with_the_index_that_the_log_was_cut_or_deleted(run, indexed, here):
+    log = here / "audit.jsonl"
+    assert run("audit", "verify")[0] == 0
+    (here / "audit.jsonl.head").unlink()
+    assert run("audit", "verify")[0] == 0
+    log.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
+    code, out, _ = run("audit", "verify")
+    assert (code, "the end was cut off" in out.replace("\n", " ")) == (1, True)
+    assert run("audit", "verify", "--audit-index", "none")[0] == 3
+    log.unlink()
+    code, out, _ = run("audit", "verify")
+    assert (code, "deleted" in out) == (1, True)
+    code, out, _ = run("audit", "forget", "audit.jsonl")
+    assert (code, out) == (0, "3 records deleted from the index\n")
+    assert run("audit", "verify")[0] == 2
+    assert len(json.loads(run("audit", "logs", "--json")[1])) == 1
+
+
+@pytest.mark.parametrize("command", [("search",), ("logs",), ("forget", "--before", "1d")])
+def test_without_an_index_there_is_advice(run, command):
+    code, _, err = run("audit", *command)
+    assert (code, "set database, or set audit_index" in err) == (2, True)
+
+
+def test_forget_asks_what_to_forget(run, indexed):
+    code, _, err = run("audit", "forget")
+    assert (code, "say what to forget" in err) == (2, True)
+    assert run("audit", "forget", "--before", "2000-01-01")[1] == "0 records deleted from the index\n"
+
+
+def test_the_index_that_an_untrusted_file_names_is_not_used(run, made, here, monkeypatch):
+    monkeypatch.delenv("HOOKLINE_TRUST")
+    (here / "hookline.toml").write_text('audit_index = "planted.db"\n')
+    code, _, err = run("audit", "verify", "audit.jsonl")
+    assert (code, "the index of the log is not used" in err) == (0, True)
+    assert not (here / "planted.db").exists()
+    assert run("audit", "search")[0] == 2
+    assert not (here / "planted.db").exists()
+
+
+def test_the_log_of_a_project_is_indexed_where_the_settings_say(run, here):
+    (here / "hookline.toml").write_text('audit = "log.jsonl"\naudit_index = "index.db"\n')
+    (here / "model.json").write_text('["Hello."]')
+    assert run("run", "Hi.", "--model", "scripted:model.json")[0] == 0
+
+    def types():
+        return {each["type"] for each in json.loads(run("audit", "search", "--json")[1])}
+
+    block_until(lambda: "run_end" in types())
+    (here / "hookline.toml").write_text(
+        'audit = "none"\naudit_index = "index.db"\nhooks = [{ use = "AuditLogHook", args = { path = "own.jsonl" } }]\n'
+    )
+    assert run("run", "Hi.", "--model", "scripted:model.json")[0] == 0
+    block_until(lambda: len(json.loads(run("audit", "logs", "--json")[1])) == 2)

@@ -42,7 +42,8 @@ def test_a_killed_run_is_resumed_without_repeating_what_was_done(start, hookline
     (folder / "go").touch()
     listed = hookline("runs", "list", "--json", "--runs", "runs.db")
     (run,) = json.loads(listed.stdout)
-    assert (run["task"], run["attempts"]) == ("Write it.", 1)
+    assert (run["task"], run["attempts"], run["status"]) == ("Write it.", 1, "interrupted")
+    assert f"hookline runs resume {run['run_id']} continues this run" in process.stderr.read()
     done = hookline("runs", "resume", "last", "-m", script("Done.", name="turns.json"), *options)
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
     assert (folder / "a.txt").read_text() == "canary"
@@ -76,7 +77,7 @@ def test_a_run_that_waits_for_an_approval_is_put_away_and_resumed_after_the_deci
     assert code == 6
     assert f"hookline runs resume {run.run_id}" in notes
     assert not (tmp_path / "a.txt").exists()
-    _, listed, _ = in_process("runs", "list", "--runs", "runs.db")
+    _, listed, _ = in_process("runs", "--runs", "runs.db")
     assert [line.split()[:2] for line in listed.splitlines()] == [["run", "status"], [run.run_id, "waiting"]]
     still = waiting("runs", "resume", "last")
     assert still[0] == 6, still
@@ -98,7 +99,10 @@ def test_runs_are_deleted_and_unknown_ids_are_refused(waiting, in_process):
     assert (code, shown[:11]) == (0, "deleted run")
     code, _, error = in_process("runs", "resume", "last", "--runs", "runs.db")
     assert code == 2
-    assert "there is no durable run 'last': hookline runs list --all shows their ids" in error
+    assert "there is no durable run: hookline run TASK --durable starts one" in error
+    code, _, error = in_process("runs", "resume", "run_x", "--runs", "runs.db")
+    assert code == 2
+    assert "there is no durable run 'run_x': hookline runs list --all shows their ids" in error
 
 
 def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
@@ -107,3 +111,38 @@ def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
     code, _, error = in_process("run", "go", "--durable", "--runs", "none")
     assert code == 2
     assert "a durable run needs a file for its journal: set runs, or give --runs runs.db" in error
+
+
+@pytest.fixture
+def pinned(monkeypatch, tmp_path):
+    """A run that the only worker cannot continue."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = RunStore(tmp_path / "runs.db", lease_seconds=1e-6)
+    store.journal.claim("run_one", "helper", b'{"task":"Pay."}', "aaa")
+    store.workers.register({"bbb": {}})
+    yield store
+    store.close()
+
+
+def test_the_list_says_which_run_waits_for_another_version(pinned, in_process):
+    problem = "run run_one waits for a worker with digest aaa; the running workers have bbb: start a worker"
+    _, listed, _ = in_process("runs", "list", "--runs", "runs.db")
+    assert problem in " ".join(listed.split())
+    (run,) = json.loads(in_process("runs", "list", "--runs", "runs.db", "--json")[1])
+    assert (run["digest"], run["problem"][: len(problem)]) == ("aaa", problem)
+    pinned.workers.register({"aaa": {}})
+    assert "waits for" not in in_process("runs", "list", "--runs", "runs.db")[1]
+
+
+def test_a_run_is_unpinned_once_and_not_while_it_is_executed(pinned, in_process, tmp_path):
+    executing = RunStore(tmp_path / "runs.db", lease_seconds=1000)
+    executing.journal.claim("run_two", "helper", b"{}", "aaa")
+    executing.close()
+    assert "run run_two is being executed" in in_process("runs", "unpin", "run_two", "--runs", "runs.db")[2]
+    assert in_process("runs", "unpin", "run_one", "--runs", "runs.db")[:2] == (
+        0,
+        "unpinned run_one: any worker may continue it\n",
+    )
+    assert pinned.journal.get("run_one").digest == ""
+    assert "run run_one is not pinned" in in_process("runs", "unpin", "run_one", "--runs", "runs.db")[2]

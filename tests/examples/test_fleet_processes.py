@@ -135,6 +135,12 @@ class Fleet:
 
 
 @pytest.fixture
+def cluster(own_cluster):
+    """A server that is restarted here, and copied as a whole."""
+    return own_cluster
+
+
+@pytest.fixture
 def fleet(tmp_path, postgres_url):
     started = Fleet(tmp_path, postgres_url)
     yield started

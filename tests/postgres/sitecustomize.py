@@ -9,7 +9,7 @@ import importlib.machinery
 import os
 import sys
 
-VARIABLE = "HOOKLINE_TEST_POSTGRES"
+VARIABLE = "TEST_RUN_POSTGRES"
 MODULE = "hookline.stores.database"
 
 

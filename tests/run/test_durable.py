@@ -7,7 +7,11 @@ one of these beginnings. Processes that are really killed are in ``tests/stores/
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,9 +23,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, guard, hook, observer, tool
+from hookline import Agent, AgentContext, Budget, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
+from hookline._run.journal import Append
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
 from hookline.events import Event, TextDelta
 from hookline.hooks import ApprovalsHook
@@ -30,6 +35,7 @@ from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
+from tests import handoff_scene
 from tests.durable_scene import EachFifth, World, make_agent
 from tests.waiting import wait_until
 
@@ -54,9 +60,9 @@ class Crashes:
             self._start = args
             return claim(*args)
 
-        def recorded(run_id: str, epoch: int, *args: Any, **named: Any) -> None:
-            append(run_id, epoch, *args, **named)
-            self.commits.append(args)
+        def recorded(write: Append) -> None:
+            append(write)
+            self.commits.append((write.seq, write.entries, write.events))
             files = [file for file in world.folder.iterdir() if not file.name.startswith("runs.db")]
             self._noted.append({file.name: file.read_bytes() for file in files})
 
@@ -84,9 +90,9 @@ class Crashes:
             store = RunStore(folder / "runs.db")
             epoch = store.journal.claim(*self._start).epoch
             for args, _ in commits[:number]:
-                store.journal.append(self._start[0], epoch, *args)
+                store.journal.append(Append(self._start[0], epoch, *args))
             written = sum(len(args[1]) for args, _ in commits[:number])
-            store.journal.append(self._start[0], epoch, written + 1, (), status="interrupted")
+            store.journal.append(Append(self._start[0], epoch, written + 1, status="interrupted"))
             yield World(folder, self.world.pace), store
             store.close()
 
@@ -105,8 +111,7 @@ def _split(entries: list[bytes], events: list[Any]) -> Iterator[tuple[list[bytes
 
 def committed(store: RunStore) -> tuple[list[str], list[str]]:
     """Return the keys of the intents and of the answers in a journal."""
-    with store.db.transaction() as db:
-        rows = [msgspec.json.decode(data) for (data,) in db.execute("SELECT data FROM journal ORDER BY seq").fetchall()]
+    rows = [msgspec.json.decode(entry) for entry in entries_of(store)]
     return [r[0] + r[2] for r in rows if r[1] == "asked"], [r[0] + r[2] for r in rows if r[1] == "answered"]
 
 
@@ -265,10 +270,8 @@ def test_a_tool_begins_after_the_decisions_about_it_and_its_intent_are_committed
     def look() -> str:
         """Look into the journal, as another process would."""
         other = RunStore(store.path)
-        with other.db.transaction() as db:
-            rows = db.execute("SELECT data FROM journal ORDER BY seq").fetchall()
+        stored.extend(map(msgspec.json.decode, entries_of(other)))
         other.close()
-        stored.extend(msgspec.json.decode(data) for (data,) in rows)
         return "looked"
 
     @guard("before_tool", name="judge")
@@ -386,8 +389,8 @@ def test_recovery_with_another_request_stops(tmp_path: Path, store: RunStore) ->
 
 
 def entries_of(store: RunStore) -> list[bytes]:
-    with store.db.transaction() as db:
-        return [bytes(data) for (data,) in db.execute("SELECT data FROM journal ORDER BY seq").fetchall()]
+    rows = store.db.execute("SELECT data FROM journal ORDER BY seq")
+    return [bytes(entry) for (data,) in rows for entry in msgspec.json.decode(data, type=list[msgspec.Raw])]
 
 
 def test_observers_and_sinks_are_not_told_again_what_they_were_told(tmp_path: Path, store: RunStore) -> None:
@@ -878,6 +881,17 @@ def test_the_session_of_a_recovered_run_has_the_whole_conversation(tmp_path: Pat
         agent.run("go", durable=store, run_id="r", session=Session("other"))
 
 
+def test_a_session_that_was_not_saved_gets_the_messages_of_a_run_that_has_ended(store: RunStore) -> None:
+    before = [Message("user", "hello"), Message("assistant", "hi")]
+    agent = Agent("a", llm=CountingModel(["hi", "done"]))
+    first = Session("s", before)
+    agent.run("go", durable=store, run_id="r", session=first)
+    restored = Session("s", before)
+    for _ in range(2):
+        agent.run("go", durable=store, run_id="r", session=restored)
+        assert list(restored.messages) == list(first.messages)
+
+
 @pytest.mark.sqlite
 @pytest.mark.parametrize(("synced", "level"), [(False, 1), (True, 2)])
 def test_a_synced_store_syncs_each_commit_to_disk(tmp_path: Path, synced: bool, level: int) -> None:
@@ -903,6 +917,48 @@ def test_ended_runs_are_deleted_with_their_journals_and_events(store: RunStore) 
     assert not entries_of(store)
 
 
+# Budgets.
+
+
+def test_a_run_that_is_continued_knows_what_its_conversation_had_spent_before(store: RunStore) -> None:
+    decisions: list[HookResult] = []
+
+    @guard("before_tool")
+    def ask(ctx: Any, request: Any) -> HookResult:
+        return HookResult.ask("Pay?")
+
+    @hook("approval_requested")
+    def decide(ctx: Any, request: Any) -> HookResult:
+        return decisions.pop() if decisions else HookResult.wait()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def conversation() -> AgentContext:
+        return AgentContext(budget=Budget(Limits(tokens=200, seconds=1000)), session=Session("talk"))
+
+    def clerk(*turns: Any) -> Agent:
+        return Agent("clerk", llm=ScriptedModel(list(turns)), tools=[pay], hooks=[ask, decide])
+
+    def says(text: str, tokens: int) -> ModelResponse:
+        return ModelResponse(text, usage=Usage(tokens, 0))
+
+    before = conversation()
+    clerk(says("hello", 60)).run("Hello.", ctx=before)
+    spent = before.budget.elapsed
+    with pytest.raises(RunWaitingError):
+        asks = ModelResponse(tool_calls=(ToolCall("c", "pay", {}),), usage=Usage(70, 0))
+        clerk(asks).run("Pay.", ctx=before, durable=store, run_id="r")
+    assert before.budget.tokens == 130
+    decisions.append(HookResult.approve())
+    now = conversation()  # as another process would make it
+    result = clerk(says("done", 20)).run("Pay.", ctx=now, durable=store, run_id="r")
+    assert (result.status, now.budget.tokens, now.budget.tool_calls) == ("completed", 150, 1)
+    assert now.budget.elapsed > spent
+
+
 # Handoffs and streams.
 
 
@@ -926,6 +982,28 @@ def test_a_team_continues_after_a_handoff_in_a_run_of_its_own(tmp_path: Path, st
     assert sorted(run.run_id for run in store.journal.runs()) == ["r", "r+1"]
     assert team().run("go", durable=store, run_id="r").reply == "it is done"  # as another process would
     assert asked == ["r"]
+
+
+@pytest.mark.parametrize("moment", ["end", "claim", "model"])
+def test_a_handoff_is_not_lost_and_its_guards_still_apply_if_the_process_is_killed(tmp_path: Path, moment: str) -> None:
+    scene = [sys.executable, handoff_scene.__file__, str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path)])}
+    killed = subprocess.run([*scene, moment], env=env, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = RunStore(tmp_path / "runs.db")
+    assert [store.journal.get(run_id) is not None for run_id in ("r", "r+1")] == [True, moment != "end"]
+    session = Session()
+    result = handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r", session=session)
+    assert result.reply == "it is done"
+    assert not (tmp_path / "wiped").exists()  # a guard of the clerk forbids it
+    told = [message.content for message in session.messages if message.role == "tool"]
+    assert "No wiping." in told[1]
+    assert "handed over too often" in told[2]  # the handoff in the killed process counts
+    if moment != "end":  # there, the reply of the model was not committed
+        assert (tmp_path / "asked").read_text().split() == ["r"]
+    assert session.personality_id == "expert"
+    assert handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r").reply == "it is done"
+    store.close()
 
 
 def test_text_of_a_reply_that_was_in_flight_is_withdrawn(tmp_path: Path, store: RunStore) -> None:

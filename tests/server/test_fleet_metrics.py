@@ -7,6 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hookline._run.journal import Append
 from hookline.config.errors import ConfigError
 from hookline.hooks import MetricsHook
 from hookline.server.health import MetricsServer, add_fleet_metrics
@@ -63,7 +64,8 @@ def test_a_lease_is_held_until_it_is_not_renewed(store, place):
 
 @pytest.mark.parametrize("status", ["waiting", "interrupted"])
 def test_a_run_without_a_process_is_counted_by_its_status(store, status):
-    store.journal.append("one", store.journal.claim("one", "helper", b"{}").epoch, 1, [b"[]"], status=status)
+    epoch = store.journal.claim("one", "helper", b"{}").epoch
+    store.journal.append(Append("one", epoch, 1, [b"[]"], status=status))
     found = shown(store)
     assert found[f'durable_runs{{state="{status}"}}'] == 1
     assert found['leases{state="held"}'] == found['leases{state="expired"}'] == 0
@@ -71,13 +73,13 @@ def test_a_run_without_a_process_is_counted_by_its_status(store, status):
 
 def test_a_takeover_and_its_recovery_are_counted_once_with_their_time(store):
     first = store.journal.claim("one", "helper", b"{}")
-    store.journal.append("one", first.epoch, 1, [b"[]"])
+    store.journal.append(Append("one", first.epoch, 1, [b"[]"]))
     second = store.journal.claim("one", "helper", b"{}")
     found = shown(store)
     assert (found["takeovers_total"], found["recoveries_total"]) == (1, 0)
     assert found["takeover_seconds_total"] > 0
-    store.journal.append("one", second.epoch, 2, [b"[]"])
-    store.journal.append("one", second.epoch, 3, [b"[]"])
+    store.journal.append(Append("one", second.epoch, 2, [b"[]"], recovery_seconds=0.5))
+    store.journal.append(Append("one", second.epoch, 3, [b"[]"]))
     found = shown(store)
     assert (found["takeovers_total"], found["recoveries_total"]) == (1, 1)
     assert found["recovery_seconds_total"] > 0
@@ -85,11 +87,22 @@ def test_a_takeover_and_its_recovery_are_counted_once_with_their_time(store):
 
 def test_a_run_that_was_put_away_is_recovered_without_a_takeover(store):
     first = store.journal.claim("one", "helper", b"{}")
-    store.journal.append("one", first.epoch, 1, [b"[]"], status="waiting")
+    store.journal.append(Append("one", first.epoch, 1, [b"[]"], status="waiting"))
     second = store.journal.claim("one", "helper", b"{}")
-    store.journal.append("one", second.epoch, 2, [b"[]"])
+    store.journal.append(Append("one", second.epoch, 2, [b"[]"], recovery_seconds=0.5))
     found = shown(store)
     assert (found["takeovers_total"], found["recoveries_total"]) == (0, 1)
+
+
+def test_workers_are_shown_with_the_runs_that_wait_for_another_version(store):
+    for number, digest in enumerate(["aaa", "bbb", "bbb"]):
+        store.journal.claim(f"run_{number}", "helper", b"{}", digest)
+    store.workers.register({"aaa": {}})
+    found = shown(store)
+    assert (found['workers{digest="aaa"}'], found['pinned_runs{digest="bbb"}']) == (1, 2)
+    assert 'pinned_runs{digest="aaa"}' not in found
+    store.workers.unregister()
+    assert shown(store)['pinned_runs{digest="aaa"}'] == 1
 
 
 def test_a_worker_serves_its_metrics_until_it_stops():
@@ -125,5 +138,5 @@ def test_the_guide_lists_the_metrics_of_a_fleet():
     add_fleet_metrics(after, RunStore(":memory:"))
     names = [{family.name for family in metrics.registry.collect()} for metrics in (before, after)]
     new = names[1] - names[0]
-    assert len(new) == 8
+    assert len(new) == 10
     assert new <= {name.removesuffix("_total") for name in documented}

@@ -1,4 +1,8 @@
-"""A worker for the tests of fleets: ``python worker_scene.py WORLD DATABASE`` executes runs of the durable scene."""
+"""A worker for the tests of fleets: ``python worker_scene.py WORLD DATABASE`` executes runs of the durable scene.
+
+Moments for ``KILL_AT``, besides those of the scene, are ``control_taken``, when the worker has taken a message to a
+run, and ``control_unwritten`` and ``control_written``, before and after the commit of a message to the journal.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +11,13 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
+from hookline._run.journal import control_of
 from hookline.config.settings import Settings
 from hookline.server.build import build_worker
+from hookline.stores.controls import ControlStore
+from hookline.stores.journal import Journal
 from tests.durable_scene import World, make_agent
 
 LEASE = 1.5
@@ -25,9 +33,32 @@ def settings_of(folder: Path, database: str) -> Settings:
     )
 
 
+def reach_moments_of_controls(world: World) -> None:
+    """Let the worker be killed around the messages that it carries out."""
+    take, append = ControlStore.take, Journal.append
+
+    def taken(*args: Any) -> Any:
+        found = take(*args)
+        if found:
+            world.reach("control_taken")
+        return found
+
+    def appended(self: Journal, write: Any, **options: Any) -> None:
+        has_control = any(map(control_of, write.entries))
+        if has_control:
+            world.reach("control_unwritten")
+        append(self, write, **options)
+        if has_control:
+            world.reach("control_written")
+
+    ControlStore.take, Journal.append = taken, appended  # type: ignore[method-assign]
+
+
 async def main() -> None:
     """Work until SIGTERM."""
     world = World(Path(sys.argv[1]), pace=float(os.environ.get("PACE", "0.05")))
+    if os.environ.get("KILL_AT", "").startswith("control"):
+        reach_moments_of_controls(world)
     worker = build_worker(settings_of(world.folder, sys.argv[2]), make_agent(world))
     loop, stops = asyncio.get_running_loop(), []
     loop.add_signal_handler(signal.SIGTERM, lambda: stops.append(asyncio.ensure_future(worker.stop())))

@@ -6,8 +6,17 @@ import pytest
 
 from hookline import Attachment, Session
 from hookline._kernel.values import Message
-from hookline.stores import ApprovalStore, JsonSessionStore, MemoryStore, SqliteSessionStore, TicketBoard
-from hookline.stores.artifacts import DatabaseArtifactStore
+from hookline.stores import (
+    ApprovalStore,
+    AuditIndex,
+    AuditLog,
+    JsonSessionStore,
+    MemoryStore,
+    SqliteSessionStore,
+    TicketBoard,
+)
+from hookline.stores.artifacts import ArtifactStore, DatabaseArtifactStore
+from hookline.stores.blackboard import DatabaseBlackboard
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
@@ -16,12 +25,27 @@ from hookline.stores.mailbox import gateway_database
 from hookline.stores.notes import DatabaseNotes
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 from hookline.stores.schemas import STORES, all_schemas
+from hookline.stores.skills import STATES, AnalysisOutcome, DatabaseSkillStore, QueuedRun, Skill, SkillStore
 from tests.postgres_cluster import MISSING
 from tests.stores.test_approvals import ask
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.sqlite]
 
-NAMES = ("runs", "approvals", "keys", "memory", "tickets", "chats", "sessions", "artifacts", "notes", "gateway")
+NAMES = (
+    "runs",
+    "approvals",
+    "keys",
+    "memory",
+    "tickets",
+    "chats",
+    "sessions",
+    "artifacts",
+    "notes",
+    "audit",
+    "skills",
+    "blackboard",
+    "gateway",
+)
 
 
 def contents(database, tables):
@@ -55,6 +79,9 @@ STORE_CLASSES = (
     SqliteSessionStore,
     DatabaseArtifactStore,
     DatabaseNotes,
+    AuditIndex,
+    DatabaseSkillStore,
+    DatabaseBlackboard,
 )
 
 
@@ -67,9 +94,27 @@ def opened(place):
     return [*made, gateway := gateway_database(place("gateway"))], [*databases, gateway]
 
 
+def fill_skills(store):
+    for name in ("kept", "waiting", "bad"):
+        store.propose(Skill(name, f"For {name}.", "Grüße\n\n---\n1. Do it.", origin=name, source_tools=("a", "b")))
+    store.accept("kept")
+    store.reject("bad")
+    queue = store.queue()
+    ident, _ = queue.add(QueuedRun("run/1", "task", "text", ("look",), "o1"))
+    queue.add(QueuedRun("run/2", "task", "text", (), "o2", allowed_plugins=("p",)))
+    with queue.claim(ident) as run:
+        queue.finish(ident, run, AnalysisOutcome("failed", "why"))
+
+
+def skills_in(store):
+    queue = store.queue()
+    shown = [(skill, store.raw(skill)) for state in STATES for skill in store.list(state)]
+    return shown, [(ident, queue.get(ident)) for ident in queue.ids()], queue.outcomes()
+
+
 def fill(place):
     stores, _ = opened(place)
-    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, gateway = stores
+    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, skills, shared, gateway = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
     verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None) for n in range(50)]
@@ -89,6 +134,14 @@ def fill(place):
     sessions.save(Session("s", [Message("user", "Look.", attachments=(attached,))]))
     artifacts.save("a\0.txt", b"\0\xff")
     notes.append("Ann prefers tea.")
+    fill_skills(skills)
+    shared.set("a\0b", {"c": [None, "\0"]})
+    shared.set("gone", 1)
+    shared.delete("gone")
+    log = AuditLog(place("log").with_suffix(".jsonl"), index=index)
+    for n in range(20):
+        log.record("tool", run_id=f"run_{n}", tool="a\0b", outcome="ok")
+    log.close()
     with gateway.transaction(write=True) as db:
         db.execute("INSERT INTO people VALUES ('c', 's', 1.5)")
         db.execute("INSERT INTO codes VALUES ('c', 't', ?, ?, 2.5)", (b"\0salt", b"\xff"))
@@ -134,6 +187,59 @@ def test_sessions_in_json_files_are_copied_unchanged(tmp_path, postgres_url):
     for id in ("one", "two", "../odd"):
         assert (store.load(id).metadata, store.load(id).messages) == ({"id": id}, folder.load(id).messages)
         assert store.load(id).messages[0].attachments[0].data == b"content"
+    store.close()
+
+
+def test_a_folder_of_skills_is_copied_unchanged(tmp_path, postgres_url):
+    folder = SkillStore(tmp_path / "skills")
+    fill_skills(folder)
+    by_hand = tmp_path / "skills" / "by-hand"
+    by_hand.mkdir()
+    (by_hand / "SKILL.md").write_text("Written by hand,\nwithout front matter.\n")
+    (copied,) = copy_stores([tmp_path / "skills"], postgres_url)
+    assert copied.rows == {"skills": 4, "queue": 2, "outcomes": 1}
+    store = DatabaseSkillStore(postgres_url)
+    assert skills_in(store) == skills_in(folder)
+    store.close()
+
+
+def test_a_folder_of_artifacts_is_copied_unchanged(tmp_path, postgres_url):
+    folder = ArtifactStore(tmp_path / "artifacts")
+    for name, data in (("a\0.txt", b"\0\xff"), ("../odd", b""), ("report.md", "Grüße".encode())):
+        folder.save(name, data)
+    copy_stores([tmp_path / "artifacts"], postgres_url)
+    store = DatabaseArtifactStore(postgres_url)
+    assert store.list() == folder.list()
+    assert [store.load(each.name) for each in store.list()] == [folder.load(each.name) for each in folder.list()]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("artifact", "is not an artifact, so nothing was copied"),
+        ("beside", "script.py is beside a skill, and a database has only the SKILL.md"),
+        ("invalid", "nothing was copied, because a skill cannot be read"),
+        ("queued", "nothing was copied, because .* cannot be read"),
+    ],
+)
+def test_what_a_database_would_not_keep_of_a_folder_prevents_the_copy(tmp_path, postgres_url, kind, reason):
+    if kind == "artifact":
+        ArtifactStore(tmp_path / "folder").save("a", "text")
+        (tmp_path / "folder" / "readme.txt").write_text("mine")
+    else:
+        folder = SkillStore(tmp_path / "folder")
+        fill_skills(folder)
+        if kind == "beside":
+            (tmp_path / "folder" / "kept" / "script.py").write_text("print()")
+        elif kind == "invalid":
+            (tmp_path / "folder" / "kept" / "SKILL.md").write_text(" ")
+        else:
+            (tmp_path / "folder" / ".queue" / f"{folder.queue().ids()[0]}.json").write_text("{")
+    with pytest.raises(StoreError, match=reason):
+        copy_stores([tmp_path / "folder"], postgres_url)
+    store = DatabaseSkillStore(postgres_url)
+    assert store.list() == []
     store.close()
 
 
@@ -183,5 +289,15 @@ def test_every_store_with_tables_is_listed():
     import hookline.stores.copying as module
 
     folder = Path(module.__file__).parent
-    with_tables = {path.stem for path in folder.glob("*.py") if "\nSCHEMA = Schema(" in path.read_text()}
+    with_tables = {
+        ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if "\nSCHEMA = Schema(" in path.read_text()
+    }
     assert with_tables == set(STORES)
+
+
+def test_files_of_different_stores_are_told_apart():
+    schemas = all_schemas()
+    for each in ("application_id", "name"):
+        assert len({getattr(schema, each) for schema in schemas}) == len(schemas)

@@ -21,7 +21,7 @@ from hookline.stores.paths import without_password
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 from hookline.stores.sql import Schema
 from tests.environment import with_source
-from tests.postgres_cluster import MISSING, Cluster
+from tests.postgres_cluster import MISSING
 from tests.waiting import block_until
 
 pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
@@ -41,14 +41,6 @@ def open_words(postgres_url):
     yield make
     for database in opened:
         database.close()
-
-
-@pytest.fixture(scope="module")
-def own_cluster():
-    """A server that tests may stop; they start it again."""
-    cluster = Cluster()
-    yield cluster
-    cluster.remove()
 
 
 def add(database, word, **options):

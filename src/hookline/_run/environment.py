@@ -98,6 +98,15 @@ class Environment:
     def random(self, random: Random) -> None:
         self._random = random
 
+    def name_run(self, run_id: str) -> None:
+        """Give the next run this id."""
+        given, new_id = [run_id], self.new_id
+
+        def make(prefix: str = "id") -> str:
+            return given.pop() if prefix == "run" and given else new_id(prefix)
+
+        self.new_id = make
+
     def copy(self) -> Environment:
         """Return a copy for a nested run."""
         copy = Environment(self.clock, self.new_id, self._random, self.boundary)

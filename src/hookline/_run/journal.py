@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -19,13 +20,20 @@ from .._base.errors import PlainError
 from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import forever, running_loop
-from .._base.workers import in_thread
-from .._kernel.errors import HooklineError
+from .._base.workers import call_in_thread, in_thread
+from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .budget import Spending
 from .events import log
 from .recorded import RecordedError
+
+JOURNAL_FORMAT = 1
+"""Version of the entries of a journal. It grows when runs cannot be continued from journals of the former version."""
+
+CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
+"""The id of the message from outside that is being carried out: the key of its entry in the journal."""
 
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
@@ -133,6 +141,27 @@ class Claim(msgspec.Struct, frozen=True):
     entries: tuple[bytes, ...]
 
 
+class Append(msgspec.Struct, frozen=True):
+    """A write to the journal of a run: all of it or nothing, and only in the current epoch.
+
+    ``seq`` is the number of the first entry. Each event is its number, type, time and JSON. A ``status`` ends the
+    lease: ``waiting``, ``interrupted``, or that of the result. ``result`` is the result of a run that has ended, or the
+    calls for which a run waits, as JSON. ``recovery_seconds`` is the time since the claim, in the first write of a
+    process that continues the run of another one. ``following`` is the run to create after a handoff: its id, agent and
+    input.
+    """
+
+    run_id: str
+    epoch: int
+    seq: int
+    entries: Sequence[bytes] = ()
+    events: Sequence[tuple[int, str, float, bytes]] = ()
+    status: str = ""
+    result: bytes | None = None
+    recovery_seconds: float | None = None
+    following: tuple[str, str, bytes] | None = None
+
+
 class Journal(Protocol):
     """A store of journals (``stores/journal.py``). The methods block."""
 
@@ -150,17 +179,7 @@ class Journal(Protocol):
         """Extend the lease."""
         ...
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
+    def append(self, write: Append) -> None:
         """Write entries and events in one transaction."""
         ...
 
@@ -175,7 +194,11 @@ class JournalStore(Protocol):
 
 
 class RunHead(Frozen, frozen=True, omit_defaults=True):
-    """The input of a durable run, which recovery starts from."""
+    """The input of a durable run, which recovery starts from.
+
+    ``spent`` is what the conversation had spent before. For the run after a handoff it has what the handoff changed in
+    the session: the agent or personality that answers, and the agents whose guards still apply.
+    """
 
     ids: Ids = Ids()
     task: str = ""
@@ -185,6 +208,10 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     contents: Mapping[str, bytes] = {}
     hookline: str = __version__
+    spent: Spending = Spending()
+    personality: str = ""
+    personality_changes: Any = None
+    handed_over_by: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -194,6 +221,20 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     key: str = ""
     data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Refusal(msgspec.Struct, omit_defaults=True):
+    """Why a call of ``ctx.llm`` inside a tool or a hook was refused."""
+
+    message: str
+    status: str
+    reply: str = ""
+    hook: str = ""
+    reason: str = ""
+
+    def error(self) -> CallRefusedError:
+        """Return the error again."""
+        return CallRefusedError(**msgspec.structs.asdict(self))
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -209,6 +250,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
     raised: RecordedError | None = None
+    refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False
 
@@ -239,6 +281,12 @@ spent_decoder = msgspec.json.Decoder(Spent)
 failures_decoder = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
 
 
+def following_id(run_id: str) -> str:
+    """Return the id of the durable run that follows after a handoff: ``order-7``, ``order-7+1``, ``order-7+2``."""
+    first, _, count = run_id.rpartition("+")
+    return f"{first}+{int(count) + 1}" if first and count.isdecimal() else f"{run_id}+1"
+
+
 def head_of(run: StoredRun) -> RunHead:
     """Return the input of a stored run."""
     return with_contents(head_decoder, run.start)
@@ -247,6 +295,11 @@ def head_of(run: StoredRun) -> RunHead:
 def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
     """Return the calls that a run that was put away waits for: the id of its run, its own id and its attempt."""
     return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])
+
+
+def control_of(entry: bytes) -> str:
+    """Return the id of the message from outside that an encoded entry is about; empty if there is none."""
+    return entry_decoder.decode(entry).key if entry.startswith((b'["","steer","', b'["","cancel","')) else ""
 
 
 def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
@@ -273,6 +326,10 @@ def encoded(value: Any) -> bytes:
         return json_encoder.encode(scrub(plain(value)))
 
 
+_Flush = tuple[str, bytes | None, asyncio.Future[bool]]
+"""Status and result to write, and a future that tells whether everything so far is committed."""
+
+
 class Writer:
     """Writes the journal of one run in the background, and keeps its lease."""
 
@@ -286,14 +343,19 @@ class Writer:
         self._lock = threading.Lock()
         self._entries: list[bytes] = []
         self._events: list[tuple[int, str, float, bytes]] = []
-        self._flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        self._task: asyncio.Task[None] | None = None
+        self._flushes: list[_Flush] = []
+        self._is_writing = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
+        self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
+        self.is_held = False
+        """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
         self.take_draws: Callable[[], list[bytes]] = list
+        self.following: tuple[str, str, bytes] | None = None
+        """The run to create when this one ends, because of a handoff."""
 
     def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
         """Append an entry, from any thread. It is written soon."""
@@ -338,6 +400,13 @@ class Writer:
         self._start()
         return await done
 
+    def end_hold(self) -> None:
+        """Write what was held back."""
+        if self.is_held:
+            self.is_held = False
+            if self._entries or self._events:
+                self._start()
+
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
         self._loop = asyncio.get_running_loop()
@@ -353,8 +422,8 @@ class Writer:
     async def release(self) -> None:
         """End the lease of a run that this process cannot continue. Nothing else is written."""
         with suppress(HooklineError):  # then the lease expires
-            work = partial(self._journal.append, self._run_id, self._epoch, self._next, (), status="interrupted")
-            await in_thread(work)
+            write = Append(self._run_id, self._epoch, self._next, status="interrupted")
+            await in_thread(self._journal.append, write)
 
     async def check_lease(self) -> None:
         """Return if this process still holds the lease."""
@@ -375,53 +444,56 @@ class Writer:
             await forever()
 
     def _start(self) -> None:
-        """Start to write, in the event loop of the run."""
+        """Write soon what waits, in the event loop of the run, unless a write is scheduled or under way."""
+        if self._is_writing:
+            return
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
-        if self._task is not None or self._loop is None:
+        if self._loop is None or (self.is_held and not self._flushes):
             return
         if loop is self._loop:
-            self._task = self._loop.create_task(self._write(), context=contextvars.Context())
+            self._is_writing = True
+            loop.call_soon(self._write, context=contextvars.Context())
         else:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start)
 
-    async def _write(self) -> None:
-        flushes: list[tuple[str, bytes | None, asyncio.Future[bool]]] = []
-        try:
-            while (self._entries or self._events or self._flushes) and not self.muted:
-                with self._lock:
-                    entries, self._entries = [*self.take_draws(), *self._entries], []
-                    events, self._events = self._events, []
-                flushes, self._flushes = self._flushes, []
-                status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
-                began = time.monotonic()
-                await in_thread(
-                    partial(self._journal.append, status=status, result=result),
-                    self._run_id,
-                    self._epoch,
-                    self._next,
-                    entries,
-                    events,
-                )
-                self._next += len(entries)
-                if status:
-                    self.muted = True
-                if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
-                    self._deadline = 0.0
-                _resolve(flushes, True)
-                flushes = []
-        except Exception as error:  # noqa: BLE001 - nothing may happen that is not in the journal
+    def _write(self) -> None:
+        """Write everything that waits, in a thread. What is put meanwhile is in the next write."""
+        with self._lock:
+            waiting = self._entries, self._events, self._flushes
+            self._is_writing = any(waiting) and not self.muted
+            if self._is_writing:
+                self._entries, self._events, self._flushes = [], [], []
+        entries, events, flushes = waiting
+        if not self._is_writing:
+            _resolve(flushes, False)
+            return
+        status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
+        began = time.monotonic()
+        recovery = None if self._recovers_since is None else began - self._recovers_since
+        entries = [*self.take_draws(), *entries]
+        following = self.following if status in RUN_STATUSES else None
+        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery, following)
+        call_in_thread(partial(self._journal.append, write), partial(self._written, write, began, flushes))
+
+    def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:
+        """Continue the tasks that wait for a write, and begin the next one."""
+        self._recovers_since = None
+        if error is not None:  # nothing may happen that is not in the journal
             self._fail(error)
-        finally:
-            self._task = None
-            if self.muted:
-                _resolve([*flushes, *self._flushes], False)
-                self._flushes = []
+        else:
+            self._next += len(write.entries)
+            if write.status:
+                self.muted = True
+            if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
+                self._deadline = 0.0
+        _resolve(flushes, error is None)
+        self._write()
 
 
-def _resolve(flushes: Sequence[tuple[str, bytes | None, asyncio.Future[bool]]], committed: bool) -> None:
+def _resolve(flushes: Sequence[_Flush], committed: bool) -> None:
     for _, _, done in flushes:
         if not done.done():
             done.set_result(committed)

@@ -22,7 +22,7 @@ from .options import GatewayOptions
 from .outbox import Counters, Outbox
 from .protocol import Address, Answerer, Channel, ChannelError, Command
 from .queues import ConversationQueues
-from .runner import CommandCall, Runner
+from .runner import CommandCall, Runner, text_of
 
 log = logging.getLogger("hookline")
 
@@ -169,10 +169,8 @@ class Inbox:
         await self._handle(item)
 
     async def _handle(self, item: InboxItem) -> None:
-        text = item.message.text
-        if text.startswith("//"):
-            text = text[1:]
-        elif text.startswith("/") and text[1:2].isalnum():
+        text = text_of(item.message)
+        if text == item.message.text and text.startswith("/") and text[1:2].isalnum():
             await self._run_command(item, text)
             return
         if not text.strip():

@@ -1,14 +1,15 @@
-"""``hookline audit``: verify an audit log, show its records, and create signing keys."""
+"""``hookline audit``: verify an audit log, show its records, search those of all machines, and create signing keys."""
 
 from __future__ import annotations
 
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
+from socket import gethostname
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -20,13 +21,15 @@ from rich.text import Text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..stores.audit.format import MAX_LINE, timestamp
-from .errors import COMPLETED, FAILED
+from ..stores.errors import StoreError
+from .errors import COMPLETED, FAILED, print_note
 from .help import Command, Group
 from .options import AsJson, with_settings
 from .output import console, print_table, short_path, write_json
 from .text import cost_text, counted, parse_duration, printable, short
 
 if TYPE_CHECKING:
+    from ..stores.audit.index import AuditIndex, IndexedRecord
     from ..stores.audit.verify import AuditFinding, AuditReport
 
 
@@ -36,21 +39,23 @@ Examples:
   hookline audit verify
   hookline run "What is in this folder?" --audit audit.jsonl
   hookline audit verify audit.jsonl
+  hookline audit search --verb block --since 1d
   hookline audit keygen audit.key
 
-Without a file, the commands read the log of this project. hookline doctor shows where it is.
+Without a file, the commands read the log of this project. hookline doctor shows where it is. The commands search, logs
+and forget use the index of the logs of all machines: it is in the database, or in the file of the setting audit_index.
 """
 VERIFY_EPILOG = """
 Older files of the log (NAME-000001 and so on) and the checkpoint (NAME.head) are read from the same folder.
 Keep checkpoints, or the head printed here, on another machine: a person who can change the log can also
-replace a checkpoint beside it.
+replace a checkpoint beside it. An index in a database serves as well, and also reveals that the log was deleted.
 
 Exit codes:
   0    the log is unchanged
   1    the log was changed, or a line is invalid
   2    the log could not be read
   3    the lines are unchanged, but nothing proves that none are missing at the end: there is no checkpoint and no
-       --head, or the checkpoint was missing when a program continued the log
+       --head and no index, or the checkpoint was missing when a program continued the log
 """
 UNPROVEN = 3
 
@@ -69,18 +74,21 @@ def add_to(app: typer.Typer) -> None:
     group = typer.Typer(
         cls=Group,
         rich_markup_mode=None,
-        help="Verify or show an audit log, or create a key pair for signing.",
+        help="Verify, show or search audit logs, or create a key pair for signing.",
         epilog=EPILOG,
     )
-    settings = with_settings("debug", needs_trust=False)
-    group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(settings(verify))
-    group.command("show", cls=Command)(settings(show))
+    with_index = ("database", "audit_index", "debug")
+    group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(with_settings(*with_index, needs_trust=False)(verify))
+    group.command("show", cls=Command)(with_settings("debug", needs_trust=False)(show))
+    with_trust: dict[str, Callable[..., int]] = {"search": search, "logs": logs, "forget": forget}
+    for name, command in with_trust.items():
+        group.command(name, cls=Command)(with_settings(*with_index)(command))
     group.command("keygen", cls=Command)(keygen)
     app.add_typer(group, name="audit")
 
 
-def project_log(config: Configuration) -> str:
-    """Return the path of the audit log of this project.
+def project_log(config: Configuration, index: AuditIndex | None = None) -> str:
+    """Return the path of the audit log of this project, which exists or is in the index.
 
     Raises:
         ConfigError: there is none.
@@ -90,12 +98,41 @@ def project_log(config: Configuration) -> str:
     path = audit_path(config.settings)
     if path is None:
         raise ConfigError("this project has no audit log (audit = none): give the path of a log")
-    if not Path(path).exists():
+    if not Path(path).exists() and not (index is not None and index.logs(host=gethostname(), file=path)):
         raise ConfigError(
             f"this project has no audit log yet at {short_path(path)}: it begins with the first run, "
             "unless a hook writes it to another file: then give the path of that file"
         )
     return path
+
+
+def open_index(config: Configuration) -> AuditIndex:
+    """Open the index of audit logs.
+
+    Raises:
+        ConfigError: the settings name none.
+    """
+    from ..stores.audit.index import AuditIndex
+
+    if not config.settings.audit_index:
+        raise ConfigError(
+            "there is no index of audit logs: set database, or set audit_index to a SQLite file such as audit-index.db"
+        )
+    return AuditIndex(config.settings.audit_index)
+
+
+def trusted_index(config: Configuration) -> AuditIndex | None:
+    """Open the index for a command that needs no trust; ``None`` if an untrusted file names it, or there is none."""
+    from .trust import is_trusted
+
+    origins = [config.origins[name] for name in ("audit_index", "database")]
+    origin = next((each for each in origins if each != "default"), "default")
+    if not config.settings.audit_index:
+        return None
+    if origin.startswith("file:") and not is_trusted(config):
+        print_note("the index of the log is not used, because a file that is not trusted names it")
+        return None
+    return open_index(config)
 
 
 def verify(
@@ -117,10 +154,16 @@ def verify(
     """Check that no line was changed, removed, added or moved."""
     from ..stores.audit.verify import log_files, verify_audit
 
-    files = files or [project_log(config)]
-    total = sum(path.stat().st_size for path in log_files(files))
+    index = trusted_index(config)
+    files = files or [project_log(config, index)]
+    try:
+        total = sum(path.stat().st_size for path in log_files(files))
+    except StoreError:  # the index may have the log
+        total = 0
     with _progress(total) as update:
-        report = verify_audit(*files, key=key, checkpoint=checkpoint, head=head, partial=partial, progress=update)
+        report = verify_audit(
+            *files, key=key, checkpoint=checkpoint, head=head, index=index, partial=partial, progress=update
+        )
     if json:
         write_json({"ok": report.ok, **dict(report)})
     else:
@@ -240,6 +283,120 @@ def show(
                 sys.stdout.flush()
     elif not printer.shown and not json:
         typer.echo("no matching records", err=True)
+    return 0
+
+
+def search(
+    config: Configuration,
+    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only runs whose id begins like this.")] = None,
+    type: Annotated[
+        list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type. Repeatable.")
+    ] = None,
+    agent: Annotated[str | None, typer.Option("--agent", metavar="NAME", help="Only runs of this agent.")] = None,
+    tool: Annotated[str | None, typer.Option("--tool", metavar="NAME", help="Only calls of this tool.")] = None,
+    hook: Annotated[str | None, typer.Option("--hook", metavar="NAME", help="Only verdicts of this hook.")] = None,
+    verb: Annotated[
+        str | None, typer.Option("--verb", metavar="VERB", help="Only verdicts with this verb, such as block.")
+    ] = None,
+    decision: Annotated[
+        str | None,
+        typer.Option("--decision", metavar="WORD", help="Only records with this decision, outcome or status."),
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="NAME", help="Only logs of this machine.")] = None,
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Only records since 10m, 2h, 1d ago, or 2026-11-15T10:00."),
+    ] = None,
+    until: Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only records up to this time.")] = None,
+    limit: Annotated[int, typer.Option("--limit", "-n", metavar="N", min=1, help="At most N records.")] = 100,
+    before: Annotated[
+        int,
+        typer.Option(
+            "--before", metavar="NUMBER", help="Continue after the record with this number.", show_default=False
+        ),
+    ] = 0,
+    json: AsJson = False,
+) -> int:
+    """Search the records of the audit logs of all machines, newest first."""
+    found = open_index(config).records(
+        limit,
+        before=before,
+        run=run or "",
+        types=tuple(type or ()),
+        agent=agent or "",
+        tool=tool or "",
+        hook=hook or "",
+        verb=verb or "",
+        decision=decision or "",
+        host=host or "",
+        since=parse_time(since, "--since"),
+        until=parse_time(until, "--until"),
+    )
+    if json:
+        write_json(found)
+    elif not found:
+        typer.echo("no matching records", err=True)
+    else:
+        print_table(
+            ("number", "time (UTC)", "machine", "run", "type", "what"),
+            [_found_row(record) for record in found],
+            keep=("number", "time (UTC)", "type"),
+        )
+        if len(found) == limit:
+            typer.echo(f"\nThere may be more: --before {found[-1].number}")
+    return 0
+
+
+def _found_row(record: IndexedRecord) -> tuple[Any, ...]:
+    what = " · ".join(filter(None, (record.tool, f"{record.hook} {record.verb}".strip(), record.decision)))
+    bad = {record.verb, record.decision} & _FAILURES
+    at = record.time.replace("T", " ").removesuffix("Z")
+    return (
+        str(record.number),
+        short(at, 23),
+        short(record.host, 40),
+        short(_short_run_id(record.run_id)[:6], 6),
+        Text(short(record.type, 14), style=_STYLES.get(record.type, "")),
+        Text(short(what or record.agent, 200), style="red" if bad else ""),
+    )
+
+
+def logs(config: Configuration, json: AsJson = False) -> int:
+    """List the audit logs of all machines, and the last record of each."""
+    found = open_index(config).logs()
+    if json:
+        write_json(found)
+    elif not found:
+        typer.echo("The index has no logs yet.", err=True)
+    else:
+        rows = [
+            (short(log.host, 40), f"{log.seq:,}", short(log.time, 24), printable(log.file, keep="")) for log in found
+        ]
+        print_table(("machine", "last record", "time (UTC)", "file"), rows, keep=("machine", "last record"))
+    return 0
+
+
+def forget(
+    config: Configuration,
+    file: Annotated[
+        str | None, typer.Argument(metavar="FILE", help="Only the log with this path.", show_default=False)
+    ] = None,
+    host: Annotated[str | None, typer.Option("--host", metavar="NAME", help="Only logs of this machine.")] = None,
+    before: Annotated[
+        str | None,
+        typer.Option("--before", metavar="TIME", help="Only records before 90d ago, or before 2026-11-15."),
+    ] = None,
+) -> int:
+    """Delete records from the index. Without --before the logs are forgotten too: they may be missing from then on.
+
+    Without --host, a FILE is a log of this machine.
+    """
+    if file is None and host is None and before is None:
+        raise ConfigError("say what to forget: FILE, --host or --before")
+    path = None if file is None else file if host is not None else os.path.abspath(os.path.expanduser(file))
+    where = gethostname() if host is None and file is not None else host
+    count = open_index(config).forget(host=where, file=path, before=parse_time(before, "--before"))
+    typer.echo(f"{counted(count, 'record')} deleted from the index")
     return 0
 
 

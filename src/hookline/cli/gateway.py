@@ -9,6 +9,7 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import msgspec
 import typer
 from rich.console import Console, Group
 from rich.live import Live
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 EPILOG = """
 Examples:
   hookline gateway
-  hookline gateway --config bot.toml
+  hookline gateway --config bot.toml --durable
   hookline gateway list
   hookline gateway pair K7QM-2XHD
   hookline gateway revoke telegram 123456789
@@ -61,8 +62,19 @@ def gateway(
             show_default=False,
         ),
     ] = None,
+    durable: Annotated[
+        bool | None,
+        typer.Option(
+            "--durable/--no-durable",
+            help="Keep a journal of each run, so that another process can continue it. [default: no-durable]",
+            show_default=False,
+        ),
+    ] = None,
 ) -> int:
     """Connect the agent to channels such as Slack, Telegram or a web page."""
+    if durable is not None:
+        table = {**config.settings.gateway, "durable": durable}
+        config = msgspec.structs.replace(config, settings=msgspec.structs.replace(config.settings, gateway=table))
     match action or []:
         case []:
             return _build_and_run(config)

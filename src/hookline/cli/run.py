@@ -123,6 +123,7 @@ def open_journals(config: Configuration) -> RunStore:
 
 def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
+    from .._run.environment import make_id
     from .._run.journal import RunWaitingError
     from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
@@ -152,6 +153,10 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
     try:
         answerer, agent = prepare_agent(config, [approver, *recorders, *tapes], ctx.session, plugins)
         prepare_model(agent.model)
+        if job.store is not None:
+            job.run_id = job.run_id or make_id("run")
+            if not (quiet or json):
+                print_note(f"durable: hookline runs resume {job.run_id} continues this run if it is interrupted")
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]
             runs = run_with_handovers(

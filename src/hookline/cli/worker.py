@@ -22,12 +22,11 @@ if TYPE_CHECKING:
 
 EPILOG = """
 Examples:
-  hookline serve --durable --no-execute --runs postgresql://db/agents
-  hookline worker --runs postgresql://db/agents --concurrency 8
+  hookline serve --durable --no-execute --database postgresql://db/agents
+  hookline worker --database postgresql://db/agents --concurrency 8
 
-A worker needs the configuration of the servers: the same agents, hooks and tools, and the same databases for runs,
-approvals and sessions. Ctrl-C or SIGTERM hands its runs over to other workers, after the calls in flight. A second one
-does so at once.
+A worker needs the configuration of the servers: the same agents, hooks and tools, and the same database. Ctrl-C or
+SIGTERM hands its runs over to other workers, after the calls in flight. A second one does so at once.
 """
 
 _PANEL = "Worker"

@@ -172,7 +172,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tickets: Annotated[
         str, KeyInfo("SQLite file of a ticket board, which the model gets tools for", WORK, "--tickets", "FILE.db")
     ] = ""
-    skills: Annotated[str, KeyInfo("folder with skills that the agent may read", WORK, "--skills", "DIR")] = ""
+    skills: Annotated[
+        str, KeyInfo("folder or database (.db) with skills that the agent may read", WORK, "--skills", "PATH")
+    ] = ""
     channels: Annotated[tuple[str | DeclaredChannel, ...], KeyInfo("channels of hookline gateway", WORK, "")] = ()
     gateway: Annotated[Mapping[str, Any], KeyInfo("options of hookline gateway", CONTROL, "")] = EMPTY
     server: Annotated[Mapping[str, Any], KeyInfo("options of hookline serve", CONTROL, "")] = EMPTY
@@ -237,7 +239,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     database: Annotated[
         str,
         KeyInfo(
-            "PostgreSQL database for runs, approvals, sessions, keys and messages that no other setting puts elsewhere",
+            "PostgreSQL database for runs, approvals, sessions, keys, messages and the index of the audit log that no "
+            "other setting puts elsewhere",
             CONTROL,
             "--database",
             "URL",
@@ -253,6 +256,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     audit: Annotated[
         str | None,
         KeyInfo("file of the audit log; by default one per project, 'none' for no log", CONTROL, "--audit", "FILE"),
+    ] = ""
+    audit_index: Annotated[
+        str | None,
+        KeyInfo(
+            "SQLite file (.db) for an index of the audit log; by default the database, 'none' for no index",
+            CONTROL,
+            "--audit-index",
+            "FILE.db",
+        ),
     ] = ""
     runs: Annotated[
         str | None,
@@ -279,6 +291,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             msgspec.structs.force_setattr(self, "sessions", self.database or str(user_folder("data") / "sessions"))
         if not self.approval_file:
             msgspec.structs.force_setattr(self, "approval_file", self.database or str(default_approvals_path(".")))
+        if self.audit_index == "":
+            msgspec.structs.force_setattr(self, "audit_index", self.database)
         if not self.records:
             msgspec.structs.force_setattr(self, "records", str(default_records_path(".")))
         if self.runs == "":

@@ -356,13 +356,14 @@ def parse_reference(text: str) -> Reference:
 
 _MODEL_FILES = ("local:", "scripted:")
 _PATH_SETTINGS = frozenset(
-    "folder sessions runs audit approval_file plugins_folder personalities tickets skills tapes records".split()  # noqa: SIM905
+    "folder sessions runs audit audit_index approval_file plugins_folder personalities tickets skills tapes "  # noqa: SIM905
+    "records".split()
 )
 """Settings that are paths of files or folders."""
 _IN_DATABASE = ("runs", "approval_file")
-"""Settings whose default is the database, if there is one; also ``sessions``."""
+"""Settings whose default is the database, if there is one, and else a file; also ``sessions`` and ``audit_index``."""
 _PATH_ARGUMENTS = frozenset(
-    "path folder memory notes store artifacts sign checkpoint board settings transcripts".split()  # noqa: SIM905
+    "path folder memory notes store artifacts sign checkpoint index board settings transcripts".split()  # noqa: SIM905
 )
 """Names of path arguments of built-in hooks."""
 

@@ -269,6 +269,8 @@ class AuditLogHook:
         fsync: when records are forced to the disk: ``"batch"``, ``"always"`` or ``"never"``; see :class:`AuditLog`.
         sign: path of an Ed25519 private key that signs every line (``hookline audit keygen``).
         checkpoint: path of the file with the head of the chain; by default beside the log.
+        index: SQLite file, or address of a PostgreSQL database, for an index of the logs of all machines; see
+            :class:`AuditLog`.
 
     Raises:
         RegistrationError: an argument is invalid, or the key cannot be used.
@@ -293,6 +295,7 @@ class AuditLogHook:
         fsync: Fsync = "batch",
         sign: str | os.PathLike[str] | None = None,
         checkpoint: str | os.PathLike[str] | None = None,
+        index: str | os.PathLike[str] | None = None,
     ) -> None:
         self._records = _RecordBuilder(
             check_bool(content, "content"), _redactor(redact), check_integer(max_text, "max_text")
@@ -310,6 +313,7 @@ class AuditLogHook:
             "checkpoint": None
             if checkpoint is None
             else check_path(checkpoint, "checkpoint must be the path of a file"),
+            "index": None if index is None else check_path(index, "index must be a file or the address of a database"),
         }
         if fsync not in ("never", "batch", "always"):
             raise RegistrationError(f"fsync must be 'never', 'batch' or 'always', not {fsync!r:.80}")

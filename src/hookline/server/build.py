@@ -236,4 +236,4 @@ def _audit_log(settings: Settings, hooks: Iterable[Any]) -> AuditLog | None:
     if logs or not settings.audit:
         path = Path(settings.audit or "").expanduser().absolute()
         return next((each for each in logs if each.path == path), logs[0] if logs else None)
-    return AuditLog(settings.audit)
+    return AuditLog(settings.audit, index=settings.audit_index or None)

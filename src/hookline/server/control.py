@@ -14,11 +14,13 @@ import msgspec
 
 from .._base.attachment import Attachment, AttachmentError
 from .._base.attachment_files import available_data
+from .._base.tasks import wake_from_thread
 from .._base.text import error_text
+from .._run.journal import CONTROL
 from ..stores.controls import Control, ControlStore, Kind
 from ..stores.errors import StoreError
 from .errors import BusyError, ConflictError
-from .live_run import MAX_UNREAD, LiveRun, wake_from_thread
+from .live_run import MAX_UNREAD, LiveRun
 
 log = logging.getLogger("hookline")
 
@@ -135,8 +137,15 @@ class ControlSender:
         msgspec.json.decode(answer, type=Answer).check()
 
 
+DONE = msgspec.json.encode(Answer()).decode()
+"""The answer to a message that was carried out."""
+
+
 class ControlReceiver:
     """Take the messages to runs of this process, and carry them out.
+
+    A message to a durable run has been carried out when it is in the journal, which says so to its sender in the same
+    transaction. If this process ends before that, the next one that executes the run takes the message again.
 
     Args:
         store: the store of messages.
@@ -147,6 +156,7 @@ class ControlReceiver:
         self._store = store
         self._runs = runs
         self._new = asyncio.Event()
+        self._answers: list[tuple[int, Answer]] = []
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
@@ -172,22 +182,52 @@ class ControlReceiver:
                 except Exception:
                     log.exception("messages to runs could not be carried out")
 
+    async def deliver(self, live: LiveRun) -> None:
+        """Take the messages to a durable run before it begins here, so that it gets them however short it is.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        for message in await asyncio.to_thread(self._store.take, [live.record.id], "cancel", "steer"):
+            self._carry_out(message, live)
+
     async def _take(self) -> None:
         runs = {live.record.id: live for live in self._runs() if not live.closed}
-        begun = [id for id, live in runs.items() if live.run is not None]
+        begun = [id for id, live in runs.items() if live.run is not None or live.durable is not None]
         queued = [id for id in runs if id not in begun]
         wanted: tuple[tuple[list[str], tuple[Kind, ...]], ...] = ((begun, ("cancel", "steer")), (queued, ("cancel",)))
         for ids, kinds in wanted:
             for message in await asyncio.to_thread(self._store.take, ids, *kinds):
-                answer = _carry_out(message, runs[message.run_id])
-                if answer is not None:
-                    await asyncio.to_thread(self._store.answer, message.seq, msgspec.json.encode(answer).decode())
+                self._carry_out(message, runs[message.run_id])
+        while self._answers:
+            seq, answer = self._answers[0]
+            await asyncio.to_thread(self._store.answer, [seq], msgspec.json.encode(answer).decode())
+            del self._answers[0]
+
+    def _carry_out(self, message: Control, live: LiveRun) -> None:
+        if live.detached or message.seq in live.controls:
+            return  # the next process that executes the run takes it; or it was carried out here
+        live.controls.add(message.seq)
+        if message.kind == "steer" and live.run is None and live.durable is not None:
+            live.when_begun.append(partial(self._carry_out_now, message, live))
+        else:
+            self._carry_out_now(message, live)
+
+    def _carry_out_now(self, message: Control, live: LiveRun) -> None:
+        token = CONTROL.set(str(message.seq))
+        try:
+            answer = _carry_out(message, live)
+        finally:
+            CONTROL.reset(token)
+        if answer.code != "done" or live.durable is None:  # otherwise the journal answers
+            self._answers.append((message.seq, answer))
+            self._new.set()
 
 
-def _carry_out(message: Control, live: LiveRun) -> Answer | None:
+def _carry_out(message: Control, live: LiveRun) -> Answer:
     if message.kind == "cancel":
         live.stop(msgspec.json.decode(message.data, type=Cancel).reason)
-        return None
+        return Answer()
     steer = msgspec.json.decode(message.data, type=Steer)
     try:
         live.steer(steer.text, [each.attachment() for each in steer.files])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -15,15 +14,14 @@ import msgspec
 
 from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
-from .._base.package import __version__
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.registry import HookStack
 from .._kernel.values import Ids, Message
 from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
     Answer,
+    Append,
     Claim,
     LeaseLostError,
     RecoveryError,
@@ -34,29 +32,33 @@ from .._run.journal import (
     RunWaitingError,
     StoredRun,
     contents_of,
+    control_of,
     waiting_calls,
     with_contents,
 )
 from .._run.session import Session
-from ..records.encoding import describe_hooks
-from ..records.format import HookInfo
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.pinning import digest_of, version_of
 from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
-from ..stores.sessions import VERSION, SessionRecord
+from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
+from .control import DONE, Cancel, ControlReceiver
 from .errors import UnknownAgentError
 from .executor import RunExecutor
 from .live_run import LiveRun, closing_event
+from .options import ServerOptions
 from .queue import LocalQueue, RunQueue
 
 log = logging.getLogger("hookline")
 
 CHECK_SECONDS = 1.0
 """Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
-REFUSE_SECONDS = 3600.0
-"""Seconds after which a run fails that no process with the same hooks, instructions and tools continues."""
+CANCEL_SECONDS = 5.0
+"""Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
+MAX_ASK_SECONDS = 60.0
+"""Longest interval in seconds at which a run is continued that waits for an approver of its own."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -73,7 +75,6 @@ def open_queue(store: RunStore, concurrency: int) -> RunQueue:
 class ServedHead(RunHead, frozen=True, omit_defaults=True):
     """The input of a served run. With ``keeps_session``, ``messages`` is the conversation, which the caller keeps."""
 
-    personality: str = ""
     keeps_session: bool = False
 
 
@@ -90,8 +91,9 @@ class DurableRuns:
         approvals: the store of calls that wait for approval.
         queue: tells which run is next.
         live: the runs of this process by id.
+        controls: takes the messages to the runs of this process.
         on_executing: called when this process begins or ceases to execute a run.
-        max_attempts: how many processes may end while they execute a run, before the run fails.
+        options: limits: ``max_attempts`` and ``pin_seconds``.
     """
 
     def __init__(
@@ -102,8 +104,9 @@ class DurableRuns:
         approvals: ApprovalStore,
         queue: RunQueue,
         live: dict[str, LiveRun],
+        controls: ControlReceiver,
         on_executing: Callable[[str], None],
-        max_attempts: int,
+        options: ServerOptions,
     ) -> None:
         self._executor = executor
         self._agents = agents
@@ -111,8 +114,12 @@ class DurableRuns:
         self._approvals = approvals
         self._queue = queue
         self._live = live
+        self._controls = controls
         self._on_executing = on_executing
-        self._max_attempts = max_attempts
+        self._max_attempts = options.max_attempts
+        self._pin_seconds = options.pin_seconds
+        self._pinned: dict[str, float] = {}
+        """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
         self._stop_reasons: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
@@ -129,8 +136,10 @@ class DurableRuns:
             StoreError: the database cannot be used.
         """
         self.executes = execute
-        await self._queue.open(self.execute if execute else None, sorted(self._digests()))
+        await self._queue.open(self.execute if execute else None, self.digests)
         if execute:
+            await asyncio.to_thread(self._register)
+            log.info("durable runs are pinned to the digest %s", ", ".join(self.digests))
             await self._look()
             self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
 
@@ -145,10 +154,19 @@ class DurableRuns:
     async def close(self) -> None:
         """Hand over all runs at once, and close the queue."""
         await self.hand_over(0.0)
+        with suppress(StoreError):  # then the row is ignored, because the process has ended
+            await asyncio.to_thread(self._store.workers.unregister)
         await self._queue.close()
 
-    def _digests(self) -> set[str]:
-        return {digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()}
+    @property
+    def digests(self) -> list[str]:
+        """The digests of the agents of this process."""
+        return sorted({digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()})
+
+    def _register(self) -> None:
+        """Say which versions this process has."""
+        versions = [version_of(self._agents.find(served.name)[1]) for served in self._agents.list()]
+        self._store.workers.register({version.digest: version.parts for version in versions})
 
     # Accepting.
 
@@ -180,6 +198,8 @@ class DurableRuns:
         await self._put(record.id, record.session_id)
 
     async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
+        if digest and not self._store.db.is_shared and digest not in self.digests:
+            return  # only this process has the queue
         try:
             await self._queue.put(run_id, session_id, digest)
         except StoreError as error:  # it is found again when the queue can be used
@@ -193,6 +213,7 @@ class DurableRuns:
             try:
                 # A new run is in the queue. If its job was lost, it is found later.
                 shared = self._store.db.is_shared
+                await asyncio.to_thread(self._register)
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
@@ -200,16 +221,33 @@ class DurableRuns:
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
         free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
-        for run_id, session_id, idle_seconds, digest in free:
-            if idle_seconds > REFUSE_SECONDS and digest and digest not in self._digests():
-                with suppress(RunHeldError):
-                    await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
-            else:
-                await self._put(run_id, session_id, digest)
         for run in await asyncio.to_thread(self._decided):
             record = await asyncio.to_thread(self._store.get, run.run_id)
-            if record is not None:
-                await self._put(run.run_id, record.session_id, run.digest)
+            if record is not None and record.is_durable:  # others belong to gateways and programs
+                free.append((run.run_id, record.session_id, run.digest))
+        have = {"", *self.digests}
+        if not have.issuperset(digest for _, _, digest in free):
+            have |= await asyncio.to_thread(self._store.workers.digests)
+        for run_id, session_id, digest in free:
+            if digest in have:
+                await self._put(run_id, session_id, digest)
+        pinned = [run_id for run_id, _, digest in free if digest not in have]
+        self._pinned = {run_id: self._pinned.get(run_id, 0.0) for run_id in pinned}
+        for run_id in pinned:
+            await self._report_pinned(run_id)
+
+    async def _report_pinned(self, run_id: str) -> None:
+        """Log that no process can continue a run, once; end the run after a time."""
+        since = self._pinned[run_id]
+        if since and time.monotonic() < since + self._pin_seconds:
+            return
+        for run in await asyncio.to_thread(self._store.workers.pinned, run_id):
+            if not since:
+                log.warning("%s", run.problem)
+                self._pinned[run_id] = time.monotonic()
+                continue
+            with suppress(RunHeldError):
+                await self._end(run_id, "failed", error=run.refusal)
 
     def _decided(self) -> list[StoredRun]:
         """Return the runs that were put away and need not wait any more."""
@@ -218,7 +256,20 @@ class DurableRuns:
             return []
         rows = self._approvals.rows(status="pending", limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
-        return [run for run in waiting if not pending.issuperset(waiting_calls(run))]
+        return [run for run in waiting if self._can_go_on(run, pending)]
+
+    def _can_go_on(self, run: StoredRun, pending: set[tuple[str, str, int]]) -> bool:
+        """Whether a call of a run that was put away was decided, or an approver of its own can be asked again.
+
+        Nobody tells when such an approver has decided, so it is asked after intervals that grow with the waiting time.
+        """
+        undecided = pending.symmetric_difference(waiting_calls(run)) - pending
+        if not undecided:
+            return False
+        asked = self._approvals.rows(root_id=run.run_id, limit=MAX_WAITING)
+        if not undecided.isdisjoint((row.run_id, row.call_id, row.attempt) for row in asked):
+            return True
+        return time.time() - run.changed >= min(max((run.changed - run.created) / 10, CHECK_SECONDS), MAX_ASK_SECONDS)
 
     # Executing.
 
@@ -272,6 +323,7 @@ class DurableRuns:
         try:
             async with durable.opened():
                 try:
+                    await self._controls.deliver(live)
                     await self._run(live, durable, claim, answerer)
                 except RecoveryError as error:
                     # The journal is unchanged, but the same rules would differ again.
@@ -309,7 +361,7 @@ class DurableRuns:
         live.update(status="running", started=record.started or time.time())
         try:
             session = await self._session(durable, record, head)
-            save = None if head.keeps_session else partial(self._save, record, session.snapshot()[0])
+            save = None if head.keeps_session else partial(self._save, len(session.messages))
             status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
@@ -333,15 +385,14 @@ class DurableRuns:
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
         async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=_encoded(stored))
+            return stored, Answer(value=SessionRecord.snapshot(stored).to_json().decode())
 
         return await call.make(work)
 
-    async def _save(self, record: RunRecord, before: Sequence[Message], session: Session) -> str:
+    async def _save(self, before: int, session: Session) -> str:
         """Save the conversation, unless a process did so just before it ended."""
         with suppress(StoreError):  # saving says what is wrong
-            stored = (await self._executor.load(record, "")).messages
-            if len(stored) != len(before) and _as_json(stored) == _as_json(session.messages):
+            if await self._executor.was_saved(session, before):
                 return ""
         return await self._executor.save(session)
 
@@ -350,7 +401,8 @@ class DurableRuns:
     async def cancel(self, run_id: str, reason: str) -> bool:
         """Cancel a run that no process executes. Return false if another process executes it.
 
-        A run that has begun is taken up, so that its hooks see its end.
+        A run that has begun is taken up, here or by a worker, so that its hooks see its end. If no worker does so soon,
+        the run is ended without them.
         """
         record = await asyncio.to_thread(self._store.get, run_id)
         stored = await asyncio.to_thread(self._store.journal.get, run_id)
@@ -362,14 +414,24 @@ class DurableRuns:
                 await self.execute(run_id)
             finally:
                 self._stop_reasons.pop(run_id, None)
-            record = await asyncio.to_thread(self._store.get, run_id)
-            if record is None or record.is_over:
-                return True
+        elif stored.epoch:
+            message = msgspec.json.encode(Cancel(reason))
+            await asyncio.to_thread(self._store.controls.send, run_id, "cancel", message)
+            await self._put(run_id, record.session_id, stored.digest)
+            deadline = time.monotonic() + CANCEL_SECONDS
+            while time.monotonic() < deadline and not await self._is_over(run_id):
+                await asyncio.sleep(CANCEL_SECONDS / 50)
+        if await self._is_over(run_id):
+            return True
         try:
             await self._end(run_id, "cancelled", reason=reason)
         except RunHeldError:
             return False
         return True
+
+    async def _is_over(self, run_id: str) -> bool:
+        record = await asyncio.to_thread(self._store.get, run_id)
+        return record is None or record.is_over
 
     async def _end(self, run_id: str, status: str, **fields: str) -> None:
         """End a run without executing it.
@@ -381,23 +443,17 @@ class DurableRuns:
         claim, _ = await self._claim(run_id, "")
         if record is not None and not claim.run.is_over:
             await self._end_claimed(record, claim, status, **fields)
+            with suppress(StoreError):
+                await self._queue.remove(run_id)
             await self._queue_next(record.session_id, run_id)
 
     async def _end_claimed(self, record: RunRecord, claim: Claim, status: str, **fields: str) -> None:
         seq = claim.last_event + 1
         over = msgspec.structs.replace(record, status=status, ended=time.time(), last_seq=seq, **fields)
         event = closing_event(over).replace(seq=seq)
-        await asyncio.to_thread(
-            self._store.journal.append,
-            record.id,
-            claim.epoch,
-            len(claim.entries) + 1,
-            (),
-            [(seq, "run_closed", event.at, event.to_json())],
-            status=status,
-            result=b"null",
-            also=partial(write_run, run=over),
-        )
+        events = [(seq, "run_closed", event.at, event.to_json())]
+        write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
+        await asyncio.to_thread(self._store.journal.append, write, also=partial(write_run, run=over))
         await asyncio.to_thread(self._cancel_questions, record.id)
 
     def _cancel_questions(self, run_id: str) -> None:
@@ -406,38 +462,17 @@ class DurableRuns:
             self._approvals.end_pending(row.id, "cancelled")
 
 
-def _as_json(messages: Sequence[Message]) -> list[bytes]:
-    return [message.to_json() for message in messages]
-
-
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:
     """End a run: its last event, its row and its status in the journal are one transaction."""
     live.finish(status, **fields)
     await durable.finish(status, b"null")
 
 
-def _encoded(session: Session) -> str:
-    messages, metadata = session.snapshot()
-    record = SessionRecord(
-        version=VERSION,
-        id=session.id,
-        key=session.key,
-        platform=session.platform,
-        personality_id=session.personality_id,
-        personality_changes=session.personality_changes,
-        handed_over_by=session.handed_over_by,
-        started=session.started,
-        metadata=metadata,
-        messages=messages,
-    )
-    return record.to_json().decode()
-
-
 class _EventLog:
     """The journal of a served run: what it appends includes the row of the run and the events that readers see."""
 
     def __init__(self, store: RunStore) -> None:
-        self._journal = store.journal
+        self._journal, self._controls = store.journal, store.controls
         self.lease_seconds = store.journal.lease_seconds
         self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
         self._written: RunRecord | None = None
@@ -453,68 +488,32 @@ class _EventLog:
         if event is not None:
             self._put_event(event.seq, event.type, event.at, event.data)
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-    ) -> None:
-        """Append entries and events, and the row of the run if it has changed, in one transaction."""
-        last = events[-1][0] if events else self._stored_seq
+    def append(self, write: Append) -> None:
+        """Append entries and events in one transaction, and what belongs to them.
+
+        That is the row of the run, if it has changed, and the answers to the messages that the entries carry out.
+        """
+        status, last = write.status, write.events[-1][0] if write.events else self._stored_seq
         row = msgspec.structs.replace(self._live.record, last_seq=last)
         if status in ("waiting", "interrupted"):
             row = msgspec.structs.replace(row, status="waiting" if status == "waiting" else "queued")
-        also: Callable[[Any], object] | None = partial(write_run, run=row)
         if row.is_over and status not in RUN_STATUSES:
-            also = None  # the end of the run is stored with the last append
-        elif not status and self._written == msgspec.structs.replace(row, last_seq=0):
-            also = None
-        self._journal.append(run_id, epoch, seq, entries, events, status=status, result=result, also=also)
-        if also is not None:
+            changed = False  # the end of the run is stored with the last append
+        else:
+            changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
+        carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
+
+        def also(db: Any) -> None:
+            if changed:
+                write_run(db, row)
+            self._controls.answer_in(db, carried_out, DONE)
+
+        more = also if changed or carried_out else None
+        self._journal.append(write, also=more)
+        if carried_out:
+            self._controls.announce_answers(carried_out)
+        if changed:
             self._written = msgspec.structs.replace(row, last_seq=0)
         if last > self._stored_seq:
             self._stored_seq = last
             self._loop.call_soon_threadsafe(self._live.mark_stored, last)
-
-
-_known_digests: dict[int, tuple[Any, str]] = {}
-
-
-def digest_of(answerer: Any) -> str:
-    """Return a digest of everything that decides how an agent behaves: hooks, instructions, tools and version.
-
-    A run is continued only where the digest is the same. For a roster, it covers all personalities, because they hand
-    over to each other. It does not cover what a hook reads from files, nor the arguments that it was created with:
-    if they make a difference, recovery notices it.
-    """
-    hooks = answerer.hooks.stack
-    known = _known_digests.get(id(answerer))
-    if known is not None and known[0] is hooks:
-        return known[1]
-    personalities = sorted(getattr(answerer, "personalities", None) or ())
-    agents = [answerer[id] for id in personalities] or [getattr(answerer, "base", answerer)]
-    content = [__version__, _deciding(hooks), [_describe(agent) for agent in agents]]
-    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
-    _known_digests[id(answerer)] = hooks, digest
-    return digest
-
-
-def _describe(agent: Any) -> Any:
-    tools = sorted(
-        (tool.name, tool.spec.description, hashlib.sha256(json_encoder.encode(tool.spec.parameters)).hexdigest())
-        for tool in getattr(agent, "tools", ())
-    )
-    own = getattr(agent, "hooks", None)
-    hooks = [] if own is None else _deciding(own.stack)
-    model = getattr(agent, "model", None)
-    return [getattr(agent, "name", ""), getattr(agent, "instructions", ""), tools, hooks, getattr(model, "name", "")]
-
-
-def _deciding(stack: HookStack) -> list[HookInfo]:
-    """Return the hooks that do not only observe."""
-    return [hook for hook in describe_hooks(stack)[1] if any(at.phase != "observe" for at in hook.points.values())]

@@ -14,14 +14,13 @@ from .._base.text import error_text
 from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
 from .._run.context import AgentContext, services_of
-from .._run.environment import make_id
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook, Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.runs import RunRecord
-from ..stores.sessions import SessionStore
+from ..stores.sessions import SessionStore, was_saved
 from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
 from .live_run import LiveRun
@@ -46,6 +45,7 @@ class RunExecutor:
         context: makes the context of a run, with its budget.
         metadata: metadata for the hooks of every run.
         notify: announces calls that wait for approval.
+        wait_for_turn: waits until other servers have no run in the conversation of a run.
     """
 
     def __init__(
@@ -56,6 +56,7 @@ class RunExecutor:
         context: Callable[[Session], AgentContext],
         metadata: Mapping[str, Any],
         notify: Notifier,
+        wait_for_turn: Callable[[RunRecord], Awaitable[None]],
     ) -> None:
         self._approvals = approvals
         self._sessions = sessions
@@ -63,6 +64,7 @@ class RunExecutor:
         self._context = context
         self._metadata = metadata
         self._notify = notify
+        self._wait_for_turn = wait_for_turn
         self._session_locks = KeyedLocks()
         self._slots = RunSlots(options.max_runs)
 
@@ -79,9 +81,11 @@ class RunExecutor:
             session: the conversation, if the caller keeps it; otherwise it is loaded and saved here.
         """
         try:
-            async with self._session_locks.hold(live.record.session_id), live.slot(self._slots):
-                if not live.closed:
-                    await self._run(live, caller, answerer, personality, session)
+            async with self._session_locks.hold(live.record.session_id):
+                await self._wait_for_turn(live.record)
+                async with live.slot(self._slots):
+                    if not live.closed:
+                        await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
             live.finish("interrupted", reason="the server stopped")
         except HooklineError as error:
@@ -192,11 +196,11 @@ class RunExecutor:
         ctx = self._context(session)
         environment = services_of(ctx).environment
         if number == 1:
-            environment.new_id = _first_id(record.id)
+            environment.name_run(record.id)
         elif durable is not None:  # the same in every process
-            environment.new_id = _first_id(f"{record.id}_{number}")
+            environment.name_run(f"{record.id}_{number}")
         environment.boundary = environment.durable = durable
-        live.run = run = answerer.start(
+        run = answerer.start(
             task,
             session=session,
             ctx=ctx,
@@ -208,6 +212,7 @@ class RunExecutor:
             correlation_id=record.correlation_id,
             **({"attachments": live.attachments} if number == 1 and live.attachments else {}),
         )
+        live.begin(run)
         if live.stop_reason and durable is not None:  # it was asked to stop before it was taken up
             durable.defer(partial(run.cancel, live.stop_reason))
         try:
@@ -215,6 +220,14 @@ class RunExecutor:
         except RunFailedError as failure:
             return failure.result
         return result
+
+    async def was_saved(self, session: Session, before: int) -> bool:
+        """Whether a session that began with ``before`` messages has been saved by a process that ended after that.
+
+        Raises:
+            StoreError: the stored conversation cannot be read.
+        """
+        return await asyncio.to_thread(was_saved, self._sessions, session, before)
 
     async def save(self, session: Session) -> str:
         """Save a session. Return the error as text if that fails; the reply is still valid."""
@@ -243,13 +256,3 @@ def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[
         "cached_tokens": sum(result.usage.cached_tokens for result in results),
         "cost": None if None in costs else sum(cost for cost in costs if cost is not None),
     }
-
-
-def _first_id(run_id: str) -> Callable[[str], str]:
-    """Return an id factory that uses a given id for the first run."""
-    given = [run_id]
-
-    def make(prefix: str = "id") -> str:
-        return given.pop() if prefix == "run" and given else make_id(prefix)
-
-    return make

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._base.attachment import Attachment
+from .._base.tasks import wake_from_thread
 from .._base.text import error_text
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.values import Usage
@@ -78,6 +79,10 @@ class LiveRun:
         self.durable: DurableRun | None = None
         """The journal of a durable run."""
         self.attachments: tuple[Attachment, ...] = ()
+        self.controls: set[int] = set()
+        """The numbers of the messages of other processes that were carried out here."""
+        self.when_begun: list[Callable[[], object]] = []
+        """Called when the run begins here."""
         self.stop_reason = ""
         """Why the run has been asked to stop; empty if it has not."""
         self.final_status = ""
@@ -205,6 +210,13 @@ class LiveRun:
         self.update(status=status, ended=ended, elapsed=None if started is None else ended - started, **fields)
         self.closed = True
         self.wake_readers()
+
+    def begin(self, run: Run[Any]) -> None:
+        """Set the run that was started."""
+        self.run = run
+        waiting, self.when_begun = self.when_begun, []
+        for action in waiting:
+            action()
 
     def stop(self, reason: str) -> None:
         """Ask the run to stop. A run that has not begun finishes at once."""
@@ -437,12 +449,6 @@ class RunWatch:
     def close(self) -> None:
         """Stop watching."""
         self._stack.close()
-
-
-def wake_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event of an event loop from another thread."""
-    with suppress(RuntimeError):  # the loop has been closed
-        loop.call_soon_threadsafe(event.set)
 
 
 class EventReader:

@@ -79,6 +79,14 @@ class PostgresQueue:
             deferrer = self._run_task.configure(queue=queue, lock=session_id, queueing_lock=run_id)
             await deferrer.defer_async(run_id=run_id, session_id=session_id, digest=digest)
 
+    async def remove(self, run_id: str) -> None:
+        """Delete the job of a run: it would block the conversation if no process listens to its queue."""
+        with self._errors():
+            manager = self._app.job_manager
+            for job in await manager.list_jobs_async(queueing_lock=run_id, status="todo"):
+                if job.id is not None:
+                    await manager.cancel_job_by_id_async(job.id, delete_job=True)
+
     async def _run(self, run_id: str, session_id: str, digest: str) -> None:
         if self._paused or self._execute is None:
             await self.put(run_id, session_id, digest)

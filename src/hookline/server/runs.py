@@ -45,6 +45,8 @@ log = logging.getLogger("hookline")
 
 CANCEL_SECONDS = 10.0
 """Seconds that a cancellation waits for the run to finish."""
+TURN_SECONDS = 1.0
+"""Interval in seconds at which a run looks whether the run before it, at another server, has lost its process."""
 STORE_SECONDS = 5.0
 """Seconds that a shutdown without a grace period waits until the last events are stored."""
 PRUNE_SECONDS = 3600.0
@@ -54,7 +56,8 @@ PRUNE_SECONDS = 3600.0
 class RunService:
     """Run agents for callers. Runs and their events are stored, and a run continues even if no client reads its events.
 
-    Runs of one session are executed one after another. The number of concurrent runs is limited; the others are queued.
+    Runs of one session are executed one after another, also by several servers on one PostgreSQL database. The number
+    of concurrent runs is limited; the others are queued.
     The service belongs to one event loop. A caller sees its own runs only, unless it has the right ``admin``.
 
     Args:
@@ -86,7 +89,7 @@ class RunService:
         self._store = store
         context = context or (lambda session: AgentContext(session=session))
         self._sessions = sessions
-        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify)
+        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify, self._wait_for_turn)
         self._recorder = RunRecorder(store, self._on_stored, self._on_lost, self._on_store_error)
         self._keys = IdempotencyKeys(store)
         self._control_sender = ControlSender(store.controls)
@@ -109,8 +112,9 @@ class RunService:
             self.approvals,
             queue,
             self._live,
+            self._control_receiver,
             self._on_executing,
-            self.options.max_attempts,
+            self.options,
         )
 
     # Start and stop
@@ -124,7 +128,7 @@ class RunService:
         await self._close_all_abandoned()
         if self._durable is not None:
             await self._durable.open(execute=self.options.execute)
-        if self._store.db.is_shared:
+        if self._store.db.is_shared or self._durable is not None:
             self._control_receiver.open()
         self._accepting = True
 
@@ -420,6 +424,12 @@ class RunService:
             watch.close()
         return run
 
+    async def _wait_for_turn(self, run: RunRecord) -> None:
+        """Wait until other servers have no run in this conversation that comes first. A file has one server."""
+        while self._store.db.is_shared and (first := await asyncio.to_thread(self._store.begin, run)) is not None:
+            with suppress(UnknownRunError):  # it was deleted
+                await self._wait_elsewhere(first, time.monotonic() + TURN_SECONDS)
+
     def _watch(self, id: str) -> RunWatch:
         watch = RunWatch(self._store, id)
         self._watches.add(watch)
@@ -445,6 +455,8 @@ class RunService:
         reason = reason or f"cancelled by {caller.name}"
         if live is not None and not live.closed:
             live.stop(reason)
+            if live.durable is not None:  # if this process loses the run, the next one cancels it
+                await self._control_sender.cancel(id, reason)
         elif run.is_over:
             return run
         elif self._durable is not None and run.is_durable and await self._durable.cancel(id, reason):
@@ -456,20 +468,27 @@ class RunService:
         return await self.wait(id, caller, timeout=CANCEL_SECONDS)
 
     async def steer(self, id: str, caller: Caller, text: str, attachments: Sequence[Attachment] = ()) -> RunRecord:
-        """Send a message to a running run, with files for the model. On PostgreSQL, another process may execute it.
+        """Send a message to a running run, with files for the model.
+
+        On PostgreSQL, another process may execute it. A durable run that no process executes now, because it was put
+        away or interrupted, gets the message when it goes on.
 
         Raises:
             AttachmentError: a file is larger than the agent's limit.
             UnknownRunError: there is no such run, or it belongs to another caller.
-            ConflictError: the run is not running.
+            ConflictError: the run has not begun, or has ended.
             BusyError: too many messages wait for the run.
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
-        if live is not None:
+        durable = None if live is None else live.durable
+        if live is not None and (durable is None or (live.run is not None and not durable.is_recovering)):
             live.steer(text, attachments)
-            return live.record
-        if not self._store.db.is_shared or run.status not in ("running", "waiting"):
+            if durable is None or await durable.stored():
+                return live.record
+            # This process lost the run before the message was stored: the next one gets it.
+        goes_on = self._durable is not None and run.is_durable and run.started is not None and not run.is_over
+        if not goes_on and (not self._store.db.is_shared or run.status not in ("running", "waiting")):
             raise not_running(run)
 
         async def is_over() -> bool:
@@ -533,11 +552,17 @@ class RunService:
         if own >= self.options.max_runs_per_caller:
             raise _too_many_runs(own)
         if len(unfinished) >= self.options.max_runs + self.options.max_queued:
-            raise BusyError("too many runs are queued: try again later")
+            raise _full_queue()
 
     async def _admit(self, run: RunRecord) -> None:
-        """Store a run of a caller whose runs, also at other replicas, are not too many."""
-        if not self._store.db.is_shared:
+        """Store a run of a caller whose runs, also at other replicas, are not too many.
+
+        The queue of durable runs is in the database too, so all replicas share its limit.
+        """
+        if self._durable is not None:
+            if await asyncio.to_thread(self._store.journal.queued) >= self.options.max_queued:
+                raise _full_queue()
+        elif not self._store.db.is_shared:
             return
         limit = self.options.max_runs_per_caller
         for is_last in (False, True):
@@ -559,6 +584,10 @@ class RunService:
 
 def _too_many_runs(own: int) -> BusyError:
     return BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
+
+
+def _full_queue() -> BusyError:
+    return BusyError("too many runs are queued: try again later")
 
 
 def _unknown(id: str) -> UnknownRunError:

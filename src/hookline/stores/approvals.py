@@ -28,8 +28,8 @@ log = logging.getLogger("hookline")
 
 KEEP_DAYS = 90.0
 """Days that decided calls, and grants for a session, are kept."""
-POLL_SECONDS = 0.5
-"""Polling interval for decisions of other processes."""
+POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
+"""Polling intervals for decisions of other processes: in a file, and where they are announced."""
 MAX_MESSAGE = 4000
 MAX_GLOB = 1000
 MAX_PATTERN_NAMES = 100
@@ -179,7 +179,7 @@ class ApprovalStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.db = open_database(path, SCHEMA, durable=True)
-        self._watcher = _Watcher(self.path, self._stored)
+        self._watcher = _Watcher(self.path, self._stored, is_shared=self.db.is_shared)
         self._pruned = float("-inf")
 
     @property
@@ -669,11 +669,15 @@ class _Watcher:
     Args:
         path: path of the file. A decision of this process wakes all watchers of the same path.
         read: returns the stored rows with the given ids.
+        is_shared: whether decisions are announced, so that polling is only for lost announcements.
     """
 
-    def __init__(self, path: str, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
+    def __init__(
+        self, path: str, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]], *, is_shared: bool
+    ) -> None:
         self.path = path
         self._read = read
+        self._is_shared = is_shared
         self.reset()
         _watchers.add(self)
 
@@ -710,7 +714,7 @@ class _Watcher:
     def _poll(self) -> None:
         locked = False
         while True:
-            self._wake.wait(POLL_SECONDS)
+            self._wake.wait(WATCHED_POLL_SECONDS if self._is_shared else POLL_SECONDS)
             self._wake.clear()
             with self._lock:
                 waiting = dict(self._waiting)

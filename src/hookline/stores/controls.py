@@ -1,19 +1,19 @@
 """Messages to runs that another process executes: cancel a run, or give it a message of the user.
 
-They are stored with the runs. Any process writes them, and the process that executes the run takes them: each one once,
-in order. A message stays until a process executes the run.
+They are stored with the runs. Any process writes them, and the process that executes the run takes them, in order. A
+message stays until it has been carried out: a process that ends before that leaves it to the next one.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
 import msgspec
 
-from .sql import Database
+from .sql import Connection, Database
 
 SCHEMA = (
     """CREATE TABLE controls (
@@ -58,18 +58,21 @@ class ControlStore:
         return int(seq)
 
     def take(self, run_ids: Sequence[str], *kinds: Kind) -> list[Control]:
-        """Take the messages to these runs, in the order in which they were sent. Each one is returned only once."""
+        """Take the messages to these runs, in the order in which they were sent.
+
+        A message is returned each time, also to other processes, until :meth:`answer` says what became of it.
+        """
         if not run_ids:
             return []
-        where, values = f"run_id IN ({_marks(run_ids)}) AND kind IN ({_marks(kinds)}) AND taken = 0", (*run_ids, *kinds)
-        with self._db.transaction() as db:  # usually there is none, so nothing is locked
-            if db.execute(f"SELECT 1 FROM controls WHERE {where} LIMIT 1", values).fetchone() is None:
-                return []
-        with self._db.transaction(write=True, lock=_TOPIC) as db:
-            rows = db.execute(f"SELECT seq, run_id, kind, data FROM controls WHERE {where} ORDER BY seq", values)
-            found = [Control(*row) for row in rows.fetchall()]
-            db.executemany("UPDATE controls SET taken = 1, data = ? WHERE seq = ?", [(b"", each.seq) for each in found])
-        return found
+        where, values = f"run_id IN ({_marks(run_ids)}) AND kind IN ({_marks(kinds)})", (*run_ids, *kinds)
+        query = f"SELECT seq, run_id, kind, data, taken FROM controls WHERE {where} AND answer IS NULL ORDER BY seq"
+        with self._db.transaction() as db:
+            rows = db.execute(query, values).fetchall()
+        if any(not row[-1] for row in rows):  # usually there is none, so nothing is locked
+            with self._db.transaction(write=True, lock=_TOPIC) as db:
+                rows = db.execute(query, values).fetchall()  # a sender may have withdrawn one
+                db.executemany("UPDATE controls SET taken = 1 WHERE seq = ?", [row[:1] for row in rows])
+        return [Control(*row[:-1]) for row in rows]
 
     def withdraw(self, seq: int) -> bool:
         """Take back a message; return false if a process has taken it already."""
@@ -77,16 +80,27 @@ class ControlStore:
             return db.execute("DELETE FROM controls WHERE seq = ? AND taken = 0", (seq,)).rowcount == 1
 
     def waiting(self, run_id: str) -> int:
-        """Return the number of messages to a run that no process has taken."""
+        """Return the number of messages of users that a run has not got."""
+        query = "SELECT count(*) FROM controls WHERE run_id = ? AND kind = 'steer' AND answer IS NULL"
         with self._db.transaction() as db:
-            (count,) = db.execute("SELECT count(*) FROM controls WHERE run_id = ? AND taken = 0", (run_id,)).fetchone()
+            (count,) = db.execute(query, (run_id,)).fetchone()
         return int(count)
 
-    def answer(self, seq: int, answer: str) -> None:
-        """Store what became of a message, for its sender."""
+    def answer(self, seqs: Iterable[int], answer: str) -> None:
+        """Store what became of messages, for their senders. They have been carried out, or refused."""
+        seqs = list(seqs)
         with self._db.transaction(write=True, lock=None) as db:
-            db.execute("UPDATE controls SET answer = ? WHERE seq = ?", (answer, seq))
-        self._db.announce(_topic(seq))
+            self.answer_in(db, seqs, answer)
+        self.announce_answers(seqs)
+
+    def answer_in(self, db: Connection, seqs: Iterable[int], answer: str) -> None:
+        """Store what became of messages, in a transaction of the caller; :meth:`announce_answers` follows it."""
+        values = [(answer, b"", seq) for seq in seqs]
+        db.executemany("UPDATE controls SET answer = ?, data = ? WHERE seq = ?", values)
+
+    def announce_answers(self, seqs: Iterable[int]) -> None:
+        """Wake the senders of messages that were answered."""
+        self._db.announce(*map(_topic, seqs))
 
     def answer_to(self, seq: int) -> str | None:
         """Return what became of a message; ``None`` if that is not known yet."""

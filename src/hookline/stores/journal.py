@@ -2,7 +2,8 @@
 
 A run belongs to one process at a time, until its lease ends. Each time another process takes it, its epoch grows; every
 write names the epoch and is refused if it is not the current one. The entries of a journal and the events that readers
-see are written in one transaction.
+see are written in one transaction. On PostgreSQL that is one statement: a process that is paused while it writes
+holds no lock. A write only reads the row of the run: changing that row would copy the input of the run each time.
 
 This is not a queue: it says who executes a run, not which run comes next.
 """
@@ -11,20 +12,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import chain
 from typing import Any
 
+import msgspec
+
 from .._base.text import is_number
-from .._run.journal import Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
+from .._run.journal import Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
-from .leases import database_time
+from .leases import NOW, database_time
 from .sql import Connection, Database
 
 SCHEMA = (
     """CREATE TABLE durable_runs (
         run_id TEXT PRIMARY KEY, agent TEXT NOT NULL, status TEXT NOT NULL, epoch INTEGER NOT NULL, lease REAL NOT NULL,
-        host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, attempts INTEGER NOT NULL, last_seq INTEGER NOT NULL,
-        last_event INTEGER NOT NULL, created REAL NOT NULL, changed REAL NOT NULL, start BLOB NOT NULL, result BLOB,
-        digest TEXT NOT NULL
+        host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, attempts INTEGER NOT NULL, created REAL NOT NULL,
+        changed REAL NOT NULL, start BLOB NOT NULL, result BLOB, digest TEXT NOT NULL
     )""",
     "CREATE INDEX durable_runs_by_status ON durable_runs (status, changed)",
     """CREATE TABLE journal (
@@ -34,6 +38,8 @@ SCHEMA = (
 )
 
 _FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result, digest"
+_entries = msgspec.json.Decoder(list[msgspec.Raw])
+_MANY_EVENTS = 50
 
 
 class Journal:
@@ -50,8 +56,6 @@ class Journal:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
         self._db = db
         self.lease_seconds = lease_seconds
-        self._recovering: dict[str, float] = {}
-        """When this process claimed a run that it has not continued yet."""
 
     def get(self, run_id: str) -> StoredRun | None:
         """Return a durable run, or ``None``."""
@@ -66,6 +70,15 @@ class Journal:
         with self._db.transaction() as db:
             return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
 
+    def is_held(self, run: StoredRun) -> bool:
+        """Whether a process executes the run, or did so until a moment ago."""
+        with self._db.transaction() as db:
+            now = database_time(self._db, db)
+        return self._is_held(run, now)
+
+    def _is_held(self, run: StoredRun, now: float) -> bool:
+        return run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born)
+
     def states(self) -> dict[str, int]:
         """Return the number of unfinished durable runs by status. ``expired`` runs have lost their process."""
         expired = "CASE WHEN status = 'running' AND lease < ? THEN 'expired' ELSE status END"
@@ -74,6 +87,12 @@ class Journal:
         with self._db.transaction() as db:
             found = dict(db.execute(query, (database_time(self._db, db),)).fetchall())
         return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
+
+    def queued(self) -> int:
+        """Return the number of durable runs that no process has begun."""
+        with self._db.transaction() as db:
+            (count,) = db.execute("SELECT count(*) FROM durable_runs WHERE status = 'new'").fetchone()
+        return int(count)
 
     def totals(self) -> dict[str, tuple[int, float]]:
         """Return how often, and for how many seconds in total, since the database was created.
@@ -99,11 +118,12 @@ class Journal:
         with self._db.transaction(write=True, lock=run_id) as db:
             now = database_time(self._db, db)
             create(db, run_id, agent, start, now)
-            row = db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
-            run = StoredRun(*row)
+            # On PostgreSQL, the row stays locked, so a write of the process that had the run is over or is refused.
+            query = f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?{' FOR UPDATE' * self._db.is_shared}"
+            run = StoredRun(*db.execute(query, (run_id,)).fetchone())
             if run.is_over:
                 return Claim(run, 0, 0, ())
-            if run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born):
+            if self._is_held(run, now):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
@@ -112,13 +132,14 @@ class Journal:
                 host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?""",
                 (now + self.lease_seconds, *owner, now, digest or run.digest, run_id),
             )
-            (last_event,) = db.execute("SELECT last_event FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
-            rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+            (last_event,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run_id,)).fetchone()
+            rows = []
+            if run.epoch:
+                rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
             if run.status == "running":  # its process has not put it back
                 _count(db, "takeovers", now - run.changed)
-        if rows:
-            self._recovering[run_id] = time.monotonic()
-        return Claim(run, run.epoch + 1, last_event, tuple([bytes(data) for (data,) in rows]))
+        entries = tuple([bytes(entry) for (data,) in rows for entry in _entries.decode(data)])
+        return Claim(run, run.epoch + 1, last_event or 0, entries)
 
     def renew(self, run_id: str, epoch: int) -> None:
         """Extend the lease.
@@ -126,67 +147,56 @@ class Journal:
         Raises:
             LeaseLostError: another process has taken the run.
         """
-        with self._db.transaction(write=True, lock=run_id) as db:
-            now = database_time(self._db, db)
-            changed = db.execute(
-                "UPDATE durable_runs SET lease = ?, changed = ? WHERE run_id = ? AND epoch = ?",
-                (now + self.lease_seconds, now, run_id, epoch),
-            )
-            if changed.rowcount != 1:
-                raise LeaseLostError(run_id)
+        now = NOW if self._db.is_shared else str(time.time())
+        renewed = self._db.execute(
+            f"UPDATE durable_runs SET lease = {now} + ?, changed = {now} WHERE run_id = ? AND epoch = ? RETURNING 1",
+            (self.lease_seconds, run_id, epoch),
+            write=True,
+        )
+        if not renewed:
+            raise LeaseLostError(run_id)
 
-    def append(
-        self,
-        run_id: str,
-        epoch: int,
-        seq: int,
-        entries: Sequence[bytes],
-        events: Sequence[tuple[int, str, float, bytes]] = (),
-        *,
-        status: str = "",
-        result: bytes | None = None,
-        also: Callable[[Connection], object] | None = None,
-    ) -> None:
-        """Write entries and events: all of them or none, and only in the current epoch.
-
-        Args:
-            run_id: the run.
-            epoch: the epoch of the writer.
-            seq: the number of the first entry.
-            entries: the entries.
-            events: number, type, time and JSON of each event.
-            status: the new status, which ends the lease: ``waiting``, ``interrupted``, or that of the result.
-            result: the result of a run that has ended, as JSON; or the calls for which a run waits.
-            also: writes more in the same transaction.
+    def append(self, write: Append, *, also: Callable[[Connection], object] | None = None) -> None:
+        """Write entries and events. ``also`` writes more in the same transaction.
 
         Raises:
             LeaseLostError: another process has taken the run.
         """
-        now = time.time()
-        fields, values = "last_seq = ?, changed = ?", list[Any]((seq + len(entries) - 1, now))
-        if events:
-            fields, values = f"{fields}, last_event = ?", [*values, events[-1][0]]
-        if status:
-            fields, values = f"{fields}, status = ?, result = ?, lease = 0", [*values, status, result]
-            if status in ("waiting", "interrupted"):  # the process did not crash
-                fields = f"{fields}, attempts = 0"
+        if (following := write.following) is not None:  # runs of a server, which write more, have none
+
+            def also(db: Connection) -> None:
+                create(db, *following, time.time())
+
+        if not self._db.is_shared:
+            with self._db.transaction(write=True) as db:
+                _append(db, write)
+                if also is not None:
+                    also(db)
+            return
+        statement, values = _append_statement(write)
+        if also is None:
+            held = self._db.execute(statement, values, write=True)
+        else:
+            with self._db.transaction(write=True, lock=None) as db:
+                held = db.execute(statement, values).fetchall()
+                if held:
+                    also(db)
+        if not held:
+            raise LeaseLostError(write.run_id)
+        if write.events:
+            self._db.announce(write.run_id)
+
+    def unpin(self, run_id: str) -> bool:
+        """Let processes with other hooks, instructions or tools continue a run. Return false if it is being executed.
+
+        Recovery still compares everything that the run did with its journal, and stops where it differs.
+        """
         with self._db.transaction(write=True, lock=run_id) as db:
             changed = db.execute(
-                f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ?", (*values, run_id, epoch)
+                "UPDATE durable_runs SET digest = '' WHERE run_id = ? AND lease < ?",
+                (run_id, database_time(self._db, db)),
             )
-            if changed.rowcount != 1:
-                raise LeaseLostError(run_id)
-            db.executemany(
-                "INSERT INTO journal VALUES (?,?,?)", [(run_id, seq + i, entry) for i, entry in enumerate(entries)]
-            )
-            db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in events])
-            if also is not None:
-                also(db)
-            if (claimed := self._recovering.get(run_id)) is not None:
-                _count(db, "recoveries", time.monotonic() - claimed)
-        self._recovering.pop(run_id, None)
-        if events:
-            self._db.announce(run_id)
+        return changed.rowcount == 1
 
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is put away, with its journal and its events."""
@@ -204,25 +214,95 @@ class Journal:
                 )
         return row is not None
 
-    def prune(self, days: float) -> int:
-        """Delete the durable runs that ended more than ``days`` days ago. Returns their number."""
+    def prune(self, days: float, prefix: str = "") -> int:
+        """Delete the durable runs that ended more than ``days`` days ago, and whose ids begin with ``prefix``.
+
+        Returns their number.
+        """
         before = time.time() - days * 24 * 3600
-        old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
+        old = [
+            run
+            for run in self.runs(limit=1_000_000)
+            if run.is_over and run.changed < before and run.run_id.startswith(prefix)
+        ]
         return sum(self.delete(run.run_id) for run in old)
 
 
-def create(db: Connection, run_id: str, agent: str, start: bytes, now: float, last_event: int = 0) -> None:
-    """Create a run inside a transaction, unless it exists. It has ``last_event`` events already."""
+def create(db: Connection, run_id: str, agent: str, start: bytes, now: float) -> None:
+    """Create a run inside a transaction, unless it exists."""
     db.execute(
-        """INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,0,?,?,?,?,NULL,'')
-        ON CONFLICT (run_id) DO NOTHING""",
-        (run_id, agent, last_event, now, now, start),
+        "INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,?,?,?,NULL,'') ON CONFLICT (run_id) DO NOTHING",
+        (run_id, agent, now, now, start),
     )
+
+
+def _status_change(write: Append) -> tuple[str, list[Any]]:
+    """Return the columns that a write with a status sets, and their values."""
+    put_away = ", attempts = 0" if write.status in ("waiting", "interrupted") else ""  # the process did not crash
+    return f"status = ?, result = ?, changed = ?, lease = 0{put_away}", [write.status, write.result, time.time()]
+
+
+def _joined(entries: Sequence[bytes]) -> bytes:
+    """Return the entries of a write as one JSON array: one row for all of them is much faster than a row for each."""
+    return b"[" + b",".join(entries) + b"]"
+
+
+def _append(db: Connection, write: Append) -> None:
+    """Write to the journal inside a transaction of SQLite."""
+    run_id = write.run_id
+    if (
+        db.execute("SELECT 1 FROM durable_runs WHERE run_id = ? AND epoch = ?", (run_id, write.epoch)).fetchone()
+        is None
+    ):
+        raise LeaseLostError(run_id)
+    if write.status:
+        fields, values = _status_change(write)
+        db.execute(f"UPDATE durable_runs SET {fields} WHERE run_id = ?", (*values, run_id))
+    if write.entries:
+        db.execute("INSERT INTO journal VALUES (?,?,?)", (run_id, write.seq, _joined(write.entries)))
+    if write.events:
+        db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in write.events])
+    if write.recovery_seconds is not None:
+        _count(db, "recoveries", write.recovery_seconds)
+
+
+def _append_statement(write: Append) -> tuple[str, list[Any]]:
+    """Return the statement of PostgreSQL for a write, and its values. It returns a row if the epoch is current."""
+    held, values = "SELECT run_id FROM durable_runs WHERE run_id = ? AND epoch = ? FOR UPDATE", list[Any]()
+    if write.status:
+        fields, values = _status_change(write)
+        held = f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ? RETURNING run_id"
+    parts = [f"held AS ({held})"]
+    values += write.run_id, write.epoch
+    if write.entries:
+        parts.append("entries AS (INSERT INTO journal SELECT run_id, ?, ? FROM held)")
+        values += write.seq, _joined(write.entries)
+    if write.events:
+        rows = _event_rows(len(write.events))
+        parts.append(f"events AS (INSERT INTO events SELECT run_id, added.* FROM held, {rows} AS added)")
+        if len(write.events) > _MANY_EVENTS:
+            values += map(list, zip(*write.events, strict=True))
+        else:
+            values += chain.from_iterable(write.events)
+    if write.recovery_seconds is not None:
+        parts.append(f"total AS ({_COUNT.format(source='FROM held')})")
+        values += "recoveries", max(0.0, write.recovery_seconds)
+    return f"WITH {', '.join(parts)} SELECT 1 FROM held", values
+
+
+@lru_cache(maxsize=_MANY_EVENTS + 1)
+def _event_rows(count: int) -> str:
+    """Return the rows of events in a statement of PostgreSQL. Arrays cost more, but have no maximum size."""
+    if count > _MANY_EVENTS:
+        return "unnest(?::bigint[], ?::text[], ?::double precision[], ?::bytea[])"
+    typed = "(?::bigint, ?::text, ?::double precision, ?::bytea)"
+    return f"(VALUES {', '.join([typed] * count)})"
+
+
+_COUNT = """INSERT INTO durable_totals SELECT ?, 1, CAST(? AS DOUBLE PRECISION) {source} WHERE true
+    ON CONFLICT (name) DO UPDATE SET
+    count = durable_totals.count + 1, seconds = durable_totals.seconds + excluded.seconds"""
 
 
 def _count(db: Connection, name: str, seconds: float) -> None:
-    db.execute(
-        """INSERT INTO durable_totals VALUES (?,1,?) ON CONFLICT (name) DO UPDATE SET
-        count = durable_totals.count + 1, seconds = durable_totals.seconds + excluded.seconds""",
-        (name, max(0.0, seconds)),
-    )
+    db.execute(_COUNT.format(source=""), (name, max(0.0, seconds)))

@@ -15,6 +15,7 @@ import atexit
 import hashlib
 import logging
 import re
+import select
 import threading
 import time
 import weakref
@@ -49,8 +50,10 @@ WAIT_SECONDS = 5.0
 """Seconds to wait for a connection and for a lock. A transaction of a process that has stopped is ended after it."""
 STATEMENT_SECONDS = 60.0
 """Seconds after which the server cancels a statement."""
-NOTIFY_SECONDS = 0.002
-"""Seconds for which announcements are collected before they are sent: each one locks out all commits for a moment."""
+NOTIFY_SECONDS = 0.02
+"""Seconds after an announcement for which others are collected: each one locks out all commits for a moment."""
+IDLE_SECONDS = 5.0
+"""Seconds without announcements after which the thread that sends them ends."""
 RETRY_SECONDS = 1.0
 """Seconds between two attempts to listen again, after the connection was lost."""
 
@@ -124,6 +127,8 @@ def _encode(value: Any) -> Any:
         return value
     if value is None or kind is float or kind is bytes:
         return value
+    if kind is list:
+        return [_encode(each) for each in value]
     bases: tuple[type[Any], ...] = (str, bytes, int, float)
     for base in bases:
         if isinstance(value, base):
@@ -175,7 +180,8 @@ class _Server:
 
     def reset(self) -> None:
         """Initialize the state of this process. A forked child must neither use nor close those of its parent."""
-        self._idle: list[psycopg.Connection[Any]] = []
+        self._idle: list[tuple[psycopg.Connection[Any], str]] = []
+        """Connections that are not in use, each with the schema that it is set to; the one used last is at the end."""
         self._lock = threading.Lock()
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._announcer = _Announcer(self)
@@ -198,7 +204,7 @@ class _Server:
         """Close all connections that are not in use."""
         with self._lock:
             idle, self._idle = self._idle, []
-        for connection in idle:
+        for connection, _ in idle:
             connection.close()
         self._announcer.close()
         self._listener.close()
@@ -230,8 +236,8 @@ class _Server:
         return connection
 
     @contextmanager
-    def connection(self, begin: str) -> Iterator[psycopg.Connection[Any]]:
-        """Provide a connection on which the statements ``begin`` have been run.
+    def connection(self, namespace: str, begin: str = "") -> Iterator[psycopg.Connection[Any]]:
+        """Provide a connection whose tables are those of a schema, and on which the statements ``begin`` have been run.
 
         A connection that the server closed since its last use is replaced: nothing has happened on it yet.
         """
@@ -241,41 +247,48 @@ class _Server:
                 f"{WAIT_SECONDS:g} s: try again"
             )
         try:
-            connection = self._begun(begin)
+            connection = self._begun(namespace, begin)
             try:
                 yield connection
             finally:
-                self._return(connection)
+                self._return(connection, namespace)
         finally:
             self._slots.release()
 
-    def _begun(self, begin: str) -> psycopg.Connection[Any]:
+    def _begun(self, namespace: str, begin: str) -> psycopg.Connection[Any]:
         while True:
-            with self._lock:
-                connection = self._idle.pop() if self._idle else None
-            if connection is None:
-                connection = self.connect()
-                break
+            connection, now = self._take_idle(namespace)
+            is_new = connection is None
+            connection = connection or self.connect()
             try:
-                connection.execute(begin)
+                if now != namespace:
+                    connection.execute(f"SET search_path = {namespace}")  # not in the transaction, which may be undone
+                if begin:
+                    connection.execute(begin)
             except psycopg.OperationalError:
-                if not connection.closed:  # not reachable is one thing, a lock that is taken is another
-                    self._return(connection)
+                if is_new or not connection.closed:  # not reachable is one thing, a lock that is taken is another
+                    self._return(connection, "")
                     raise
                 connection.close()
             except BaseException:
-                self._return(connection)
+                self._return(connection, "")
                 raise
             else:
                 return connection
-        try:
-            connection.execute(begin)
-        except BaseException:
-            self._return(connection)
-            raise
-        return connection
 
-    def _return(self, connection: psycopg.Connection[Any]) -> None:
+    def _take_idle(self, namespace: str) -> tuple[psycopg.Connection[Any] | None, str]:
+        """Return a connection that is not in use, and its schema: one that is set to this schema, if there is one."""
+        while True:
+            with self._lock:
+                if not self._idle:
+                    return None, ""
+                fitting = (n for n in range(len(self._idle) - 1, -1, -1) if self._idle[n][1] == namespace)
+                connection, now = self._idle.pop(next(fitting, -1))
+            if not _has_ended(connection):
+                return connection, now
+            connection.close()
+
+    def _return(self, connection: psycopg.Connection[Any], namespace: str) -> None:
         """Keep a connection for later, unless its state is not known."""
         if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
@@ -285,17 +298,25 @@ class _Server:
             return
         with self._lock:
             if self._users:
-                self._idle.append(connection)
+                self._idle.append((connection, namespace))
                 return
         connection.close()
 
     def after_fork(self) -> None:
         """Drop the connections in a forked child. psycopg closes them only in the process that opened them."""
-        _inherited.extend(self._idle)
+        _inherited.extend([connection for connection, _ in self._idle])
         users = list(self._users)
         self.reset()
         for user in users:
             self._users.add(user)
+
+
+def _has_ended(connection: psycopg.Connection[Any]) -> bool:
+    """Whether the server has closed a connection that is not in use: it says so before it does."""
+    try:
+        return bool(select.select([connection], [], [], 0)[0])
+    except (OSError, ValueError, psycopg.Error):
+        return True
 
 
 class _Announcer:
@@ -307,22 +328,29 @@ class _Announcer:
     def __init__(self, server: _Server) -> None:
         self._server = server
         self._lock = threading.Lock()
+        self._new = threading.Event()
         self._waiting: set[str] = set()
+        self._closing = False
         self._thread: threading.Thread | None = None
         self._connection: psycopg.Connection[Any] | None = None
 
     def put(self, topics: Iterable[str]) -> None:
         with self._lock:
             self._waiting.update(topics)
-            if self._thread is None and self._waiting:
+            if not self._waiting:
+                return
+            if self._thread is None:
+                self._closing = False
                 thread = threading.Thread(target=self._send, name="hookline-announce", daemon=True)
                 with suppress(RuntimeError):  # no thread can be started now: the next announcement tries again
                     thread.start()
                     self._thread = thread
+            self._new.set()
 
     def close(self) -> None:
         with self._lock:
-            thread = self._thread
+            thread, self._closing = self._thread, True
+            self._new.set()
         if thread is not None and thread is not threading.current_thread():
             thread.join(WAIT_SECONDS)
         with self._lock:
@@ -332,14 +360,19 @@ class _Announcer:
 
     def _send(self) -> None:
         while True:
-            time.sleep(NOTIFY_SECONDS)
+            self._new.wait(IDLE_SECONDS)
             with self._lock:
                 topics, self._waiting = self._waiting, set()
+                self._new.clear()
                 if not topics:
                     self._thread = None
                     return
             for payload in _payloads(topics):
                 self._notify(payload)
+            if not self._closing:
+                time.sleep(NOTIFY_SECONDS)
+            else:
+                self._new.set()
 
     def _notify(self, payload: str) -> None:
         for _ in range(2):  # the second time with a new connection
@@ -519,11 +552,8 @@ class PostgresDatabase:
         Raises:
             StoreError: the database cannot be used; the message says why, and what to do.
         """
-        if self._closed:
-            raise StoreError(f"{self.path} has been closed: create another store for it")
-        if not self._checked:
-            self._create_or_check()
-        with self._errors(), self._server.connection(self._begin(write=write, lock=lock)) as connection:
+        self._prepare()
+        with self._errors(), self._server.connection(self.namespace, self._begin(write=write, lock=lock)) as connection:
             try:
                 yield _Connection(connection)
             except psycopg.Error:
@@ -533,6 +563,17 @@ class PostgresDatabase:
                     connection.execute("ROLLBACK")
                 raise
             connection.execute("COMMIT")
+
+    def execute(self, sql: str, values: Values = (), *, write: bool = False) -> list[Any]:
+        """Run one statement as a transaction of its own, and return its rows: one round trip to the server.
+
+        Raises:
+            StoreError: the database cannot be used; the message says why, and what to do.
+        """
+        self._prepare()
+        with self._errors(), self._server.connection(self.namespace) as connection:
+            cursor = _Connection(connection).execute(sql, values)
+            return cursor.fetchall() if cursor.description is not None else []
 
     def exists(self) -> bool:
         """Whether the tables exist.
@@ -548,7 +589,7 @@ class PostgresDatabase:
         Raises:
             StoreError: the database cannot be used.
         """
-        with self._errors(), self._server.connection("BEGIN READ ONLY") as connection:
+        with self._errors(), self._server.connection(self.namespace, "BEGIN READ ONLY") as connection:
             return self._version(connection)
 
     def create(self) -> bool:
@@ -596,7 +637,7 @@ class PostgresDatabase:
             "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '10min'; "
             "SET LOCAL search_path = pg_catalog"
         )
-        with self._errors(), self._server.connection(begin) as connection:
+        with self._errors(), self._server.connection(self.namespace, begin) as connection:
             yield connection
             connection.execute("COMMIT")
 
@@ -680,7 +721,7 @@ class PostgresDatabase:
         """
         with self.transaction() as db:
             tables = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = ?", (self.namespace,)).fetchall()
-        with self._errors(), self._server.connection("SELECT 1") as connection:
+        with self._errors(), self._server.connection(self.namespace, "SELECT 1") as connection:
             for (table,) in tables:
                 connection.execute(f"VACUUM (FULL) {self.namespace}.{table}")
 
@@ -709,16 +750,21 @@ class PostgresDatabase:
 
     def _begin(self, *, write: bool, lock: str | None) -> str:
         """Return the statements that begin a transaction: all of them are one round trip to the server."""
-        path = f"SET LOCAL search_path = {self.namespace}"
         if not write:
-            return f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {path}"
+            return "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
         if lock is None:
-            return f"BEGIN; {path}"
+            return "BEGIN"
         whole = _lock_number(self.namespace)
         if not lock:
-            return f"BEGIN; {path}; SELECT pg_advisory_xact_lock({whole})"
+            return f"BEGIN; SELECT pg_advisory_xact_lock({whole})"
         part = _lock_number(f"{self.namespace} {lock}")
-        return f"BEGIN; {path}; SELECT pg_advisory_xact_lock_shared({whole}), pg_advisory_xact_lock({part})"
+        return f"BEGIN; SELECT pg_advisory_xact_lock_shared({whole}), pg_advisory_xact_lock({part})"
+
+    def _prepare(self) -> None:
+        if self._closed:
+            raise StoreError(f"{self.path} has been closed: create another store for it")
+        if not self._checked:
+            self._create_or_check()
 
     def _create_or_check(self) -> None:
         if not self.check():
@@ -759,10 +805,9 @@ class PostgresDatabase:
     @contextmanager
     def _changing_schema(self) -> Iterator[psycopg.Connection[Any]]:
         begin = (
-            f"BEGIN; SELECT pg_advisory_xact_lock({_lock_number('hookline schema')}); "
-            f"SET LOCAL search_path = {self.namespace}; SET LOCAL statement_timeout = 0"
+            f"BEGIN; SELECT pg_advisory_xact_lock({_lock_number('hookline schema')}); SET LOCAL statement_timeout = 0"
         )
-        with self._errors(), self._server.connection(begin) as connection:
+        with self._errors(), self._server.connection(self.namespace, begin) as connection:
             yield connection
             connection.execute("COMMIT")
 

@@ -29,6 +29,8 @@ from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .workers import SCHEMA as _WORKERS
+from .workers import WorkerStore
 
 DURABLE = "durable"
 """The ``host`` of a durable run of a server, which belongs to no process."""
@@ -126,6 +128,7 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     *_INDEXES,
     *_PARTS,
     *_JOURNAL,
+    *_WORKERS,
     *_CONTROLS,
 )
 
@@ -134,8 +137,8 @@ SCHEMA = Schema(
     contents="runs",
     application_id=_APPLICATION_ID,
     version=3,
-    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_CONTROLS),
-    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_CONTROLS)},
+    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
+    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_WORKERS, *_CONTROLS)},
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )
 
@@ -330,6 +333,7 @@ class RunStore:
             _check_days(keep_days)
         self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
         self.journal = Journal(self.db, lease_seconds)
+        self.workers = WorkerStore(self.db)
         self.controls = ControlStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
@@ -431,7 +435,7 @@ class RunStore:
         """
         with self.db.transaction(write=True, lock=run.id) as db:
             _write(db, [run], [event])
-            create(db, run.id, run.agent, start, run.created, event.seq)
+            create(db, run.id, run.agent, start, run.created)
 
     def first_open(self, session_id: str) -> str | None:
         """Return the id of the first durable run of a conversation that has not ended: the others wait for it.
@@ -445,14 +449,36 @@ class RunStore:
             row = db.execute(query, (storable(session_id), DURABLE)).fetchone()
         return None if row is None else str(row[0])
 
-    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, float, str]]:
+    def begin(self, run: RunRecord) -> str | None:
+        """Mark a run of a server as running, unless a run of another process in the same conversation comes first.
+
+        That is one that is running, or was queued before. Of two processes, only one marks its run. A process puts its
+        own runs in order itself.
+
+        Returns:
+            The id of the run that comes first, or ``None``.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL
+            AND NOT (host = ? AND pid = ?) AND (status != 'queued' OR created < ? OR (created = ? AND run_id < ?))
+            ORDER BY created, run_id LIMIT 1"""
+        session_id, created = storable(run.session_id), run.created
+        with self.db.transaction(write=True, lock=f"session {session_id}") as db:
+            row = db.execute(query, (session_id, run.host, run.pid, created, created, run.id)).fetchone()
+            if row is None:
+                db.execute("UPDATE runs SET status = 'running' WHERE run_id = ? AND ended IS NULL", (run.id,))
+        return None if row is None else str(row[0])
+
+    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, str]]:
         """Return the durable runs of servers that no process executes, the oldest first.
 
         Runs that wait for an approval are not among them, nor those that were created within the last
         ``queued_seconds``: the queue has them.
 
         Returns:
-            The id, the conversation, the seconds since the last change, and the digest of each run.
+            The id, the conversation and the digest of each run.
 
         Raises:
             StoreError: the file cannot be used.
@@ -460,7 +486,7 @@ class RunStore:
         query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
             FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
             WHERE d.status IN ('new', 'running', 'interrupted') AND r.host = ? ORDER BY d.created, d.run_id"""
-        found: list[tuple[str, str, float, str]] = []
+        found: list[tuple[str, str, str]] = []
         with self.db.transaction() as db:
             now = database_time(self.db, db)
             for id, session_id, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
@@ -469,7 +495,7 @@ class RunStore:
                 else:
                     is_free = status == "interrupted" or changed <= now - queued_seconds
                 if is_free:
-                    found.append((id, session_id, now - changed, digest))
+                    found.append((id, session_id, digest))
                     if len(found) == limit:
                         break
         return found

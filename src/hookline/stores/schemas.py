@@ -23,6 +23,9 @@ STORES = (
     "notes",
     "leases",
     "limits",
+    "audit.index",
+    "skills",
+    "blackboard",
 )
 """Modules of stores with tables."""
 

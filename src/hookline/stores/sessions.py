@@ -61,6 +61,24 @@ class SessionRecord(Frozen, frozen=True):
     messages: Sequence[Message] = ()
 
     @classmethod
+    def snapshot(cls, session: Session) -> SessionRecord:
+        """Return the record of a session as it is now."""
+        messages, metadata = session.snapshot()
+        return cls(
+            version=VERSION,
+            id=session.id,
+            saved_at=time.time(),
+            key=session.key,
+            platform=session.platform,
+            personality_id=session.personality_id,
+            personality_changes=session.personality_changes,
+            handed_over_by=session.handed_over_by,
+            started=session.started,
+            metadata=metadata,
+            messages=messages,
+        )
+
+    @classmethod
     def read(cls, data: bytes, where: str, advice: str) -> SessionRecord:
         """Decode a stored session.
 
@@ -113,31 +131,32 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
     written.
     """
     with session._saving:
-        taken, metadata = session.snapshot()
-        merged, started, data = taken, session.started, b""
+        record = SessionRecord.snapshot(session)
+        taken, data = record.messages, b""
 
         def merge(stored: SessionRecord | None) -> tuple[bytes, list[Attachment]]:
-            nonlocal merged, started, data
+            nonlocal record, data
             if stored is not None:
-                merged, started = _merged(session, place, taken, stored.messages), started or stored.started
-            data = SessionRecord(
-                version=VERSION,
-                id=session.id,
-                saved_at=time.time(),
-                key=session.key,
-                platform=session.platform,
-                personality_id=session.personality_id,
-                personality_changes=session.personality_changes,
-                handed_over_by=session.handed_over_by,
-                started=started,
-                metadata=metadata,
-                messages=merged,
-            ).to_json()
-            return data, [each for message in merged for each in message.attachments]
+                merged = _merged(session, place, taken, stored.messages)
+                record = record.replace(messages=merged, started=record.started or stored.started)
+            data = record.to_json()
+            return data, [each for message in record.messages for each in message.attachments]
 
         yield merge
-        session.adopt_stored(place, taken, merged)
-        session._written[place] = sha256(data).digest(), started
+        session.adopt_stored(place, taken, record.messages)
+        session._written[place] = sha256(data).digest(), record.started
+
+
+def was_saved(store: SessionStore, session: Session, before: int) -> bool:
+    """Whether a store has the messages of a session that began with ``before`` messages: its process ended after that.
+
+    Raises:
+        StoreError: the stored session cannot be read.
+    """
+    stored = store.load(session.id)
+    if stored is None or len(stored.messages) == before or len(stored.messages) != len(session.messages):
+        return False
+    return all(one.to_json() == other.to_json() for one, other in zip(stored.messages, session.messages, strict=True))
 
 
 def _if_unchanged(session: Session, place: Any, data: bytes) -> SessionRecord | None:

@@ -9,6 +9,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any
 from urllib.parse import quote
 
 from .._base.own_files import OwnFile, register_own_file
@@ -16,7 +17,7 @@ from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
 from .leases import ProcessLeases
 from .paths import checked_path
-from .sql import Schema, Statement
+from .sql import Schema, Statement, Values
 
 BUSY_SECONDS = 5.0
 """Seconds to wait while another process locks the file."""
@@ -93,6 +94,15 @@ class SqliteDatabase:
                 with suppress(sqlite3.Error):
                     db.execute("ROLLBACK")
                 raise
+
+    def execute(self, sql: str, values: Values = (), *, write: bool = False) -> list[Any]:
+        """Run one statement as a transaction of its own, and return its rows.
+
+        Raises:
+            StoreError: the file cannot be used; the message says why, and what to do.
+        """
+        with self._connected(write=write) as db:
+            return db.execute(sql, values).fetchall()
 
     def exists(self) -> bool:
         """Whether the file exists. An ``:memory:`` database always does.

@@ -94,6 +94,7 @@ class AuditFile:
         checkpoint: path of the checkpoint.
         every: maximum number of records between checkpoints.
         on_head: called with each head that is written.
+        on_prune: called with the number of the last record of archives that were deleted.
     """
 
     def __init__(
@@ -107,12 +108,14 @@ class AuditFile:
         checkpoint: Path,
         every: int,
         on_head: Callable[[AuditHead], object],
+        on_prune: Callable[[int], object],
     ) -> None:
         self.path, self.checkpoint, self.max_bytes, self.fsync = path, checkpoint, max_bytes, fsync
         self._keep_files = keep_files
         for own in (path, checkpoint):
             register_own_file(self, OwnFile(str(own), "Hookline's audit log", beside=True))
-        self._signer, self._every, self._on_head = signer, every, on_head
+        self._signer, self._every = signer, every
+        self._on_head, self._on_prune = on_head, on_prune
         self._handle: _Handle | None = None
         self._last_written: Position = (0, START)
         self._fresh = True  # no record written yet
@@ -231,6 +234,7 @@ class AuditFile:
         """Write as many records as fit into the file; return their number."""
         first: list[bytes] = []
         old: list[Path] = []
+        end = FileEnd()
         if not file.begun or file.torn:
             first.append(self._open_record(file))
             old = self._surplus_archives() if file.regular else []
@@ -255,6 +259,8 @@ class AuditFile:
         for path in old:
             with suppress(OSError):
                 path.unlink()
+        if old:
+            self._on_prune(end.seq)
         age = time.monotonic() - self._checkpoint_at
         if file.regular and (file.seq - self._checkpoint_seq >= self._every or age >= CHECKPOINT_SECONDS):
             self._write_checkpoint(file)

@@ -20,10 +20,12 @@ import msgspec
 from ..._base.background_writer import BackgroundWriter
 from ..._base.workers import after_fork_in_child
 from ..._kernel.values import Ids
+from ..database import database_files
 from ..errors import StoreError
 from ..paths import checked_path
 from .file import AuditFile, AuditWriteError, Fsync, reason
 from .format import VERSION, AuditHead, checkpoint_path, encode_record, encode_type
+from .index import AuditIndex, LogIndexer
 from .keys import load_signer
 from .records import LOG_RECORDS, AuditRecord, CheckpointRecord, LostRecord
 
@@ -33,6 +35,10 @@ MAX_QUEUED_BYTES = 32 << 20
 """Maximum size of the records that wait to be written."""
 EXIT_SECONDS = 2.0
 """Seconds that the process waits at exit for the last records and the checkpoint."""
+INDEX_SECONDS = 0.2
+"""Seconds for which records are collected before they are added to the index."""
+INDEX_CLOSE_SECONDS = 10.0
+"""Maximum number of seconds that closing a log waits for its index."""
 MIN_FILE_BYTES = 4096
 """Smallest value of ``max_bytes``."""
 
@@ -70,9 +76,13 @@ class AuditLog:
         checkpoint_every: maximum number of records between checkpoints. A checkpoint is also written after a second,
             and when the log is closed.
         on_checkpoint: called in the background thread with each head (``seq``, ``hash``, ``time``, ``key``, ``sig``).
+        index: an :class:`AuditIndex`, or the file or the address of its database, which gets the names in each record,
+            and reveals that the log was cut off or deleted. Another thread adds the records, from the file, so that
+            a database that is away delays nothing and misses nothing. It needs a path of a regular file.
 
     Raises:
-        StoreError: ``path`` is a folder, both ``path`` and ``logger`` are missing, or the key cannot be used.
+        StoreError: ``path`` is a folder, both ``path`` and ``logger`` are missing, or the key or the index cannot be
+            used.
         TypeError: ``path`` is not a path.
         NotInstalledError: ``sign`` needs the package ``cryptography``.
 
@@ -96,6 +106,7 @@ class AuditLog:
         checkpoint: str | os.PathLike[str] | None = None,
         checkpoint_every: int = 1000,
         on_checkpoint: Callable[[AuditHead], object] | None = None,
+        index: AuditIndex | str | os.PathLike[str] | None = None,
     ) -> None:
         if path is None and not logger:
             raise StoreError("an audit log needs the path of a file, or the name of a logger such as 'hookline.audit'")
@@ -105,7 +116,10 @@ class AuditLog:
             raise StoreError(f"max_bytes must be at least {MIN_FILE_BYTES}, not {max_bytes!r:.80}")
         if keep_files is not None and keep_files < 1:
             raise StoreError(f"keep_files must be at least 1, not {keep_files!r:.80}")
+        if path is None and index is not None:
+            raise StoreError("an index of an audit log needs the path of a file")
         self.path = None if path is None else _absolute(path)
+        self.index = index if index is None or isinstance(index, AuditIndex) else AuditIndex(index)
         self._settings: dict[str, Any] = {
             "max_bytes": max_bytes,
             "keep_files": keep_files,
@@ -114,11 +128,20 @@ class AuditLog:
             "checkpoint": checkpoint_path(self.path or Path("none")) if checkpoint is None else _absolute(checkpoint),
             "every": checkpoint_every,
             "on_head": self._on_head,
+            "on_prune": self._on_prune,
         }
         self._on_checkpoint = on_checkpoint
         self._logger = None if logger is None else logging.getLogger(logger)
         self._background: BackgroundWriter[Any] = BackgroundWriter(
             self._write, self._on_error, limit=MAX_QUEUED_BYTES, idle=self._on_idle
+        )
+        self._indexing: BackgroundWriter[None] = BackgroundWriter(
+            self._update_index,
+            self._on_index_error,
+            limit=2,  # one update that runs, and one that waits: an update adds everything there is
+            linger=INDEX_SECONDS,
+            idle=self._on_index_idle,
+            drop_at_exit=True,
         )
         self._total_lost = self._failures = 0
         self._why = ""
@@ -133,6 +156,9 @@ class AuditLog:
         self._counting = threading.Lock()
         self._unreported = 0
         self._file = None if self.path is None else AuditFile(self.path, **self._settings)
+        self._indexer = LogIndexer(self.index, self.path) if self.index is not None and self.path is not None else None
+        self._index_problem = ""
+        self._pruned = 0
 
     def record(self, type: str, **fields: Any) -> None:
         """Add a record of your own, with JSON values. The ids of a run may be among the fields.
@@ -165,11 +191,12 @@ class AuditLog:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Files of the log: the paths of the log and its checkpoint, and a glob for the names of full files."""
+        """Files of the log: the log, its checkpoint, a glob for the names of full files, and those of its index."""
         if self.path is None:
             return ()
         stem, suffix = glob.escape(self.path.stem), glob.escape(self.path.suffix)
-        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}"
+        index = () if self.index is None else database_files(self.index.db)
+        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}", *index
 
     @property
     def lost(self) -> int:
@@ -214,12 +241,18 @@ class AuditLog:
         return True
 
     def close(self, timeout: float | None = None) -> None:
-        """Write all added records and the checkpoint, and close the file. A later record opens it again."""
+        """Write all added records, the checkpoint and the index, and close the file. A later record opens it again.
+
+        If the index cannot be written within some seconds, the next program that writes the log completes it.
+        """
         if self.flush(timeout):
             self._on_idle()
             with self._writing:
                 if self._file is not None:
                     self._file.close()
+            if self._indexing.pending or self._index_problem:
+                self._start_indexing()
+                self._indexing.flush(INDEX_CLOSE_SECONDS if timeout is None else timeout)
 
     def __del__(self) -> None:
         if getattr(self, "_file", None) is not None:
@@ -276,6 +309,7 @@ class AuditLog:
             before, self.is_working = self.is_working, True
             if before is False:
                 log.warning("the audit log %s can be written again; %d records were lost", self.path, self._total_lost)
+            self._start_indexing()
 
     def _log(self, record: bytes) -> None:
         line = b'{"v":%d,%b}' % (VERSION, record)
@@ -300,6 +334,38 @@ class AuditLog:
                     self._file.write_checkpoint()
             except Exception as error:  # noqa: BLE001 - writing the next record reports the problem
                 log.warning("cannot write the checkpoint of the audit log %s: %s", self.path, reason(error))
+
+    # The index, in a thread of its own: a database that is away must not delay the file.
+
+    def _start_indexing(self) -> None:
+        if self._indexer is not None:
+            with suppress(RuntimeError):  # no thread can be started now: the next record tries again
+                self._indexing.put(None)
+
+    def _update_index(self, _: list[None]) -> None:
+        assert self._indexer is not None
+        if not self._indexer.path.is_file():
+            return  # a pipe
+        pruned = self._pruned
+        self._indexer.update(pruned)
+        if self._pruned == pruned:
+            self._pruned = 0
+        if self._index_problem:
+            self._index_problem = ""
+            log.warning("the index of the audit log %s can be written again, and is complete", self.path)
+
+    def _on_index_error(self, error: Exception, _: list[None]) -> None:
+        before, self._index_problem = self._index_problem, reason(error)
+        if not before:
+            log.warning("the index of the audit log %s cannot be written: %s", self.path, self._index_problem)
+
+    def _on_index_idle(self) -> None:
+        """Try again what failed."""
+        if self._index_problem:
+            self._start_indexing()
+
+    def _on_prune(self, last: int) -> None:
+        self._pruned = max(self._pruned, last)
 
     # Lost records.
 

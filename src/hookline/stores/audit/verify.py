@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from socket import gethostname
 
 import msgspec
 
@@ -20,6 +21,7 @@ from .format import (
     Envelope,
     archive_paths,
     checkpoint_path,
+    find_end,
     is_archive,
     line_hash,
     parse_envelope,
@@ -29,6 +31,7 @@ from .format import (
     parse_prune,
     split_signature,
 )
+from .index import AuditIndex, IndexedLog
 from .keys import Verifier, load_verifier
 from .records import OpenRecord
 
@@ -99,20 +102,24 @@ def verify_audit(
     key: str | os.PathLike[str] | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     head: str | None = None,
+    index: AuditIndex | None = None,
     partial: bool = False,
     progress: Callable[[int], object] | None = None,
 ) -> AuditReport:
     """Read an audit log from its first to its last line and report every sign of a change.
 
     The chain reveals lines that were edited, removed, added, duplicated or moved. A change of the last line, or removed
-    lines at the end, are revealed only by a checkpoint or a head that was kept: without one, ``end_proven`` is false,
-    and the report is not ``ok``. A log that was rewritten completely is revealed only by its signatures.
+    lines at the end, are revealed only by a checkpoint, a head that was kept, or an index: without one, ``end_proven``
+    is false, and the report is not ``ok``. A log that was rewritten completely is revealed by its signatures or the
+    index, one that was deleted by the index.
 
     Args:
         paths: the log, whose archives are found beside it, or several files, oldest first.
         key: public key (PEM) that every line must be signed with.
         checkpoint: file with the head; by default the one beside the log.
         head: hash, or ``NUMBER:HASH``, of a line that must exist.
+        index: the index of the log. The last record that it has of the log at this path of this machine must exist,
+            and that of every log whose records are in the file.
         partial: allow that older files are missing.
         progress: called from time to time with the number of bytes read so far.
 
@@ -130,14 +137,44 @@ def verify_audit(
     """
     if not paths:
         raise StoreError("no audit log given: give the path of its file")
-    files = log_files(paths)
+    log = Path(paths[-1]).expanduser()
+    indexed = [] if index is None else index.logs(host=gethostname(), file=str(log.absolute()))
+    try:
+        files = log_files(paths)
+    except StoreError:
+        if len(paths) > 1 or not indexed:
+            raise
+        return _missing_report(log, indexed)
+    if is_archive(log):
+        indexed = []  # the log goes on after this file
+    elif index is not None:
+        indexed += [each for each in index.logs_with(*_end_of(files[-1])) if each not in indexed]
     verification = _Verification(None if key is None else load_verifier(key), partial, progress)
     verification.read_checkpoint(checkpoint, Path(paths[-1]), files[-1])
+    verification.expect_indexed(indexed)
     if head is not None:
         verification.expect_head(head)
     for path in files:
         verification.read_file(path, last=path is files[-1])
-    return verification.report(files, Path(paths[-1]).expanduser())
+    return verification.report(files, log)
+
+
+def _end_of(path: Path) -> tuple[int, str]:
+    """Return number and hash of the last record in a file."""
+    try:
+        with open(path, "rb") as file:
+            end = find_end(file.fileno(), os.fstat(file.fileno()).st_size)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read ({error.strerror or error})") from None
+    return end.seq, end.hash
+
+
+def _missing_report(log: Path, indexed: Sequence[IndexedLog]) -> AuditReport:
+    """Report that a log has no files, although the index has records of it."""
+    texts = [f"the log is missing, but the index has records up to {each.seq:,} ({each.time})" for each in indexed]
+    return AuditReport(
+        files=(str(log),), findings=tuple(AuditFinding("deleted", str(log), 0, 0, text) for text in texts)
+    )
 
 
 class _Verification:
@@ -196,6 +233,13 @@ class _Verification:
             self.heads.setdefault(int(number[:18]), []).append((value, "the given head"))
         else:
             self.hashes[value] = "the given head"
+
+    def expect_indexed(self, logs: Sequence[IndexedLog]) -> None:
+        """Expect the last record that the index has of these logs."""
+        for log in logs:
+            self.no_checkpoint = ""
+            source = f"the index of {log.host}" if log.host != gethostname() else "the index"
+            self.heads.setdefault(log.seq, []).append((log.hash, source))
 
     # Findings.
 

@@ -1,0 +1,513 @@
+"""The index of audit logs: the records of the logs of all machines, and where each log ends.
+
+The logs are files, one on each machine, and stay the only complete record. The index has no texts. It makes the records
+of all machines searchable, and it is a witness: a person who can change a log, and not the database, cannot hide that
+lines were cut off.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from socket import gethostname
+from typing import Any, BinaryIO, TypedDict, Unpack
+
+import msgspec
+
+from ..._base.frozen import Frozen
+from ..database import open_database
+from ..sql import Connection, Schema, storable
+from .format import MAX_LINE, archive_paths, find_end, line_hash
+
+SCHEMA = Schema(
+    "audit",
+    contents="records of audit logs",
+    application_id=0x486B4C58,
+    version=1,
+    statements=(
+        # A log that does not continue the one before it at the same path gets a row of its own: the earlier row stays,
+        # as evidence that its log was cut off, replaced or deleted.
+        """CREATE TABLE logs (
+            id INTEGER PRIMARY KEY AUTOINCREMENT, host TEXT NOT NULL, file TEXT NOT NULL,
+            seq INTEGER NOT NULL, hash TEXT NOT NULL, time TEXT NOT NULL
+        )""",
+        "CREATE INDEX logs_by_file ON logs (host, file)",
+        """CREATE TABLE records (
+            number INTEGER PRIMARY KEY AUTOINCREMENT, log INTEGER NOT NULL REFERENCES logs (id), seq INTEGER NOT NULL,
+            time TEXT NOT NULL, type TEXT NOT NULL, run_id TEXT, agent TEXT, tool TEXT, hook TEXT, verb TEXT,
+            decision TEXT, hash TEXT NOT NULL, UNIQUE (log, seq)
+        )""",
+        "CREATE INDEX records_by_time ON records (time, number)",
+        "CREATE INDEX records_by_type ON records (type, time, number)",
+        *(
+            f"CREATE INDEX records_by_{name} ON records ({name}, time, number) WHERE {name} IS NOT NULL"
+            for name in ("run_id", "tool", "hook", "verb", "decision")
+        ),
+    ),
+)
+
+BATCH = 1000
+"""Maximum number of records that are added in one transaction."""
+
+_NAMES = ("run_id", "agent", "tool", "hook", "verb", "decision")
+_COLUMNS = ("log", "seq", "time", "type", *_NAMES, "hash")
+_ADD = f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+_SELECT = (
+    "SELECT records.number, logs.host, logs.file, records.seq, records.time, records.type, "
+    + ", ".join(f"coalesce(records.{name}, '')" for name in _NAMES)
+    + ", records.hash FROM (SELECT * FROM {source}{chosen} ORDER BY time DESC, number DESC LIMIT ?) AS records "
+    "JOIN logs ON logs.id = records.log ORDER BY records.time DESC, records.number DESC"
+)
+_LAST = "\U0010ffff"
+# The few records of a run first: otherwise a database may read all records in the order of time.
+_RUNS = (
+    "WITH runs AS MATERIALIZED (SELECT * FROM records WHERE run_id >= ? AND run_id < ? OR run_id >= ? AND run_id < ?) "
+)
+
+
+class IndexedRecord(Frozen, frozen=True):
+    """A record of an audit log, without its texts. Names that its type does not have are empty.
+
+    ``number`` identifies the record in the index, ``seq`` in its log. ``file`` is the path of the log on its machine.
+    ``decision`` is the decision of an approval or a request, the outcome of a tool call, or the status of a run.
+    """
+
+    number: int
+    host: str
+    file: str
+    seq: int
+    time: str
+    type: str
+    run_id: str
+    agent: str
+    tool: str
+    hook: str
+    verb: str
+    decision: str
+    hash: str
+
+
+class IndexedLog(Frozen, frozen=True):
+    """An audit log: its machine and path, and the number, hash and time of its last record in the index."""
+
+    id: int
+    host: str
+    file: str
+    seq: int
+    hash: str
+    time: str
+
+
+class IndexFilter(TypedDict, total=False):
+    """Which records to list. Empty values match every record.
+
+    ``run`` is the beginning of a run's id, with or without ``run_``. ``since`` and ``until`` are times as in the log,
+    such as ``2026-11-15T10:00:00.000Z``.
+    """
+
+    run: str
+    types: Sequence[str]
+    agent: str
+    tool: str
+    hook: str
+    verb: str
+    decision: str
+    host: str
+    since: str
+    until: str
+
+
+class AuditIndex:
+    """An index of the audit logs of all machines, in a SQLite file or in PostgreSQL.
+
+    A log with ``index=`` adds its own records (:class:`AuditLog`).
+
+    Args:
+        path: the file, created when first used, or the address of a PostgreSQL database.
+
+    Raises:
+        StoreError: the path or the address is not valid.
+
+    Example::
+
+        index = AuditIndex("postgresql://ada@db.example/shop")
+        page = index.records(50, types=["verdict"], verb="block")
+        next_page = index.records(50, types=["verdict"], verb="block", before=page[-1].number)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.db = open_database(path, SCHEMA)
+
+    def __repr__(self) -> str:
+        return f"AuditIndex({self.db.path!r})"
+
+    def records(self, limit: int = 100, *, before: int = 0, **chosen: Unpack[IndexFilter]) -> list[IndexedRecord]:
+        """Return records, newest first.
+
+        Args:
+            limit: the maximum number of records.
+            before: the ``number`` of a record: only records that come after it in the list.
+            chosen: which records: see :class:`IndexFilter`.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        conditions, values = _conditions(chosen)
+        if before:
+            conditions.append("(time, number) < (SELECT time, number FROM records WHERE number = ?)")
+            values.append(before)
+        where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
+        query, runs = _SELECT.format(source="records", chosen=where), list[str]()
+        if run := storable(chosen.get("run", "").removeprefix("run_")):
+            query = _RUNS + _SELECT.format(source="runs", chosen=where)
+            runs = [run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}"]
+        with self.db.transaction() as db:
+            return [IndexedRecord(*row) for row in db.execute(query, (*runs, *values, limit))]
+
+    def logs(self, *, host: str | None = None, file: str | None = None) -> list[IndexedLog]:
+        """Return the logs of all machines, or of one, in the order in which they were first indexed.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        conditions, values = _log_conditions(host, file)
+        query = f"SELECT id, host, file, seq, hash, time FROM logs{conditions} ORDER BY id"
+        with self.db.transaction() as db:
+            return [IndexedLog(*row) for row in db.execute(query, values)]
+
+    def logs_with(self, seq: int, hash: str) -> list[IndexedLog]:
+        """Return the logs that have a record with this number and hash, wherever their file is now.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        query = (
+            "SELECT logs.id, host, file, logs.seq, logs.hash, logs.time FROM logs "
+            "JOIN records ON records.log = logs.id AND records.seq = ? WHERE records.hash = ? ORDER BY logs.id"
+        )
+        with self.db.transaction() as db:
+            return [IndexedLog(*row) for row in db.execute(query, (seq, hash))]
+
+    def forget(self, *, host: str | None = None, file: str | None = None, before: str = "") -> int:
+        """Delete records from the index, and return their number. The logs themselves are not changed.
+
+        Args:
+            host: only logs of this machine.
+            file: only logs with this path.
+            before: only records before this time. Without it the logs are forgotten as well, so that it is no longer
+                an error if they are missing.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        conditions, values = _log_conditions(host, file)
+        with self.db.transaction(write=True) as db:
+            query = f"DELETE FROM records WHERE log IN (SELECT id FROM logs{conditions})"
+            if before:
+                return db.execute(f"{query} AND time < ?", (*values, before)).rowcount
+            count = db.execute(query, values).rowcount
+            db.execute(f"DELETE FROM logs{conditions}", values)
+            return count
+
+    def close(self) -> None:
+        """Close the database."""
+        self.db.close()
+
+
+def _conditions(chosen: IndexFilter) -> tuple[list[str], list[Any]]:
+    conditions: list[str] = []
+    values: list[Any] = []
+
+    def add(condition: str, *given: str) -> None:
+        conditions.append(condition)
+        values.extend(map(storable, given))
+
+    if types := chosen.get("types"):
+        add(f"type IN ({', '.join('?' * len(types))})", *types)
+    for name in ("agent", "tool", "hook", "verb", "decision"):
+        if value := chosen.get(name):
+            add(f"{name} = ?", str(value))
+    if host := chosen.get("host"):
+        add("log IN (SELECT id FROM logs WHERE host = ?)", host)
+    for name, sign in (("since", ">="), ("until", "<=")):
+        if value := chosen.get(name):
+            add(f"time {sign} ?", str(value))
+    return conditions, values
+
+
+def _log_conditions(host: str | None, file: str | None) -> tuple[str, list[str]]:
+    given = {name: storable(value) for name, value in (("host", host), ("file", file)) if value is not None}
+    return (" WHERE " + " AND ".join(f"{name} = ?" for name in given) if given else ""), list(given.values())
+
+
+# Adding the records of a log.
+
+
+class _Line(msgspec.Struct):
+    """A line of a log. Records of a program may have other types in the fields with names."""
+
+    seq: int
+    time: str
+    type: str
+    prev: str
+    run_id: Any = None
+    agent: Any = None
+    tool: Any = None
+    hook: Any = None
+    verb: Any = None
+    decision: Any = None
+    outcome: Any = None
+    status: Any = None
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    """A line that is to be added, with its hash."""
+
+    line: _Line
+    hash: str
+
+    def row(self, log: int) -> tuple[Any, ...]:
+        line = self.line
+        names = (line.run_id, line.agent, line.tool, line.hook, line.verb, line.decision or line.outcome or line.status)
+        return (
+            log,
+            line.seq,
+            line.time[:40],
+            line.type[:256],
+            *(value[:300] if isinstance(value, str) and value else None for value in names),
+            self.hash,
+        )
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def _entry(line: bytes) -> _Entry | None:
+    """Parse a complete line; ``None`` if it is not a record."""
+    content = line.removesuffix(b"\n")
+    try:
+        found = _decoder.decode(content)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    return _Entry(found, line_hash(content)) if 0 < found.seq < 1 << 53 else None
+
+
+class _ForeignChangeError(Exception):
+    """Another process changed the log in the index."""
+
+
+class LogIndexer:
+    """Add the records of one log to the index, from its files.
+
+    The files and not the memory of the process are the source, so that the index also gets the records of a process
+    that was killed, and those that were written while the database was away. Not thread-safe; other processes may add
+    records of the same log.
+
+    Args:
+        index: the index.
+        path: absolute path of the log.
+    """
+
+    def __init__(self, index: AuditIndex, path: Path) -> None:
+        self.index = index
+        self.path = path
+        self.host = gethostname()
+        self._log: IndexedLog | None = None  # None: a new one
+        self._known: list[int] = []  # ids of the logs at the path
+        self._file: tuple[int, int] | None = None  # device and inode of the file to read next; None: not known
+        self._offset = 0
+
+    def update(self, pruned: int = 0) -> None:
+        """Add all records that the log has and the index lacks.
+
+        Args:
+            pruned: delete the records up to this number, because the log has deleted their files.
+
+        Raises:
+            StoreError: the database cannot be used.
+            OSError: a file cannot be read.
+        """
+        while True:
+            if self._file is None and not self._locate():
+                break
+            entries, file, offset = self._read()
+            if entries:
+                try:
+                    self._add(entries)
+                except _ForeignChangeError:
+                    self._file = None
+                    continue
+            if file is None:
+                self._file = None
+                continue
+            if (file, offset) == (self._file, self._offset):
+                break
+            self._file, self._offset = file, offset
+        if pruned and self._log is not None:
+            with self.index.db.transaction(write=True, lock=self._lock) as db:
+                db.execute("DELETE FROM records WHERE log = ? AND seq <= ?", (self._log.id, pruned))
+
+    @property
+    def _lock(self) -> str:
+        return f"{self.host} {self.path}"
+
+    def _files(self) -> list[Path]:
+        return [*(path for _, path in archive_paths(self.path)), *([self.path] if self.path.is_file() else [])]
+
+    def _locate(self) -> bool:
+        """Find the log in the index, and the place in its files to continue at. Return false if there is nothing new.
+
+        A log that does not continue any in the index is a new one.
+        """
+        files = self._files()
+        if not files:
+            return False
+        logs = self.index.logs(host=self.host, file=str(self.path))
+        self._known = [log.id for log in logs]
+        for log in reversed(logs):
+            at, offset, entry = _find(files, log.seq)
+            if entry is None:
+                if self._was_cut(log, files[-1]):
+                    return False
+                continue
+            is_next = entry.line.seq == log.seq + 1 and entry.line.prev == log.hash
+            if is_next or (entry.line.seq == log.seq and entry.hash == log.hash):
+                self._log, self._offset = log, offset
+                self._file = _file_id(at)
+                return True
+        self._log, self._offset = None, 0
+        self._file = _file_id(files[0])
+        return True
+
+    def _was_cut(self, log: IndexedLog, last: Path) -> bool:
+        """Whether a log that ends before its last record in the index is that log, and not another one."""
+        with open(last, "rb") as file:
+            end = find_end(file.fileno(), os.fstat(file.fileno()).st_size)
+        return any(each.id == log.id for each in self.index.logs_with(end.seq, end.hash))
+
+    def _read(self) -> tuple[list[_Entry], tuple[int, int] | None, int]:
+        """Read the next records. Return them, and the place after them; no place if it has to be found again."""
+        files = self._files()
+        ids = [_file_id(path) for path in files]
+        if self._file not in ids:
+            return [], None, 0
+        number, offset = ids.index(self._file), self._offset
+        if not _is_line_start(files[number], offset):  # the file was cut, or replaced in place
+            return [], None, 0
+        entries: list[_Entry] = []
+        while True:
+            with open(files[number], "rb") as file:
+                file.seek(offset)
+                for line in _lines(file):
+                    offset += len(line)
+                    entry = _entry(line)
+                    if entry is not None:
+                        entries.append(entry)
+                        if len(entries) == BATCH:
+                            return entries, ids[number], offset
+            if number + 1 == len(files):
+                return entries, ids[number], offset
+            number, offset = number + 1, 0
+
+    def _add(self, entries: Sequence[_Entry]) -> None:
+        """Add records after those that the index has.
+
+        Raises:
+            _ForeignChangeError: another process added records, or deleted the log from the index.
+        """
+        with self.index.db.transaction(write=True, lock=self._lock) as db:
+            log = self._current(db)
+            new: list[_Entry] = []
+            seq = 0 if log is None else log.seq
+            for entry in entries:
+                if entry.line.seq > seq:  # lines of a damaged file may be repeated or moved
+                    new.append(entry)
+                    seq = entry.line.seq
+            if not new:
+                return
+            last = new[-1]
+            head = (last.line.seq, last.hash, last.line.time[:40])
+            if log is None:
+                query = "INSERT INTO logs (host, file, seq, hash, time) VALUES (?, ?, ?, ?, ?) RETURNING id"
+                (id,) = db.execute(query, (storable(self.host), storable(str(self.path)), *head)).fetchone()
+            else:
+                id = log.id
+                db.execute("UPDATE logs SET seq = ?, hash = ?, time = ? WHERE id = ?", (*head, id))
+            db.executemany(_ADD, [entry.row(id) for entry in new])
+        self._log = IndexedLog(id, self.host, str(self.path), *head)
+        self._known = [*self._known, id] if log is None else self._known
+
+    def _current(self, db: Connection) -> IndexedLog | None:
+        query = "SELECT id, host, file, seq, hash, time FROM logs WHERE host = ? AND file = ? ORDER BY id"
+        logs = [IndexedLog(*row) for row in db.execute(query, (storable(self.host), storable(str(self.path))))]
+        if [log.id for log in logs] != self._known:
+            raise _ForeignChangeError
+        found = next((log for log in logs if self._log is not None and log.id == self._log.id), None)
+        if self._log is not None and (found is None or (found.seq, found.hash) != (self._log.seq, self._log.hash)):
+            raise _ForeignChangeError
+        return found
+
+
+def _file_id(path: Path) -> tuple[int, int]:
+    about = os.stat(path)
+    return about.st_dev, about.st_ino
+
+
+def _is_line_start(path: Path, offset: int) -> bool:
+    if not offset:
+        return True
+    with open(path, "rb") as file:
+        file.seek(offset - 1)
+        return file.read(1) == b"\n"
+
+
+def _lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the complete lines from the current position; one that is too long in pieces, none of them a record."""
+    while (line := file.readline(MAX_LINE)) and (line.endswith(b"\n") or len(line) == MAX_LINE):
+        yield line
+
+
+def _find(files: Sequence[Path], seq: int) -> tuple[Path, int, _Entry | None]:
+    """Find the first record with this number or a greater one: its file, its offset in it, and the record."""
+    for path in reversed(files):
+        with open(path, "rb") as file:
+            first = next(filter(None, map(_entry, _lines(file))), None)
+            if first is None or (first.line.seq > seq and path != files[0]):
+                continue
+            offset, entry = _bisect(file, seq)
+            if entry is None and path != files[-1]:
+                following = files[files.index(path) + 1]
+                with open(following, "rb") as other:
+                    return following, *_bisect(other, seq)
+            return path, offset, entry
+    return files[0], 0, None
+
+
+def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
+    """Find the first record of a file with this number or a greater one, by halves: lines are in order."""
+    low, high = 0, os.fstat(file.fileno()).st_size
+    found: _Entry | None = None
+    while low < high:
+        middle = (low + high) // 2
+        file.seek(middle)
+        at = middle
+        if middle:
+            file.seek(middle - 1)
+            at = middle - 1 + len(file.readline())  # the beginning of the next line
+        entry = None
+        for line in _lines(file):
+            entry = _entry(line)
+            if entry is not None:
+                break
+            at += len(line)
+        if entry is None or at >= high:
+            high = middle
+        elif entry.line.seq >= seq:
+            high, found = middle, entry
+        else:
+            low = at + len(line)
+    if found is None:
+        return low, None
+    # ``low`` is where the line begins, or an unreadable line before it.
+    return low, found

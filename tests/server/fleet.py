@@ -1,0 +1,95 @@
+"""A fleet for tests: a service that executes nothing, and worker processes (``worker_scene.py``)."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from contextlib import asynccontextmanager
+
+from hookline.server.agents import Agents
+from hookline.server.options import ServerOptions
+from hookline.server.runs import RunService
+from hookline.stores.approvals import ApprovalStore
+from hookline.stores.runs import RunStore
+from hookline.stores.sessions import JsonSessionStore
+from tests.durable_scene import World, make_agent
+from tests.server import worker_scene
+from tests.server.rig import ME, read_all
+from tests.waiting import wait_until
+
+
+class Fleet:
+    """A service that executes nothing, and worker processes."""
+
+    def __init__(self, folder, url, pace):
+        self.world, self.url, self.pace = World(folder), url, pace
+        self.workers = []
+        self.store = RunStore(url, lease_seconds=worker_scene.LEASE)
+        self.service = RunService(
+            Agents({"boss": make_agent(self.world)}),
+            self.store,
+            approvals=ApprovalStore(url),
+            sessions=JsonSessionStore(folder / "sessions"),
+            options=ServerOptions(durable=True, execute=False, max_runs_per_caller=1000),
+        )
+
+    async def add(self, count=1, **variables):
+        """Start workers, with these environment variables, and wait until they work."""
+        for _ in range(count):
+            environment = {**os.environ, "PACE": str(self.pace), "PYTHONUNBUFFERED": "1", **variables}
+            command = [sys.executable, "-m", "tests.server.worker_scene", str(self.world.folder), self.url]
+            with open(self.world.folder / "output", "ab") as output:
+                worker = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
+            self.workers.append(worker)
+        await wait_until(lambda: {w.pid for w in self.workers if w.poll() is None} <= self.noted("workers"))
+
+    def noted(self, name):
+        return {int(line[-1]) for line in self.world.lines(name)}
+
+    async def end(self, worker, how=signal.SIGKILL):
+        worker.send_signal(how)
+        await wait_until(lambda: worker.poll() is not None)
+
+    async def executing(self, run_id):
+        """Return the worker that executes a run, once it has called a tool."""
+        await wait_until(lambda: self.ran(run_id))
+        pid = self.store.journal.get(run_id).pid
+        return next(worker for worker in self.workers if worker.pid == pid)
+
+    def ran(self, run_id):
+        """The tool calls of a run and of its subagents, each time one was made: key, tool, argument, run, process."""
+        return [line for line in self.world.lines("ran") if line[3] == run_id]
+
+    async def check(self, run_id):
+        """Check that a run completed with valid events and results, and return how often each tool call was made."""
+        run = await self.service.get(run_id, ME)
+        assert run.status == "completed", (run.status, run.error, run.reason)
+        events = await read_all(self.service, run_id)
+        assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+        assert [event["type"] for event in events].count("run_closed") == 1
+        ended = [e for e in events if e["type"] == "tool_ended"]
+        assert len({(e["run_id"], e["call_id"]) for e in ended}) == len(ended)
+        stored = self.service._sessions.load(run.session_id).messages
+        asked = [call.id for message in stored for call in message.tool_calls]
+        assert sorted(asked) == sorted(message.call_id for message in stored if message.role == "tool")
+        assert len([line for line in self.ran(run_id) if line[1] == "pay"]) <= 1
+        return Counter(line[0] for line in self.ran(run_id))
+
+
+@asynccontextmanager
+async def fleet_of(tmp_path, url, workers=2, pace=0.05):
+    fleet = Fleet(tmp_path, url, pace)
+    try:
+        await fleet.service.open()
+        await fleet.add(workers)
+        yield fleet
+    finally:
+        for worker in fleet.workers:
+            if worker.poll() is None:
+                worker.send_signal(signal.SIGCONT)
+                worker.kill()
+            worker.wait()
+        await fleet.service.close(grace=0)
+        fleet.service.approvals.close()
+        fleet.store.close()

@@ -1,0 +1,158 @@
+"""Messages to durable runs: each is carried out once, also if no process, or one that is killed, has the run."""
+
+import asyncio
+import signal
+
+import pytest
+
+from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.server import durable as durable_module
+from hookline.server import executor
+from hookline.server.errors import ConflictError
+from tests.server.fleet import fleet_of
+from tests.server.rig import ME, read_all, serving
+from tests.waiting import wait_until
+
+
+@guard("before_tool", tools="pay")
+def ask(ctx, request):
+    return HookResult.ask("really?")
+
+
+@tool
+async def pay() -> str:
+    """Pay."""
+    return "paid"
+
+
+def payer():
+    """An agent whose call waits for approval, and whose reply is everything that the user said."""
+
+    def turn(request):
+        if request.messages[-1].role == "user" and len(request.messages) == 1:
+            return call("pay")
+        return reply(" ".join(message.content for message in request.messages if message.role == "user"))
+
+    return Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[pay], hooks=[ask])
+
+
+@pytest.fixture
+def put_away_at_once(monkeypatch):
+    monkeypatch.setattr(executor, "HOLD_SECONDS", 0.01)
+    monkeypatch.setattr(durable_module, "CHECK_SECONDS", 0.02)
+
+
+async def put_away(service, run_id):
+    await wait_until(lambda: service._store.journal.get(run_id).status == "waiting" and not service._live)
+
+
+def approve(service):
+    (row,) = service.approvals.rows(status="pending")
+    service.approvals.decide(row.id, decision="approve", digest=row.digest, by="anna")
+
+
+@pytest.mark.usefixtures("put_away_at_once")
+@pytest.mark.parametrize("restart", [False, True])
+async def test_messages_to_a_run_that_was_put_away_are_read_in_order_when_it_goes_on(tmp_path, monkeypatch, restart):
+    monkeypatch.setattr("hookline.server.control.ANSWER_SECONDS", 0.01)
+    async with serving(tmp_path, payer(), durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await put_away(service, run.id)
+        await service.steer(run.id, ME, "one")
+        await service.steer(run.id, ME, "two")
+        if not restart:
+            approve(service)
+            run = await service.wait(run.id, ME)
+    if restart:
+        async with serving(tmp_path, payer(), durable=True) as service:
+            approve(service)
+            run = await service.wait(run.id, ME)
+            with pytest.raises(ConflictError):
+                await service.steer(run.id, ME, "three")
+    assert (run.status, run.reply) == ("completed", "Pay. one two")
+
+
+async def test_a_message_to_a_running_run_is_in_its_journal_when_it_is_accepted(tmp_path):
+    entered = asyncio.Event()
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        entered.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    def agent():
+        def turn(request):
+            return reply("done") if request.messages[-1].role == "user" and entered.is_set() else call("hang")
+
+        return Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[hang])
+
+    async with serving(tmp_path, agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Go.")
+        await entered.wait()
+        await service.steer(run.id, ME, "stop that")
+        with service._store.db.transaction() as db:
+            rows = db.execute("SELECT data FROM journal WHERE run_id = ?", (run.id,)).fetchall()
+    assert sum(b"stop that" in bytes(data) for (data,) in rows) == 1
+
+
+# Processes. The worker is killed with the message in its hands; the next one gets it again.
+
+MOMENTS = ("control_taken 1", "control_unwritten 1", "control_written 1")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_killed_worker_leaves_a_message_to_the_next_one_and_the_run_gets_it_once(
+    tmp_path, postgres_url, moment
+):
+    async with fleet_of(tmp_path, postgres_url, workers=0, pace=0.2) as fleet:
+        await fleet.add(KILL_AT=moment)
+        run = await fleet.service.start(ME, "go")
+        await fleet.executing(run.id)
+        await fleet.service.steer(run.id, ME, "canary")
+        await wait_until(lambda: fleet.workers[0].poll() is not None)
+        assert fleet.workers[0].returncode == -signal.SIGKILL
+        await fleet.add()
+        await fleet.service.wait(run.id, ME, timeout=60)
+        await fleet.check(run.id)
+        events = await read_all(fleet.service, run.id)
+        assert [event["text"] for event in events if event["type"] == "steered"] == ["canary"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("moment", MOMENTS)
+async def test_a_killed_worker_leaves_a_cancellation_to_the_next_one(tmp_path, postgres_url, monkeypatch, moment):
+    monkeypatch.setattr("hookline.server.runs.CANCEL_SECONDS", 0.01)
+    async with fleet_of(tmp_path, postgres_url, workers=0, pace=0.2) as fleet:
+        await fleet.add(KILL_AT=moment)
+        run = await fleet.service.start(ME, "go")
+        await fleet.executing(run.id)
+        monkeypatch.setattr(durable_module, "CANCEL_SECONDS", 0.01)
+        assert not (await fleet.service.cancel(run.id, ME, "enough")).is_over
+        await wait_until(lambda: fleet.workers[0].poll() is not None)
+        await fleet.add()
+        run = await fleet.service.wait(run.id, ME, timeout=60)
+        assert (run.status, run.reason) == ("cancelled", "enough")
+        ended = [line for line in fleet.world.lines("ended") if line[0] == run.id]
+        assert {line[1] for line in ended} == {"cancelled"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 0])
+async def test_a_run_that_was_put_away_is_cancelled_through_a_server_that_executes_nothing(
+    tmp_path, postgres_url, monkeypatch, workers
+):
+    (tmp_path / "later").touch()
+    async with fleet_of(tmp_path, postgres_url, workers=1, pace=0.01) as fleet:
+        run = await fleet.service.start(ME, "go")
+        await wait_until(lambda: fleet.store.journal.get(run.id).status == "waiting")
+        if not workers:
+            await fleet.end(fleet.workers[0], signal.SIGTERM)
+            monkeypatch.setattr(durable_module, "CANCEL_SECONDS", 0.1)
+        run = await fleet.service.cancel(run.id, ME, "not needed")
+        assert (run.status, run.reason) == ("cancelled", "not needed")
+        # A worker calls the hooks of its end; without one, the run ends all the same.
+        ended = [line[1] for line in fleet.world.lines("ended") if line[0] == run.id]
+        assert ended == ["cancelled"] * workers
