@@ -25,6 +25,7 @@ from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .budget import Spending
 from .events import log
 from .recorded import RecordedError
 
@@ -148,7 +149,8 @@ class Append(msgspec.Struct, frozen=True):
     ``seq`` is the number of the first entry. Each event is its number, type, time and JSON. A ``status`` ends the
     lease: ``waiting``, ``interrupted``, or that of the result. ``result`` is the result of a run that has ended, or the
     calls for which a run waits, as JSON. ``recovery_seconds`` is the time since the claim, in the first write of a
-    process that continues the run of another one.
+    process that continues the run of another one. ``following`` is the run to create after a handoff: its id, agent and
+    input.
     """
 
     run_id: str
@@ -159,6 +161,7 @@ class Append(msgspec.Struct, frozen=True):
     status: str = ""
     result: bytes | None = None
     recovery_seconds: float | None = None
+    following: tuple[str, str, bytes] | None = None
 
 
 class Journal(Protocol):
@@ -193,7 +196,11 @@ class JournalStore(Protocol):
 
 
 class RunHead(Frozen, frozen=True, omit_defaults=True):
-    """The input of a durable run, which recovery starts from."""
+    """The input of a durable run, which recovery starts from.
+
+    ``spent`` is what the conversation had spent before. For the run after a handoff it has what the handoff changed in
+    the session: the agent or personality that answers, and the agents whose guards still apply.
+    """
 
     ids: Ids = Ids()
     task: str = ""
@@ -203,6 +210,10 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     contents: Mapping[str, bytes] = {}
     hookline: str = __version__
+    spent: Spending = Spending()
+    personality: str = ""
+    personality_changes: Any = None
+    handed_over_by: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -270,6 +281,12 @@ head_decoder = msgspec.json.Decoder(RunHead)
 steering_decoder = msgspec.json.Decoder(Steering)
 spent_decoder = msgspec.json.Decoder(Spent)
 failures_decoder = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
+
+
+def following_id(run_id: str) -> str:
+    """Return the id of the durable run that follows after a handoff: ``order-7``, ``order-7+1``, ``order-7+2``."""
+    first, _, count = run_id.rpartition("+")
+    return f"{first}+{int(count) + 1}" if first and count.isdecimal() else f"{run_id}+1"
 
 
 def head_of(run: StoredRun) -> RunHead:
@@ -342,6 +359,8 @@ class Writer:
         self.committed = 0
         """Number of these entries that are committed."""
         self.take_draws: Callable[[], list[bytes]] = list
+        self.following: tuple[str, str, bytes] | None = None
+        """The run to create when this one ends, because of a handoff."""
 
     def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
         """Append an entry, from any thread. It is written soon."""
@@ -467,7 +486,8 @@ class Writer:
         began = time.monotonic()
         recovery = None if self._recovers_since is None else began - self._recovers_since
         entries = [*self.take_draws(), *entries]
-        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
+        following = self.following if status in RUN_STATUSES else None
+        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery, following)
         written = partial(self._written, write, began, count, flushes)
         call_in_thread(partial(self._journal.append, write), written)
 

@@ -207,6 +207,8 @@ class Gateway:
 
     async def _start(self) -> None:
         await self._mailbox.open()
+        if self._journals is not None:
+            await self._journals.open()
         self._inbox.enqueue(await self._mailbox.poll(self.channels))
         await self._warn_about_missing_channels()
         for name, channel in self.channels.items():
@@ -253,6 +255,8 @@ class Gateway:
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
+        if self._journals is not None:
+            await self._journals.close()
         try:
             self._unanswered = await self._mailbox.close()
         except StoreError as error:

@@ -57,6 +57,8 @@ CHECK_SECONDS = 1.0
 """Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
 CANCEL_SECONDS = 5.0
 """Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
+MAX_ASK_SECONDS = 60.0
+"""Longest interval in seconds at which a run is continued that waits for an approver of its own."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -73,7 +75,6 @@ def open_queue(store: RunStore, concurrency: int) -> RunQueue:
 class ServedHead(RunHead, frozen=True, omit_defaults=True):
     """The input of a served run. With ``keeps_session``, ``messages`` is the conversation, which the caller keeps."""
 
-    personality: str = ""
     keeps_session: bool = False
 
 
@@ -255,7 +256,20 @@ class DurableRuns:
             return []
         rows = self._approvals.rows(status="pending", limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
-        return [run for run in waiting if not pending.issuperset(waiting_calls(run))]
+        return [run for run in waiting if self._can_go_on(run, pending)]
+
+    def _can_go_on(self, run: StoredRun, pending: set[tuple[str, str, int]]) -> bool:
+        """Whether a call of a run that was put away was decided, or an approver of its own can be asked again.
+
+        Nobody tells when such an approver has decided, so it is asked after intervals that grow with the waiting time.
+        """
+        undecided = pending.symmetric_difference(waiting_calls(run)) - pending
+        if not undecided:
+            return False
+        asked = self._approvals.rows(root_id=run.run_id, limit=MAX_WAITING)
+        if not undecided.isdisjoint((row.run_id, row.call_id, row.attempt) for row in asked):
+            return True
+        return time.time() - run.changed >= min(max((run.changed - run.created) / 10, CHECK_SECONDS), MAX_ASK_SECONDS)
 
     # Executing.
 

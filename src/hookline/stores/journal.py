@@ -89,6 +89,12 @@ class Journal:
             found = dict(db.execute(query, (database_time(self._db, db),)).fetchall())
         return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
 
+    def queued(self) -> int:
+        """Return the number of durable runs that no process has begun."""
+        with self._db.transaction() as db:
+            (count,) = db.execute("SELECT count(*) FROM durable_runs WHERE status = 'new'").fetchone()
+        return int(count)
+
     def totals(self) -> dict[str, tuple[int, float]]:
         """Return how often, and for how many seconds in total, since the database was created.
 
@@ -168,6 +174,11 @@ class Journal:
         Raises:
             LeaseLostError: another process has taken the run.
         """
+        if (following := write.following) is not None:  # runs of a server, which write more, have none
+
+            def also(db: Connection) -> None:
+                create(db, *following, time.time())
+
         if not self._db.is_shared:
             with self._db.transaction(write=True) as db:
                 _append(db, write, row)

@@ -449,6 +449,28 @@ class RunStore:
         rows = self.db.execute(query, (storable(session_id), DURABLE))
         return str(rows[0][0]) if rows else None
 
+    def begin(self, run: RunRecord) -> str | None:
+        """Mark a run of a server as running, unless a run of another process in the same conversation comes first.
+
+        That is one that is running, or was queued before. Of two processes, only one marks its run. A process puts its
+        own runs in order itself.
+
+        Returns:
+            The id of the run that comes first, or ``None``.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL
+            AND NOT (host = ? AND pid = ?) AND (status != 'queued' OR created < ? OR (created = ? AND run_id < ?))
+            ORDER BY created, run_id LIMIT 1"""
+        session_id, created = storable(run.session_id), run.created
+        with self.db.transaction(write=True, lock=f"session {session_id}") as db:
+            row = db.execute(query, (session_id, run.host, run.pid, created, created, run.id)).fetchone()
+            if row is None:
+                db.execute("UPDATE runs SET status = 'running' WHERE run_id = ? AND ended IS NULL", (run.id,))
+        return None if row is None else str(row[0])
+
     def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, str]]:
         """Return the durable runs of servers that no process executes, the oldest first.
 
