@@ -164,8 +164,11 @@ class _Connection:
         return self._connection.execute(_translate(sql), _encode_all(values), binary=True)
 
     def executemany(self, sql: str, rows: Iterable[Values]) -> psycopg.Cursor[Any]:
+        found = list(rows)
+        if len(found) == 1:
+            return self.execute(sql, found[0])
         cursor = self._connection.cursor()
-        cursor.executemany(_translate(sql), [_encode_all(row) for row in rows])
+        cursor.executemany(_translate(sql), [_encode_all(row) for row in found])
         return cursor
 
 
@@ -715,10 +718,16 @@ class PostgresDatabase:
                 sequence = f"pg_get_serial_sequence('{self.namespace}.{table}', '{column}')"
                 connection.execute(f"SELECT setval({sequence}, {max(1, int(last))}, {last > 0})")
 
-    def conninfo_for(self, namespace: str) -> str:
-        """Return the address for a library that uses tables of its own in a schema of this installation."""
+    def conninfo_for(self, namespace: str, **settings: str) -> str:
+        """Return the address for a library that uses tables of its own in a schema of this installation.
+
+        Args:
+            namespace: the schema.
+            settings: settings of the server for its connections.
+        """
         given = psycopg.conninfo.conninfo_to_dict(self._conninfo).get("options") or ""
-        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} -c search_path={namespace}".strip())
+        own = " ".join(f"-c {name}={value}" for name, value in {"search_path": namespace, **settings}.items())
+        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} {own}".strip())
 
     def create_beside(self, namespace: str, table: str, statements: str) -> bool:
         """Create the tables of a library in a schema of this installation, unless ``table`` exists there.
