@@ -174,7 +174,7 @@ def test_what_a_writing_transaction_read_is_still_true_when_it_writes(open_words
 def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, monkeypatch, held, wanted, waits):
     from hookline.stores import postgres
 
-    monkeypatch.setattr(postgres, "_SESSION", "SET lock_timeout = 50")
+    monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})
     database = open_words()
     add(database, "a")
     with database.transaction(write=True, lock=held):
@@ -466,6 +466,31 @@ def test_a_listener_is_called_after_the_server_was_away(own_cluster):
 
         block_until(announced)
     database.close()
+
+
+def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(postgres_url):
+    """The thread of the first listener may not have ended when the second one begins."""
+    first, heard = open_database(postgres_url, WORDS), threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def busy():
+        entered.set()
+        go_on.wait()
+
+    with first.listen("x", busy):
+        entered.wait()  # the thread is in a callback, so it ends later
+        closing = threading.Thread(target=first.close)
+        closing.start()
+        block_until(lambda: first._server._listener.running is None)
+        second = open_database(postgres_url, WORDS)
+        with second.listen("y", heard.set):
+            go_on.set()
+            closing.join()
+            block_until(heard.is_set)
+            heard.clear()
+            second.announce("y")
+            block_until(heard.is_set)
+    second.close()
 
 
 async def test_a_watcher_of_an_approval_is_woken_by_a_decision_of_another_connection(postgres_url, monkeypatch):

@@ -24,6 +24,7 @@ from .._kernel.values import Usage
 from .._run.agent import Agent
 from .._run.context import AgentContext
 from .._run.events import RunFinished, Sink, SubagentEvent
+from .._run.journal import following_id
 from .._run.run import Run, background_loop
 from .._run.session import Session
 from .._run.termination import RunFailedError
@@ -69,12 +70,15 @@ def run_with_handovers(
     Raises:
         RunWaitingError: a durable run was put away.
     """
-    follow_up = getattr(answerer, "follow_up", None)
     text: str | None = task
     while text is not None:
         outcome = run_once(answerer, text, ctx, sinks, metadata, attachments, store, run_id)
-        attachments, run_id = (), None  # the session has them now
-        text = follow_up(ctx.session, outcome.result) if follow_up is not None else None
+        attachments, text = (), None  # the session has them now
+        if not isinstance(answerer, Agent):
+            text = answerer.follow_up(ctx.session, outcome.result)
+            if store is not None:
+                run_id = following_id(outcome.result.ids.run_id)
+                text = text or answerer.stored_follow_up(ctx.session, store, run_id)
         yield outcome
 
 
