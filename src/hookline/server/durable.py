@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.values import Ids, Message
+from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
@@ -176,10 +176,18 @@ class DurableRuns:
         event: StoredEvent,
         caller: Caller,
         personality: str,
-        history: Iterable[Message] | None,
+        given: Session | None,
         attachments: Sequence[Attachment],
     ) -> None:
         """Store a new run and queue it.
+
+        Args:
+            record: the run.
+            event: its first event.
+            caller: its owner.
+            personality: the personality that answers.
+            given: the conversation before the task, if the caller keeps it.
+            attachments: files for the model.
 
         Raises:
             StoreError: the database cannot be used.
@@ -187,12 +195,12 @@ class DurableRuns:
         head = ServedHead(
             ids=Ids(record.id, record.task_id, record.correlation_id, record.session_id, record.agent),
             task=record.task,
-            messages=tuple(history or ()),
+            messages=() if given is None else tuple(given.messages),
             metadata=plain(self._executor.metadata_of(record, caller)),
             attachments=tuple(attachments),
             contents=contents_of(attachments),
             personality=personality,
-            keeps_session=history is not None,
+            keeps_session=given is not None,
         )
         await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
         await self._put(record.id, record.session_id)
