@@ -65,7 +65,7 @@ class Platform:
         return Health(True)
 
 
-def make_agent(folder, tool_seconds):
+def make_agent(folder, tool_seconds, instructions):
     @tool
     async def note(text: str, ctx) -> str:
         """Write a note."""
@@ -89,15 +89,16 @@ def make_agent(folder, tool_seconds):
             return f"did {said}"
         return [call("pay" if steps == 1 else "note", text=f"{said}/{done // 2}")]
 
-    return Agent("bot", llm=ScriptedModel([play], loop=True), tools=[note, pay], hooks=[PlanModeHook(["pay"])])
+    llm = ScriptedModel([play], loop=True)
+    return Agent("bot", llm=llm, tools=[note, pay], hooks=[PlanModeHook(["pay"])], instructions=instructions)
 
 
-async def main(folder, url="", tool_seconds="0.02"):
-    mailbox.POLL_SECONDS, approvals.HOLD_SECONDS = 0.1, 0.1
+async def main(folder, url="", tool_seconds="0.02", instructions="", poll_seconds="0.1"):
+    mailbox.POLL_SECONDS, approvals.HOLD_SECONDS = float(poll_seconds), 0.1
     lease = 2.0 if url else LEASE
     platform = Platform(folder)
     gateway = Gateway(
-        make_agent(folder, float(tool_seconds)),
+        make_agent(folder, float(tool_seconds), instructions),
         [platform],
         mailbox=Mailbox(url or folder / "gateway.db", lease=lease),
         sessions=SqliteSessionStore(url or folder / "sessions.db"),

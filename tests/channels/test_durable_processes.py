@@ -3,9 +3,11 @@
 import json
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections import Counter
+from contextlib import closing
 from itertools import groupby
 from pathlib import Path
 
@@ -31,11 +33,13 @@ class Scene:
         self.processes = []
         (folder / "said").touch()
 
-    def start(self, tool_seconds=0.02):
+    def start(self, tool_seconds=0.02, instructions="", poll_seconds=0.1):
         """Start a gateway and wait until it receives messages."""
         before = len(self.lines("up"))
-        arguments = [sys.executable, str(WORKER), str(self.folder), self.url, str(tool_seconds)]
-        process = subprocess.Popen(arguments, env=with_source())
+        options = [str(tool_seconds), instructions, str(poll_seconds)]
+        process = subprocess.Popen(
+            [sys.executable, str(WORKER), str(self.folder), self.url, *options], env=with_source()
+        )
         self.processes.append(process)
         block_until(lambda: len(self.lines("up")) > before or process.poll() is not None)
         assert process.poll() is None
@@ -64,6 +68,16 @@ class Scene:
         block_until(lambda: text in self.replies(chat) or all(p.poll() is not None for p in self.processes))
         assert text in self.replies(chat)
 
+    def owner(self):
+        """The process that has the conversation, if the gateways use a file."""
+        with closing(sqlite3.connect(self.folder / "gateway.db")) as db:
+            return db.execute("SELECT owner FROM conversations").fetchone()[0]
+
+    def close(self):
+        for process in self.processes:
+            process.kill()
+            process.wait()
+
     def approvals(self):
         return ApprovalStore(self.url or self.folder / "approvals.db")
 
@@ -73,9 +87,7 @@ def scene(request, tmp_path):
     url = request.getfixturevalue("postgres_url") if request.param == "postgres" else ""
     scene = Scene(tmp_path, url)
     yield scene
-    for process in scene.processes:
-        process.kill()
-        process.wait()
+    scene.close()
 
 
 def test_killed_gateways_are_continued_without_repeating_a_finished_call(scene):
@@ -110,6 +122,22 @@ def test_a_run_whose_gateway_is_killed_in_mid_tool_completes_in_another(scene):
     scene.wait_for("chat", "did work")
     assert scene.ended() == [f"work/{step}" for step in range(STEPS)]
     assert second.poll() is None
+
+
+def test_a_gateway_with_other_instructions_leaves_a_run_to_one_that_can_continue_it(tmp_path):
+    scene = Scene(tmp_path, "")
+    try:
+        first = scene.start(tool_seconds=30)
+        scene.say("chat", "m1", "work")
+        block_until(lambda: scene.lines("effects"))
+        scene.start(poll_seconds=4)
+        scene.start(instructions="Be brief.")
+        scene.kill(first)
+        block_until(lambda: scene.owner() is None)
+        scene.wait_for("chat", "did work")
+        assert scene.replies("chat") == ["did work"]
+    finally:
+        scene.close()
 
 
 @pytest.mark.parametrize("way", ["operator", "chat"])

@@ -9,6 +9,7 @@ from hookline.stores.runs import RunRecord, RunStore
 from hookline.stores.schemas import databases_at
 from hookline.stores.sql import Schema
 from tests.postgres_cluster import MISSING
+from tests.waiting import block_until
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.sqlite]
 PASSWORD = "s3cr3t"
@@ -135,6 +136,36 @@ def test_a_run_and_its_session_are_in_the_database(hookline, folder, url):
     _, secret = keys.add("ci", ["run"])
     assert "ci" in hookline("keys")[1]
     keys.close()
+
+
+def test_the_stores_of_declared_hooks_are_in_the_database_unless_they_have_a_place(hookline, folder, url):
+    (folder / "model.json").write_text('["Hello.", "Again."]')
+    declared = ("MemoryInjectionHook", "EpisodeLoggerHook", "NotesInjectorHook", "TicketRules", "ApprovalsHook")
+    declared += ("PersistSessionHook", "ObservabilityHook")
+    (folder / "hookline.toml").write_text(f"hooks = {json.dumps(declared)}")
+    code, out, err = hookline("run", "Hi.", "--session", "s", "--model", "scripted:model.json")
+    assert (code, out.strip()) == (0, "Hello."), err
+    assert not list((folder / "data").rglob("*.db"))
+    existing = {each.schema.name for each in databases_at(url) if each.stored_version() is not None}
+    assert {"memory", "notes", "sessions", "runs"} <= existing
+    (folder / "hookline.toml").write_text('hooks = [{ use = "NotesInjectorHook", args = { notes = "own.db" } }]')
+    code, out, err = hookline("run", "Hi.", "--model", "scripted:model.json")
+    assert (code, (folder / "own.db").exists()) == (0, True), err
+
+
+def test_the_audit_log_is_indexed_in_the_database(hookline, folder, url):
+    (folder / "model.json").write_text('["Hello."]')
+    assert hookline("run", "Hi.", "--model", "scripted:model.json")[0] == 0
+
+    def found():
+        return {each["type"] for each in json.loads(hookline("audit", "search", "--json")[1])}
+
+    block_until(lambda: "run_end" in found())
+    assert hookline("audit", "verify")[0] == 0
+    (log,) = (folder / "data").rglob("audit-*.jsonl")
+    log.unlink()
+    code, out, _ = hookline("audit", "verify")
+    assert (code, "deleted" in out) == (1, True)
 
 
 @pytest.mark.parametrize(("ready", "mark"), [(False, "no"), (True, "ok")])

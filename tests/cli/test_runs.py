@@ -2,7 +2,6 @@
 
 import json
 import signal
-from functools import partial
 
 import msgspec
 import pytest
@@ -10,7 +9,7 @@ import pytest
 from hookline._run.journal import Append
 from hookline.cli import approval_prompt
 from hookline.stores import ApprovalStore, RunStore
-from hookline.stores.runs import DURABLE, RunRecord, StoredEvent, write_run
+from hookline.stores.runs import DURABLE, RunRecord, StoredEvent, run_row
 from tests.waiting import block_until
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "hi"}}
@@ -161,7 +160,7 @@ def test_the_reply_of_a_run_of_a_server_that_has_ended_is_shown(in_process, monk
     claim = store.journal.claim("run_served", "", b"")
     ended = msgspec.structs.replace(run, status=status, reply="Gone.")
     end = Append("run_served", claim.epoch, 1, status=status, result=b"null")
-    store.journal.append(end, also=partial(write_run, run=ended))
+    store.journal.append(end, row=run_row(ended))
     shown = in_process("runs", "resume", "run_served", "--runs", "runs.db")
     assert shown == (code, "Gone.\n", f"note: run run_served of a server has ended: {status}\n")
     store.close()

@@ -7,7 +7,11 @@ one of these beginnings. Processes that are really killed are in ``tests/stores/
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,7 +23,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, guard, hook, observer, tool
+from hookline import Agent, AgentContext, Budget, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
 from hookline._run.journal import Append
@@ -31,6 +35,7 @@ from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
+from tests import handoff_scene
 from tests.durable_scene import EachFifth, World, make_agent
 from tests.waiting import wait_until
 
@@ -912,6 +917,48 @@ def test_ended_runs_are_deleted_with_their_journals_and_events(store: RunStore) 
     assert not entries_of(store)
 
 
+# Budgets.
+
+
+def test_a_run_that_is_continued_knows_what_its_conversation_had_spent_before(store: RunStore) -> None:
+    decisions: list[HookResult] = []
+
+    @guard("before_tool")
+    def ask(ctx: Any, request: Any) -> HookResult:
+        return HookResult.ask("Pay?")
+
+    @hook("approval_requested")
+    def decide(ctx: Any, request: Any) -> HookResult:
+        return decisions.pop() if decisions else HookResult.wait()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def conversation() -> AgentContext:
+        return AgentContext(budget=Budget(Limits(tokens=200, seconds=1000)), session=Session("talk"))
+
+    def clerk(*turns: Any) -> Agent:
+        return Agent("clerk", llm=ScriptedModel(list(turns)), tools=[pay], hooks=[ask, decide])
+
+    def says(text: str, tokens: int) -> ModelResponse:
+        return ModelResponse(text, usage=Usage(tokens, 0))
+
+    before = conversation()
+    clerk(says("hello", 60)).run("Hello.", ctx=before)
+    spent = before.budget.elapsed
+    with pytest.raises(RunWaitingError):
+        asks = ModelResponse(tool_calls=(ToolCall("c", "pay", {}),), usage=Usage(70, 0))
+        clerk(asks).run("Pay.", ctx=before, durable=store, run_id="r")
+    assert before.budget.tokens == 130
+    decisions.append(HookResult.approve())
+    now = conversation()  # as another process would make it
+    result = clerk(says("done", 20)).run("Pay.", ctx=now, durable=store, run_id="r")
+    assert (result.status, now.budget.tokens, now.budget.tool_calls) == ("completed", 150, 1)
+    assert now.budget.elapsed > spent
+
+
 # Handoffs and streams.
 
 
@@ -935,6 +982,28 @@ def test_a_team_continues_after_a_handoff_in_a_run_of_its_own(tmp_path: Path, st
     assert sorted(run.run_id for run in store.journal.runs()) == ["r", "r+1"]
     assert team().run("go", durable=store, run_id="r").reply == "it is done"  # as another process would
     assert asked == ["r"]
+
+
+@pytest.mark.parametrize("moment", ["end", "claim", "model"])
+def test_a_handoff_is_not_lost_and_its_guards_still_apply_if_the_process_is_killed(tmp_path: Path, moment: str) -> None:
+    scene = [sys.executable, handoff_scene.__file__, str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path)])}
+    killed = subprocess.run([*scene, moment], env=env, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = RunStore(tmp_path / "runs.db")
+    assert [store.journal.get(run_id) is not None for run_id in ("r", "r+1")] == [True, moment != "end"]
+    session = Session()
+    result = handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r", session=session)
+    assert result.reply == "it is done"
+    assert not (tmp_path / "wiped").exists()  # a guard of the clerk forbids it
+    told = [message.content for message in session.messages if message.role == "tool"]
+    assert "No wiping." in told[1]
+    assert "handed over too often" in told[2]  # the handoff in the killed process counts
+    if moment != "end":  # there, the reply of the model was not committed
+        assert (tmp_path / "asked").read_text().split() == ["r"]
+    assert session.personality_id == "expert"
+    assert handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r").reply == "it is done"
+    store.close()
 
 
 def test_text_of_a_reply_that_was_in_flight_is_withdrawn(tmp_path: Path, store: RunStore) -> None:

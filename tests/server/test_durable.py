@@ -3,10 +3,12 @@
 import asyncio
 import json
 import os
+import time
 
+import msgspec
 import pytest
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, observer, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.server import durable as durable_module
 from hookline.server import executor as executor_module
 from hookline.stores.approvals import ApprovalStore
@@ -438,3 +440,33 @@ async def test_a_run_that_was_handed_over_between_agents_has_one_stream_of_event
     assert [n for n, _ in counter.calls] == [1, 2, 2]
     assert numbers(events) == list(range(1, len(events) + 1))
     assert [event["run_id"] for event in events if event["type"] == "run_started"] == [run.id, f"{run.id}_2"]
+
+
+async def test_an_approver_that_waits_is_asked_again_after_growing_intervals(tmp_path):
+    asked = []
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("May I?")
+
+    @hook("approval_requested")
+    def later(ctx, request):
+        asked.append(time.monotonic())
+        return HookResult.wait()
+
+    agent = Agent("helper", llm=ScriptedModel([call("pay")], loop=True), tools=[pay], hooks=[ask, later])
+    async with serving(tmp_path, agent, durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await wait_until(lambda: len(asked) == 2)
+        durable = service._durable
+        while not (stored := await asyncio.to_thread(durable._store.journal.runs, "waiting")):
+            await asyncio.sleep(0.001)
+        old = msgspec.structs.replace(stored[0], created=time.time() - 100, changed=time.time() - 5)
+        assert not durable._can_go_on(old, set())
+        assert durable._can_go_on(msgspec.structs.replace(old, changed=old.changed - 6), set())
+        assert (await service.cancel(run.id, ME)).status == "cancelled"

@@ -16,6 +16,7 @@ from hookline.stores import (
     TicketBoard,
 )
 from hookline.stores.artifacts import ArtifactStore, DatabaseArtifactStore
+from hookline.stores.blackboard import DatabaseBlackboard
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
@@ -42,6 +43,7 @@ NAMES = (
     "notes",
     "audit",
     "skills",
+    "blackboard",
     "gateway",
 )
 
@@ -79,6 +81,7 @@ STORE_CLASSES = (
     DatabaseNotes,
     AuditIndex,
     DatabaseSkillStore,
+    DatabaseBlackboard,
 )
 
 
@@ -111,7 +114,7 @@ def skills_in(store):
 
 def fill(place):
     stores, _ = opened(place)
-    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, skills, gateway = stores
+    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, skills, shared, gateway = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
     verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None) for n in range(50)]
@@ -132,6 +135,9 @@ def fill(place):
     artifacts.save("a\0.txt", b"\0\xff")
     notes.append("Ann prefers tea.")
     fill_skills(skills)
+    shared.set("a\0b", {"c": [None, "\0"]})
+    shared.set("gone", 1)
+    shared.delete("gone")
     log = AuditLog(place("log").with_suffix(".jsonl"), index=index)
     for n in range(20):
         log.record("tool", run_id=f"run_{n}", tool="a\0b", outcome="ok")

@@ -439,6 +439,31 @@ def test_a_listener_is_called_after_the_server_was_away(own_cluster):
     database.close()
 
 
+def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(postgres_url):
+    """The thread of the first listener may not have ended when the second one begins."""
+    first, heard = open_database(postgres_url, WORDS), threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def busy():
+        entered.set()
+        go_on.wait()
+
+    with first.listen("x", busy):
+        entered.wait()  # the thread is in a callback, so it ends later
+        closing = threading.Thread(target=first.close)
+        closing.start()
+        block_until(lambda: first._server._listener.running is None)
+        second = open_database(postgres_url, WORDS)
+        with second.listen("y", heard.set):
+            go_on.set()
+            closing.join()
+            block_until(heard.is_set)
+            heard.clear()
+            second.announce("y")
+            block_until(heard.is_set)
+    second.close()
+
+
 async def test_a_watcher_of_an_approval_is_woken_by_a_decision_of_another_connection(postgres_url, monkeypatch):
     from hookline.stores import approvals as module
     from tests.stores.test_approvals import ask

@@ -25,6 +25,7 @@ from hookline._base.frozen import FrozenDict, freeze
 from hookline.tools import Effect, Tool
 from hookline.tools._tool import CheckedArguments, jsonable
 from hookline.tools.arguments import paths_in
+from tests.cases import each_case
 
 
 class Unit(enum.Enum):
@@ -623,7 +624,7 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize(("value", "expected"), RESULTS.values(), ids=RESULTS)
+@each_case(("value", "expected"), RESULTS.values())
 def test_any_return_value_becomes_json(value, expected):
     result = jsonable(value)
     assert result == expected
@@ -665,7 +666,7 @@ def anything(**given: Any): ...
 def not_paths(profile: str, pathology: str, text: str, count: int, file: int): ...
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fn", "arguments", "paths"),
     [
         (by_type, {"source": "a", "many": ["b", "c"], "maybe": None}, ["a", "b", "c"]),
@@ -732,7 +733,7 @@ NewPath = NewType("NewPath", pathlib.Path)
 Nested = TypeAliasType("Nested", "list[Nested] | str")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("hint", "value", "paths"),
     [
         (os.PathLike, "a", ["a"]),
@@ -770,7 +771,7 @@ def test_paths_are_found_by_type_under_any_name_and_at_any_depth(hint, value, pa
 P = {"type": "string", "format": "path"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "value"),
     [
         (P, "a"),

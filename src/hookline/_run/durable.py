@@ -20,7 +20,7 @@ from typing import Any, Never, TypeVar
 
 import msgspec
 
-from .._base.frozen import json_encoder
+from .._base.frozen import json_encoder, plain
 from .._base.tasks import StillRunningError, abandon, forever, with_timeout
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
@@ -33,6 +33,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, ModelResponse, Usage
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, take_attachments
+from .budget import Spending
 from .engine import Engine
 from .events import (
     ENGINE_EVENTS,
@@ -67,6 +68,7 @@ from .journal import (
     encoded,
     entry_decoder,
     failures_decoder,
+    following_id,
     head_of,
     spent_decoder,
     steering_decoder,
@@ -141,6 +143,7 @@ class DurableRun:
         self._asking = 0
         """Calls in flight that are approvals."""
         self._waiting: dict[str, ToolCallRequest] = {}
+        self._handoff: tuple[str, str] | None = None
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._load(claim.entries)
 
@@ -202,6 +205,8 @@ class DurableRun:
             return ended  # type: ignore[return-value]
         async with self.opened():
             result: Any = await self._execute_root(engine, work)
+            if self._handoff is not None and result.status == "completed":
+                self._writer.following = self._following(engine, *self._handoff)
             await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
         return result  # type: ignore[no-any-return]
 
@@ -226,6 +231,29 @@ class DurableRun:
             for task in tasks:
                 abandon(task)
 
+    def hand_off(self, run_id: str, agent: str, task: str) -> None:
+        """Create the run that follows in the transaction that ends this one: the handoff is not lost in between.
+
+        Served runs have one journal for all their agents, so nothing is created for them.
+        """
+        if run_id == self.run_id and self.stores_events:
+            self._handoff = agent, task
+
+    def _following(self, engine: Engine, agent: str, task: str) -> tuple[str, str, bytes]:
+        session, run_id = engine.services.session, following_id(self.run_id)
+        head = RunHead(
+            msgspec.structs.replace(engine.ids, run_id=run_id, agent=agent),
+            task,
+            tuple(session.messages),
+            head_of(self._claim.run).metadata,
+            fresh=False,
+            spent=engine.budget.parents[0].spending if engine.budget.parents else Spending(),
+            personality=session.personality_id,
+            personality_changes=plain(session.personality_changes),
+            handed_over_by=session.handed_over_by,
+        )
+        return run_id, agent, encoded(head)
+
     async def finish(self, status: str, result: bytes) -> None:
         """Store the end of the run.
 
@@ -238,6 +266,16 @@ class DurableRun:
     async def stored(self) -> bool:
         """Wait until everything so far is in the journal. Return false if this process no longer executes the run."""
         return await self._writer.flush()
+
+    @property
+    def written(self) -> int:
+        """The number of entries that this process has written so far."""
+        return self._writer.count
+
+    async def commit(self, written: int) -> None:
+        """Wait until this many entries are committed."""
+        if self._writer.committed < written:
+            await self._committed()
 
     async def hand_over(self, grace: float) -> None:
         """Stop executing the run, so that another process continues it at once.

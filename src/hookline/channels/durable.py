@@ -22,7 +22,7 @@ from .._run.session import Session
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem
 from ..stores.messages import OutboundMessage
-from ..stores.pinning import digest_of
+from ..stores.pinning import digest_of, version_of
 from ..stores.runs import RunStore
 from ..stores.sessions import SessionRecord
 from .outbox import retry_store
@@ -88,6 +88,26 @@ class Journals:
         self._answerer = answerer
         self._keep_days = keep_days
         self._pruned = float("-inf")
+
+    async def open(self) -> None:
+        """Say that this process executes runs, so that others can leave those with its version to it.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        version = version_of(self._answerer)
+        await in_thread(self._store.workers.register, {version.digest: version.parts})
+
+    async def close(self) -> None:
+        """Say that this process does not execute runs any more."""
+        try:
+            await in_thread(self._store.workers.unregister)
+        except StoreError as error:
+            log.error("%s", error_text(error))
+
+    async def is_elsewhere(self, digest: str) -> bool:
+        """Whether another running process has the version with this digest."""
+        return digest in await retry_store(in_thread, self._store.workers.digests)
 
     async def claim(
         self, item: InboxItem, head: Callable[[], Awaitable[MessageHead]]

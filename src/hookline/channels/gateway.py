@@ -110,7 +110,7 @@ class Gateway:
             hooks, instructions and tools. A run that waits for approval is put away until somebody decides.
 
     Raises:
-        ConfigError: there is no channel, or two channels have the same name.
+        ConfigError: there is no channel, two channels have the same name, or durable runs have no store.
     """
 
     def __init__(
@@ -135,6 +135,8 @@ class Gateway:
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
         self.options = options = options or GatewayOptions()
+        if options.durable and durable is None:
+            raise ConfigError("durable runs need a store: Gateway(..., durable=RunStore('runs.db'))")
         self._access = dict(access or {})
         for name in self._access:
             if name not in self.channels:
@@ -207,6 +209,8 @@ class Gateway:
 
     async def _start(self) -> None:
         await self._mailbox.open()
+        if self._journals is not None:
+            await self._journals.open()
         self._inbox.enqueue(await self._mailbox.poll(self.channels))
         await self._warn_about_missing_channels()
         for name, channel in self.channels.items():
@@ -253,6 +257,8 @@ class Gateway:
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
+        if self._journals is not None:
+            await self._journals.close()
         try:
             self._unanswered = await self._mailbox.close()
         except StoreError as error:

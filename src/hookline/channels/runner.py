@@ -321,6 +321,12 @@ class Runner:
         with suppress(StoreError):
             await self._mailbox.discard_attempt(active.item)
 
+    async def _leave_to_others(self, key: str) -> None:
+        """Leave a conversation to another process, which has the version of the agent that its run needs."""
+        self.queues.clear(key)
+        self._conversations.forget(key)
+        await retry_store(self._mailbox.leave, key)
+
     async def _run_agents(
         self, active: _ActiveItem, session: Session, task: str, files: list[Attachment], metadata: Mapping[str, Any]
     ) -> tuple[Replies, str]:
@@ -356,6 +362,9 @@ class Runner:
             async with active.durable.opened():
                 return await self._continue(active, session, active.durable, head)
         except (RunPinnedError, RecoveryError) as error:
+            if isinstance(error, RunPinnedError) and await journals.is_elsewhere(error.digest):
+                await self._leave_to_others(item.key)
+                return None
             log.error("%s: %s", label_of(item.key), error_text(error))
             self._conversations.forget(item.key)
             outcome = await journals.end(item, "failed", Outcome((OutboundMessage(notices.CHANGED),)))

@@ -16,7 +16,7 @@ from .output import print_problems, print_table, state_text, time_text, write_js
 from .text import printable, short
 
 if TYPE_CHECKING:
-    from .._run.journal import StoredRun
+    from .._run.journal import RunHead, StoredRun
     from .._run.session import Session
     from ..stores.runs import RunStore
     from ..stores.workers import PinnedRun
@@ -92,7 +92,7 @@ def resume(
     from .run import Job, execute, print_reply
 
     store, run = _find(config, run_id)
-    _check_not_served(store, run.run_id)
+    _check_not_served(store, run)
     served = store.get(run.run_id)
     if served is not None and served.is_durable:
         print_reply(served.reply)
@@ -100,7 +100,7 @@ def resume(
         return COMPLETED if served.status == "completed" else FAILED
     head = head_of(run)
     name = None if head.ids.session_id.startswith("session_") else head.ids.session_id
-    conversation = _conversation(config, name, head.ids.session_id, head.messages)
+    conversation = _conversation(config, name, head)
     job = Job(head.task, (), conversation, name, store=store, run_id=run.run_id)
     return execute(config, job, json=json, quiet=quiet)
 
@@ -138,29 +138,42 @@ async def _remove_from_queue(store: RunStore, run_id: str) -> None:
 def delete(config: Configuration, run_id: Id) -> int:
     """Delete a durable run with its journal and its events."""
     store, run = _find(config, run_id)
-    _check_not_served(store, run.run_id)
+    _check_not_served(store, run)
     if not store.journal.delete(run.run_id):
         raise ConfigError(f"run {run.run_id} is being executed: cancel it, or wait until its process has ended")
     typer.echo(f"deleted {run.run_id}")
     return 0
 
 
-def _check_not_served(store: RunStore, run_id: str) -> None:
-    """Raise an error if the run is an unfinished run of a server."""
-    run = store.get(run_id)
-    if run is not None and run.is_durable and not run.is_over:
+def _check_not_served(store: RunStore, run: StoredRun) -> None:
+    """Raise an error if the run is an unfinished run of a server or a gateway."""
+    from ..channels.durable import is_of_gateway
+
+    served = store.get(run.run_id)
+    if served is not None and served.is_durable and not served.is_over:
         raise ConfigError(
-            f"run {run_id} belongs to a server: hookline serve --durable or hookline worker continues it, and the API "
-            "of the server cancels it"
+            f"run {run.run_id} belongs to a server: hookline serve --durable or hookline worker continues it, and the "
+            "API of the server cancels it"
+        )
+    if is_of_gateway(run) and not run.is_over:
+        raise ConfigError(
+            f"run {run.run_id} belongs to a gateway: hookline gateway --durable continues it, and /stop in its "
+            "conversation cancels it"
         )
 
 
-def _conversation(config: Configuration, name: str | None, session_id: str, messages: tuple[object, ...]) -> Session:
+def _conversation(config: Configuration, name: str | None, head: RunHead) -> Session:
     from .._run.session import Session
     from .runner import session_store
 
     saved = None if name is None else session_store(config.settings.sessions).load(name)
-    return saved or Session(session_id, messages)  # type: ignore[arg-type]
+    return saved or Session(
+        head.ids.session_id,
+        head.messages,
+        personality_id=head.personality,
+        personality_changes=head.personality_changes or {},
+        handed_over_by=head.handed_over_by,
+    )
 
 
 def _store(config: Configuration) -> RunStore | None:

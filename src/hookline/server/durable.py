@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.values import Ids, Message
+from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
@@ -40,7 +40,7 @@ from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.pinning import digest_of, version_of
-from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
+from ..stores.runs import RunRecord, RunStore, StoredEvent, run_row
 from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
@@ -57,6 +57,8 @@ CHECK_SECONDS = 1.0
 """Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
 CANCEL_SECONDS = 5.0
 """Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
+MAX_ASK_SECONDS = 60.0
+"""Longest interval in seconds at which a run is continued that waits for an approver of its own."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -73,7 +75,6 @@ def open_queue(store: RunStore, concurrency: int) -> RunQueue:
 class ServedHead(RunHead, frozen=True, omit_defaults=True):
     """The input of a served run. With ``keeps_session``, ``messages`` is the conversation, which the caller keeps."""
 
-    personality: str = ""
     keeps_session: bool = False
 
 
@@ -175,10 +176,18 @@ class DurableRuns:
         event: StoredEvent,
         caller: Caller,
         personality: str,
-        history: Iterable[Message] | None,
+        given: Session | None,
         attachments: Sequence[Attachment],
     ) -> None:
         """Store a new run and queue it.
+
+        Args:
+            record: the run.
+            event: its first event.
+            caller: its owner.
+            personality: the personality that answers.
+            given: the conversation before the task, if the caller keeps it.
+            attachments: files for the model.
 
         Raises:
             StoreError: the database cannot be used.
@@ -186,12 +195,12 @@ class DurableRuns:
         head = ServedHead(
             ids=Ids(record.id, record.task_id, record.correlation_id, record.session_id, record.agent),
             task=record.task,
-            messages=tuple(history or ()),
+            messages=() if given is None else tuple(given.messages),
             metadata=plain(self._executor.metadata_of(record, caller)),
             attachments=tuple(attachments),
             contents=contents_of(attachments),
             personality=personality,
-            keeps_session=history is not None,
+            keeps_session=given is not None,
         )
         await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
         await self._put(record.id, record.session_id)
@@ -255,7 +264,20 @@ class DurableRuns:
             return []
         rows = self._approvals.rows(status="pending", limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
-        return [run for run in waiting if not pending.issuperset(waiting_calls(run))]
+        return [run for run in waiting if self._can_go_on(run, pending)]
+
+    def _can_go_on(self, run: StoredRun, pending: set[tuple[str, str, int]]) -> bool:
+        """Whether a call of a run that was put away was decided, or an approver of its own can be asked again.
+
+        Nobody tells when such an approver has decided, so it is asked after intervals that grow with the waiting time.
+        """
+        undecided = pending.symmetric_difference(waiting_calls(run)) - pending
+        if not undecided:
+            return False
+        asked = self._approvals.rows(root_id=run.run_id, limit=MAX_WAITING)
+        if not undecided.isdisjoint((row.run_id, row.call_id, row.attempt) for row in asked):
+            return True
+        return time.time() - run.changed >= min(max((run.changed - run.created) / 10, CHECK_SECONDS), MAX_ASK_SECONDS)
 
     # Executing.
 
@@ -271,13 +293,13 @@ class DurableRuns:
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
     async def _execute(self, run_id: str) -> None:
-        record = await asyncio.to_thread(self._store.get, run_id)
+        record, first_open = await asyncio.to_thread(self._find, run_id)
         if record is None or record.is_over:
             return
         if self._is_leaving:
             await self._put(run_id, record.session_id)
             return
-        if await asyncio.to_thread(self._store.first_open, record.session_id) != run_id:
+        if first_open != run_id:
             return  # it is queued again when the run before it ends
         try:
             _, answerer, _ = self._agents.find(record.agent)
@@ -292,6 +314,11 @@ class DurableRuns:
         if claim.run.is_over:
             return
         await self._execute_claimed(record, claim, began, answerer)
+
+    def _find(self, run_id: str) -> tuple[RunRecord | None, str | None]:
+        """Return a run, and the id of the run of its conversation whose turn it is."""
+        record = self._store.get(run_id)
+        return record, None if record is None else self._store.first_open(record.session_id)
 
     async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
         began = time.monotonic()
@@ -353,7 +380,9 @@ class DurableRuns:
         live.update(status="running", started=record.started or time.time())
         try:
             session = await self._session(durable, record, head)
-            save = None if head.keeps_session else partial(self._save, len(session.messages))
+            save = None
+            if not head.keeps_session:
+                save = partial(self._save, durable, durable.written, len(session.messages), bool(claim.run.epoch))
             status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
@@ -381,10 +410,19 @@ class DurableRuns:
 
         return await call.make(work)
 
-    async def _save(self, before: int, session: Session) -> str:
-        """Save the conversation, unless a process did so just before it ended."""
+    async def _save(self, durable: DurableRun, written: int, before: int, is_again: bool, session: Session) -> str:
+        """Save the conversation, unless a process did so just before it ended.
+
+        Args:
+            durable: the run.
+            written: number of entries up to the conversation with which the run began: they must be committed first.
+            before: number of messages of that conversation.
+            is_again: whether another process has executed the run.
+            session: the conversation.
+        """
+        await durable.commit(written)
         with suppress(StoreError):  # saving says what is wrong
-            if await self._executor.was_saved(session, before):
+            if is_again and await self._executor.was_saved(session, before):
                 return ""
         return await self._executor.save(session)
 
@@ -445,7 +483,7 @@ class DurableRuns:
         event = closing_event(over).replace(seq=seq)
         events = [(seq, "run_closed", event.at, event.to_json())]
         write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
-        await asyncio.to_thread(self._store.journal.append, write, also=partial(write_run, run=over))
+        await asyncio.to_thread(self._store.journal.append, write, row=run_row(over))
         await asyncio.to_thread(self._cancel_questions, record.id)
 
     def _cancel_questions(self, run_id: str) -> None:
@@ -495,13 +533,8 @@ class _EventLog:
             changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
         carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
 
-        def also(db: Any) -> None:
-            if changed:
-                write_run(db, row)
-            self._controls.answer_in(db, carried_out, DONE)
-
-        more = also if changed or carried_out else None
-        self._journal.append(write, also=more)
+        answer = partial(self._controls.answer_in, seqs=carried_out, answer=DONE) if carried_out else None
+        self._journal.append(write, row=run_row(row) if changed else None, also=answer)
         if carried_out:
             self._controls.announce_answers(carried_out)
         if changed:

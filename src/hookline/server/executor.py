@@ -45,6 +45,7 @@ class RunExecutor:
         context: makes the context of a run, with its budget.
         metadata: metadata for the hooks of every run.
         notify: announces calls that wait for approval.
+        wait_for_turn: waits until other servers have no run in the conversation of a run.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class RunExecutor:
         context: Callable[[Session], AgentContext],
         metadata: Mapping[str, Any],
         notify: Notifier,
+        wait_for_turn: Callable[[RunRecord], Awaitable[None]],
     ) -> None:
         self._approvals = approvals
         self._sessions = sessions
@@ -62,6 +64,7 @@ class RunExecutor:
         self._context = context
         self._metadata = metadata
         self._notify = notify
+        self._wait_for_turn = wait_for_turn
         self._session_locks = KeyedLocks()
         self._slots = RunSlots(options.max_runs)
 
@@ -78,9 +81,11 @@ class RunExecutor:
             session: the conversation, if the caller keeps it; otherwise it is loaded and saved here.
         """
         try:
-            async with self._session_locks.hold(live.record.session_id), live.slot(self._slots):
-                if not live.closed:
-                    await self._run(live, caller, answerer, personality, session)
+            async with self._session_locks.hold(live.record.session_id):
+                await self._wait_for_turn(live.record)
+                async with live.slot(self._slots):
+                    if not live.closed:
+                        await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
             live.finish("interrupted", reason="the server stopped")
         except HooklineError as error:

@@ -51,11 +51,12 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         burst: how many requests a caller may send at once.
         max_body: the limit for a request body, in bytes.
         body_seconds: how long a client may take to send a request body.
-        max_runs: how many runs may run at once.
-        max_queued: how many runs may be queued.
-        max_runs_per_caller: how many runs of one caller may be running or queued.
-        max_streams: how many event streams may be open at once.
-        max_streams_per_caller: how many event streams one caller may have open.
+        max_runs: how many runs this process executes at once.
+        max_queued: how many runs may be queued; durable runs at all servers that share the database together.
+        max_runs_per_caller: how many runs of one caller may be running or queued; on PostgreSQL at all servers
+            together.
+        max_streams: how many event streams this process may have open at once.
+        max_streams_per_caller: how many event streams one caller may have open at this process.
         heartbeat: after how many seconds without an event a stream sends a heartbeat.
         grace: how many seconds runs get to finish when the server stops.
         approval_seconds: how long a call may wait for approval before it is denied.

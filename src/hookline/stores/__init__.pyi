@@ -14,6 +14,7 @@ from .audit.verify import AuditFinding as AuditFinding
 from .audit.verify import AuditReport as AuditReport
 from .audit.verify import verify_audit as verify_audit
 from .blackboard import Blackboard as Blackboard
+from .blackboard import DatabaseBlackboard as DatabaseBlackboard
 from .errors import StoreError as StoreError
 from .keys import KeyStore as KeyStore
 from .mailbox import Mailbox as Mailbox

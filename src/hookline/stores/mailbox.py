@@ -28,6 +28,9 @@ LEASE = 30.0
 POLL_SECONDS, WATCHED_POLL_SECONDS = 1.0, 5.0
 """Intervals in seconds at which a process looks for items of others: in a file, and where they are announced."""
 
+LEAVE_SECONDS = 10.0
+"""Seconds for which a process does not claim a conversation that it has left to others."""
+
 KEEP_DAYS = 7.0
 """Days that the ids of finished messages are kept, so that a redelivered message is not answered again.
 
@@ -162,6 +165,7 @@ class Mailbox:
         self._lease = lease
         self._keep_days = keep_days
         self._pruned = float("-inf")
+        self._left: dict[str, float] = {}
         self._me = f"{gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
 
     @property
@@ -442,6 +446,25 @@ class Mailbox:
         await self.transact(release_all)
         self.database.announce(_TOPIC)
 
+    async def leave(self, key: str) -> None:
+        """Release a conversation with its pending items, and let other processes claim it for a while.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+
+        def release(db: Connection) -> None:
+            for table, pending in (("inbox", "state = 'waiting'"), ("outbox", _PENDING)):
+                db.execute(
+                    f"UPDATE {table} SET holder = '' WHERE key = ? AND holder = ? AND {pending}", (key, self._me)
+                )
+            db.execute("UPDATE conversations SET owner = NULL WHERE key = ? AND owner = ?", (key, self._me))
+
+        now = time.monotonic()
+        self._left = {each: until for each, until in self._left.items() if until > now} | {key: now + LEAVE_SECONDS}
+        await self.transact(release)
+        self.database.announce(_TOPIC)
+
     async def unclaimed(self, channels: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Count the inbox and outbox items of channels other than these that belong to no running process.
 
@@ -488,6 +511,8 @@ class Mailbox:
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))
 
     def _claim(self, db: Connection, key: str, now: float) -> bool:
+        if self._left.get(key, 0.0) > time.monotonic():
+            return False
         return bool(
             db.execute(
                 "INSERT INTO conversations (key, owner) VALUES (?, ?) ON CONFLICT (key) DO UPDATE "

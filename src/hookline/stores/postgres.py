@@ -16,6 +16,8 @@ import hashlib
 import logging
 import re
 import select
+import selectors
+import socket
 import threading
 import time
 import weakref
@@ -162,8 +164,11 @@ class _Connection:
         return self._connection.execute(_translate(sql), _encode_all(values), binary=True)
 
     def executemany(self, sql: str, rows: Iterable[Values]) -> psycopg.Cursor[Any]:
+        found = list(rows)
+        if len(found) == 1:
+            return self.execute(sql, found[0])
         cursor = self._connection.cursor()
-        cursor.executemany(_translate(sql), [_encode_all(row) for row in rows])
+        cursor.executemany(_translate(sql), [_encode_all(row) for row in found])
         return cursor
 
 
@@ -304,7 +309,7 @@ class _Server:
 
     def after_fork(self) -> None:
         """Drop the connections in a forked child. psycopg closes them only in the process that opened them."""
-        _inherited.extend([connection for connection, _ in self._idle])
+        _inherited.extend([*(connection for connection, _ in self._idle), self._listener.running])
         users = list(self._users)
         self.reset()
         for user in users:
@@ -400,6 +405,31 @@ def _payloads(topics: Iterable[str]) -> Iterator[str]:
         yield joined
 
 
+class _Stop:
+    """Tells a thread that waits for a connection to end."""
+
+    def __init__(self) -> None:
+        self._reader, self._writer = socket.socketpair()
+
+    def set(self) -> None:
+        self._writer.send(b"\0")
+
+    def wait(self, timeout: float | None = None, connection: psycopg.Connection[Any] | None = None) -> bool:
+        """Wait until the thread has to end, until the time is over, or until the connection has something to read.
+
+        Returns whether the thread has to end.
+        """
+        with selectors.DefaultSelector() as selector:
+            selector.register(self._reader, selectors.EVENT_READ)
+            if connection is not None:
+                selector.register(connection, selectors.EVENT_READ)
+            return any(key.fileobj is self._reader for key, _ in selector.select(timeout))
+
+    def close(self) -> None:
+        self._reader.close()
+        self._writer.close()
+
+
 class _Listener:
     """Call the callbacks of announced topics, with one thread and one connection for all of this process."""
 
@@ -407,19 +437,20 @@ class _Listener:
         self._server = server
         self._lock = threading.Lock()
         self._callbacks: dict[object, tuple[str, Callable[[], object]]] = {}
-        self._thread: threading.Thread | None = None
-        self._stopping = threading.Event()
+        self.running: tuple[threading.Thread, _Stop] | None = None
 
     def add(self, topic: str, callback: Callable[[], object]) -> object:
         key = object()
         with self._lock:
             self._callbacks[key] = topic, callback
-            if self._thread is None:
-                self._stopping.clear()
-                thread = threading.Thread(target=self._listen, name="hookline-listen", daemon=True)
-                with suppress(RuntimeError):  # no thread can be started now: the caller polls
+            if self.running is None:
+                stop = _Stop()
+                thread = threading.Thread(target=self._listen, args=(stop,), name="hookline-listen", daemon=True)
+                try:
                     thread.start()
-                    self._thread = thread
+                    self.running = thread, stop
+                except RuntimeError:  # no thread can be started now: the caller polls
+                    stop.close()
         return key
 
     def remove(self, key: object) -> None:
@@ -428,29 +459,31 @@ class _Listener:
 
     def close(self) -> None:
         with self._lock:
-            thread = self._thread
-            self._stopping.set()
-        if thread is not None and thread is not threading.current_thread():
-            thread.join(WAIT_SECONDS)
+            running, self.running = self.running, None
+        if running is not None:
+            thread, stop = running
+            stop.set()
+            if thread is not threading.current_thread():
+                thread.join(WAIT_SECONDS)
 
-    def _listen(self) -> None:
-        reported = False
-        while not self._stopping.is_set():
+    def _listen(self, stop: _Stop) -> None:
+        reported, ended = False, False
+        while not ended:
             try:
                 with self._server.connect() as connection:
                     connection.execute(f"LISTEN {_CHANNEL}")
                     self._call(None)  # something may have been announced before
                     reported = False
-                    while not self._stopping.is_set():
-                        for notification in connection.notifies(timeout=0.5, stop_after=1):
+                    while not ended:
+                        for notification in connection.notifies(timeout=0):
                             self._call(set(notification.payload.split()))
+                        ended = stop.wait(connection=connection)
             except (psycopg.Error, StoreError) as error:
                 if not reported:
                     log.warning("changes by other processes are noticed later, until the database is back: %s", error)
                 reported = True
-                self._stopping.wait(RETRY_SECONDS)
-        with self._lock:
-            self._thread = None
+                ended = stop.wait(RETRY_SECONDS)
+        stop.close()
 
     def _call(self, topics: set[str] | None) -> None:
         with self._lock:
@@ -479,7 +512,7 @@ class _SharedLeases:
 _servers: dict[str, _Server] = {}
 _leases: dict[tuple[str, str], _SharedLeases] = {}
 _servers_lock = threading.Lock()
-_inherited: list[psycopg.Connection[Any]] = []  # of the parent process
+_inherited: list[Any] = []  # of the parent process
 
 
 def _after_fork() -> None:
@@ -685,10 +718,16 @@ class PostgresDatabase:
                 sequence = f"pg_get_serial_sequence('{self.namespace}.{table}', '{column}')"
                 connection.execute(f"SELECT setval({sequence}, {max(1, int(last))}, {last > 0})")
 
-    def conninfo_for(self, namespace: str) -> str:
-        """Return the address for a library that uses tables of its own in a schema of this installation."""
+    def conninfo_for(self, namespace: str, **settings: str) -> str:
+        """Return the address for a library that uses tables of its own in a schema of this installation.
+
+        Args:
+            namespace: the schema.
+            settings: settings of the server for its connections.
+        """
         given = psycopg.conninfo.conninfo_to_dict(self._conninfo).get("options") or ""
-        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} -c search_path={namespace}".strip())
+        own = " ".join(f"-c {name}={value}" for name, value in {"search_path": namespace, **settings}.items())
+        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} {own}".strip())
 
     def create_beside(self, namespace: str, table: str, statements: str) -> bool:
         """Create the tables of a library in a schema of this installation, unless ``table`` exists there.
@@ -804,9 +843,8 @@ class PostgresDatabase:
 
     @contextmanager
     def _changing_schema(self) -> Iterator[psycopg.Connection[Any]]:
-        begin = (
-            f"BEGIN; SELECT pg_advisory_xact_lock({_lock_number('hookline schema')}); SET LOCAL statement_timeout = 0"
-        )
+        lock = _lock_number(f"{self.prefix} schema")  # other installations need not wait
+        begin = f"BEGIN; SELECT pg_advisory_xact_lock({lock}); SET LOCAL statement_timeout = 0"
         with self._errors(), self._server.connection(self.namespace, begin) as connection:
             yield connection
             connection.execute("COMMIT")

@@ -25,6 +25,7 @@ STORES = (
     "limits",
     "audit.index",
     "skills",
+    "blackboard",
 )
 """Modules of stores with tables."""
 

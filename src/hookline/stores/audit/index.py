@@ -56,9 +56,14 @@ _ADD = f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * le
 _SELECT = (
     "SELECT records.number, logs.host, logs.file, records.seq, records.time, records.type, "
     + ", ".join(f"coalesce(records.{name}, '')" for name in _NAMES)
-    + ", records.hash FROM records JOIN logs ON logs.id = records.log"
+    + ", records.hash FROM (SELECT * FROM {source}{chosen} ORDER BY time DESC, number DESC LIMIT ?) AS records "
+    "JOIN logs ON logs.id = records.log ORDER BY records.time DESC, records.number DESC"
 )
 _LAST = "\U0010ffff"
+# The few records of a run first: otherwise a database may read all records in the order of time.
+_RUNS = (
+    "WITH runs AS MATERIALIZED (SELECT * FROM records WHERE run_id >= ? AND run_id < ? OR run_id >= ? AND run_id < ?) "
+)
 
 
 class IndexedRecord(Frozen, frozen=True):
@@ -150,13 +155,15 @@ class AuditIndex:
         """
         conditions, values = _conditions(chosen)
         if before:
-            position = "SELECT time, number FROM records WHERE number = ?"
-            conditions.append(f"(records.time, records.number) < ({position})")
+            conditions.append("(time, number) < (SELECT time, number FROM records WHERE number = ?)")
             values.append(before)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        query = f"{_SELECT}{where} ORDER BY records.time DESC, records.number DESC LIMIT ?"
+        query, runs = _SELECT.format(source="records", chosen=where), list[str]()
+        if run := storable(chosen.get("run", "").removeprefix("run_")):
+            query = _RUNS + _SELECT.format(source="runs", chosen=where)
+            runs = [run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}"]
         with self.db.transaction() as db:
-            return [IndexedRecord(*row) for row in db.execute(query, (*values, limit))]
+            return [IndexedRecord(*row) for row in db.execute(query, (*runs, *values, limit))]
 
     def logs(self, *, host: str | None = None, file: str | None = None) -> list[IndexedLog]:
         """Return the logs of all machines, or of one, in the order in which they were first indexed.
@@ -216,21 +223,16 @@ def _conditions(chosen: IndexFilter) -> tuple[list[str], list[Any]]:
         conditions.append(condition)
         values.extend(map(storable, given))
 
-    if run := chosen.get("run", "").removeprefix("run_"):
-        begins = "(records.run_id >= ? AND records.run_id < ?)"
-        add(f"({begins} OR {begins})", run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}")
     if types := chosen.get("types"):
-        add(f"records.type IN ({', '.join('?' * len(types))})", *types)
-    named = {name: chosen.get(name) for name in ("agent", "tool", "hook", "verb", "decision")}
-    for column, value in {
-        **{f"records.{name}": value for name, value in named.items()},
-        "host": chosen.get("host"),
-    }.items():
-        if value:
-            add(f"{column} = ?", str(value))
+        add(f"type IN ({', '.join('?' * len(types))})", *types)
+    for name in ("agent", "tool", "hook", "verb", "decision"):
+        if value := chosen.get(name):
+            add(f"{name} = ?", str(value))
+    if host := chosen.get("host"):
+        add("log IN (SELECT id FROM logs WHERE host = ?)", host)
     for name, sign in (("since", ">="), ("until", "<=")):
         if value := chosen.get(name):
-            add(f"records.time {sign} ?", str(value))
+            add(f"time {sign} ?", str(value))
     return conditions, values
 
 
