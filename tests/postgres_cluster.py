@@ -67,6 +67,16 @@ class Cluster:
         self.stop("fast")
         self.start()
 
+    def cut_connections(self) -> None:
+        """End all connections of clients, as a network or an administrator does."""
+        import psycopg
+
+        cut = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = %s"
+        )
+        with psycopg.connect(f"postgresql://postgres@/postgres?host={self.folder}", autocommit=True) as connection:
+            connection.execute(cut, ("client backend",))
+
     @property
     def pid(self) -> int:
         with open(f"{self.folder}/data/postmaster.pid") as file:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -157,6 +158,57 @@ print(result.reply, store.journal.get("r").status, len(store.events("r")))
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["done", "completed", "15"]
+
+
+@pytest.mark.slow
+def test_a_forked_child_that_outlives_its_killed_parent_does_not_hold_the_run(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from hookline import Agent, tool
+from hookline.stores import RunStore
+from hookline.testing import ScriptedModel, call, reply
+
+@tool
+async def fork() -> str:
+    "Fork once, and let the parent be killed."
+    if not os.path.exists(sys.argv[2]):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        with open(sys.argv[2], "w") as file:
+            file.write(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "forked"
+
+def turn(request):
+    return reply("done") if request.messages[-1].role == "tool" else call("fork")
+
+store = RunStore(sys.argv[1], lease_seconds=1)
+agent = Agent("a", llm=ScriptedModel([turn], loop=True), tools=[fork])
+while True:
+    try:
+        result = agent.run("go", durable=store, run_id="r")
+        break
+    except Exception as error:
+        if type(error).__name__ != "RunHeldError":
+            raise
+numbers = [event.seq for event in store.events("r")]
+print(result.reply, store.journal.get("r").status, numbers == list(range(1, len(numbers) + 1)))
+"""
+    child = tmp_path / "child"
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db", child]
+    options: Any = {"env": environment(), "stdout": subprocess.PIPE, "text": True}
+    try:
+        with subprocess.Popen(command, **options) as parent:
+            assert parent.wait(timeout=60) == -signal.SIGKILL
+            os.kill(int(child.read_text()), 0)  # the child lives
+            done = subprocess.run(command, **options, timeout=60, check=True)
+            os.kill(int(child.read_text()), signal.SIGKILL)
+    finally:
+        if child.exists():
+            with suppress(ProcessLookupError):
+                os.kill(int(child.read_text()), signal.SIGKILL)
+    assert done.stdout.split() == ["done", "completed", "True"]
 
 
 @pytest.mark.slow
