@@ -892,7 +892,8 @@ def _advice() -> Sequence[tuple[type[Exception] | tuple[type[Exception], ...], s
         (errors.QueryCanceled, f"took longer than {STATEMENT_SECONDS:g} s: try again, or ask for less"),
         (
             errors.InsufficientPrivilege,
-            "may not be used by this role: grant it the right to create schemas, or run hookline db init as the owner",
+            "may not be used by this role: use the role that created them, or, to create them, a role that may create "
+            "schemas",
         ),
         (errors.ReadOnlySqlTransaction, "are read-only: use the address of the primary server"),
         (
