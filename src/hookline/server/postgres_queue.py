@@ -25,6 +25,8 @@ log = logging.getLogger("hookline")
 
 NAME = "runs"
 """Name of the queue. Runs that only some processes can continue are in queues ``runs-DIGEST``."""
+CHECK_SECONDS = 1.0
+"""Interval in seconds at which jobs of processes that have ended are looked for."""
 RETRY_SECONDS = 1.0
 """Seconds until the queue is used again after an error."""
 CLOSE_SECONDS = 10.0
@@ -118,20 +120,29 @@ class PostgresQueue:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _keep_retrying(self) -> None:
-        """Queue the runs of processes that have ended: their jobs hold the locks of their conversations."""
+        from procrastinate.exceptions import ProcrastinateException
+
+        while not self._paused:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await self._retry_stalled()
+            except (ProcrastinateException, StoreError) as error:
+                log.error("the queue of runs cannot be used: %s", error_text(error))
+
+    async def _retry_stalled(self) -> None:
+        """Queue the runs of processes that have ended: their jobs hold the locks of their conversations.
+
+        A process shows every third of a lease that it lives. So if it has not done so for two thirds, its job is free
+        no later than its run. If the process lives nevertheless, the journal keeps its run from others.
+        """
         from procrastinate.exceptions import ProcrastinateException
         from procrastinate.jobs import Status
 
-        while not self._paused:
-            await asyncio.sleep(self._lease / 3)
-            try:
-                manager = self._app.job_manager
-                for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease):
-                    with suppress(ProcrastinateException):  # another process has done it
-                        await manager.finish_job(job, Status.FAILED, delete_job=True)
-                        await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
-            except (ProcrastinateException, StoreError) as error:
-                log.error("the queue of runs cannot be used: %s", error_text(error))
+        manager = self._app.job_manager
+        for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease * 2 / 3):
+            with suppress(ProcrastinateException):  # another process has done it
+                await manager.finish_job(job, Status.FAILED, delete_job=True)
+                await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
 
     def pause(self) -> None:
         """Take no more jobs from the queue."""
