@@ -130,6 +130,14 @@ def postgres_url(cluster, request):
     return cluster.url(f"t{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:24]}")
 
 
+def pytest_runtest_logfinish() -> None:
+    """Give up the leases of stores that no longer exist. Each has a thread, and every test has leases of its own."""
+    postgres = sys.modules.get("hookline.stores.postgres")
+    for leases in list(postgres._leases.values()) if postgres else ():
+        if not leases.users:
+            leases.leases.close()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection():
     """Collect without garbage collection, and exempt the collected tests from it later: it is faster."""

@@ -13,10 +13,11 @@ from hookline.channels.gateway import Gateway
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.options import GatewayOptions
 from hookline.channels.protocol import Address
+from hookline.config.errors import ConfigError
 from hookline.hooks import PlanModeHook
 from hookline.stores import RunStore
 from hookline.stores.approvals import ApprovalStore
-from hookline.stores.mailbox import Mailbox
+from hookline.stores.mailbox import LEASE, Mailbox
 from hookline.stores.messages import InboundMessage
 from hookline.stores.sessions import SqliteSessionStore
 
@@ -35,11 +36,11 @@ def short_delays(monkeypatch):
 class World:
     """A folder with the files of a gateway, its channel, and what its tool has done. Gateways come and go."""
 
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, url=""):
+        self.folder, self.url = folder, url
         self.channel = MemoryChannel()
-        self.approvals = ApprovalStore(folder / "approvals.db")
-        self.runs = RunStore(folder / "runs.db", lease_seconds=1.0)
+        self.approvals = ApprovalStore(url or folder / "approvals.db")
+        self.runs = RunStore(url or folder / "runs.db", lease_seconds=1.0)
         self.done = []
         self.started = asyncio.Event()
         self.go = asyncio.Event()
@@ -71,8 +72,8 @@ class World:
         return Gateway(
             agent,
             [channel],
-            mailbox=Mailbox(self.folder / "gateway.db"),
-            sessions=SqliteSessionStore(self.folder / "sessions.db"),
+            mailbox=Mailbox(self.url or self.folder / "gateway.db", lease=LEASE if not self.url else 3600.0),
+            sessions=SqliteSessionStore(self.url or self.folder / "sessions.db"),
             options=GatewayOptions(**{"grace": 0.0, **options}),
             access={channel.name: Access(mention=False, approve=["ada"])},
             approvals=self.approvals,
@@ -328,3 +329,84 @@ async def test_a_message_that_always_ends_the_process_is_given_up(world, caplog)
     assert await world.channel.replies(1) == [notices.FAILED]
     await gateway.stop()
     assert world.statuses() == ["failed"]
+
+
+async def test_durable_runs_need_a_store(world):
+    with pytest.raises(ConfigError, match="durable=RunStore"):
+        Gateway(
+            Agent("bot", llm=ScriptedModel([])),
+            [world.channel],
+            mailbox=Mailbox(":memory:"),
+            sessions=SqliteSessionStore(":memory:"),
+            options=GatewayOptions(durable=True),
+        )
+
+
+# Two gateways on one PostgreSQL database
+
+
+@pytest.fixture
+async def pair(tmp_path, postgres_url, monkeypatch):
+    """Two gateways that hear of each other by announcements only, each with a channel of its own."""
+    monkeypatch.setattr("hookline.stores.mailbox.WATCHED_POLL_SECONDS", 600.0)
+    monkeypatch.setattr("hookline.stores.approvals.WATCHED_POLL_SECONDS", 600.0)
+    world = World(tmp_path, postgres_url)
+    other = MemoryChannel()
+    one, two = world.gateway(hooks=ASKS, when_busy="steer"), world.gateway(hooks=ASKS, channel=other, when_busy="steer")
+    await one.start()
+    await two.start()
+    yield world, other
+    await one.stop()
+    await two.stop()
+    world.approvals.close()
+    world.runs.close()
+
+
+@pytest.mark.parametrize("words", ["/approve {code}", "yes"])
+async def test_a_decision_through_another_gateway_reaches_the_run(pair, words):
+    world, other = pair
+    await world.say("write a", message_id="m1")
+    code = await world.code()
+    await world.put_away()
+    await other.say(words.format(code=code), sender="ada", message_id="m2")
+    await wait_until(lambda: "The tool said: wrote a" in world.channel.texts())
+    assert world.done == ["a"]
+    assert other.texts() == []
+
+
+async def test_messages_and_stops_through_another_gateway_reach_the_run(pair):
+    world, other = pair
+    world.go.clear()
+    await world.say("write a", message_id="m1")
+    await world.code()
+    await other.say("yes", sender="ada", message_id="m2")
+    await world.started.wait()
+    await other.say("be quick", sender="ada", message_id="m3")
+    world.go.set()
+    await wait_until(lambda: "echo be quick" in world.channel.texts())
+    await world.say("write b", message_id="m4")
+    await world.put_away()
+    await other.say("/stop", sender="ada", message_id="m5")
+    await wait_until(lambda: "cancelled" in world.statuses())
+    await wait_until(lambda: notices.STOPPED in world.channel.texts())
+    assert world.done == ["a"]
+    assert other.texts() == []
+
+
+async def test_the_other_gateway_continues_when_one_stops(tmp_path, postgres_url, monkeypatch):
+    monkeypatch.setattr("hookline.stores.mailbox.WATCHED_POLL_SECONDS", 600.0)
+    world, other = World(tmp_path, postgres_url), MemoryChannel()
+    one, two = world.gateway(), world.gateway(channel=other)
+    await one.start()
+    await two.start()
+    world.go.clear()
+    await world.say("write a", message_id="m1")
+    await world.started.wait()
+    asyncio.get_running_loop().call_later(0.1, world.go.set)
+    await one.stop(grace=0)
+    assert await other.replies(1) == ["The tool said: wrote a"]
+    await two.stop()
+    assert world.done == ["a"]
+    assert world.channel.texts() == []
+    world.approvals.close()
+    world.runs.close()

@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-import time
 import traceback
 
 import httpx
@@ -283,19 +282,18 @@ async def test_messages_and_buttons_arrive_over_http(api):
 
 
 @pytest.mark.parametrize(
-    "wrong",
+    ("options", "status"),
     [
-        lambda: {"secret": "0" * 32},
-        lambda: {"at": time.time() - 600},
-        lambda: {"at": time.time() + 600},
+        ({"secret": "0" * 32}, 401),
+        ({"age": 600}, 401),
+        ({"age": -600}, 401),
     ],
-    ids=["secret", "past", "future"],
 )
-async def test_a_request_with_a_wrong_signature_is_rejected(api, wrong, caplog):
+async def test_a_request_with_a_wrong_signature_is_rejected(api, options, status, caplog):
     inbox = Inbox()
     async with served(http_channel(api), deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
-        response = await http.post("/slack/work", **signed(event_body(api.event("hello")), **wrong()))
-        assert response.status_code == 401
+        response = await http.post("/slack/work", **signed(event_body(api.event("hello")), **options))
+        assert response.status_code == status
         assert (await http.post("/slack/work", content=b"{}")).status_code == 401
         challenge = {"type": "url_verification", "challenge": "c4"}
         assert (await http.post("/slack/work", json=challenge)).status_code == 401

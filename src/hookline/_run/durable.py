@@ -267,6 +267,16 @@ class DurableRun:
         """Wait until everything so far is in the journal. Return false if this process no longer executes the run."""
         return await self._writer.flush()
 
+    @property
+    def written(self) -> int:
+        """The number of entries that this process has written so far."""
+        return self._writer.count
+
+    async def commit(self, written: int) -> None:
+        """Wait until this many entries are committed."""
+        if self._writer.committed < written:
+            await self._committed()
+
     async def hand_over(self, grace: float) -> None:
         """Stop executing the run, so that another process continues it at once.
 

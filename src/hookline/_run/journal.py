@@ -35,6 +35,8 @@ JOURNAL_FORMAT = 1
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
 """The id of the message from outside that is being carried out: the key of its entry in the journal."""
 
+COLLECT_SECONDS = 0.005
+"""Seconds for which entries are collected that nothing waits for: a commit costs as much as many entries."""
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 
@@ -345,6 +347,7 @@ class Writer:
         self._events: list[tuple[int, str, float, bytes]] = []
         self._flushes: list[_Flush] = []
         self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
@@ -353,6 +356,8 @@ class Writer:
         """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
+        self.committed = 0
+        """Number of these entries that are committed."""
         self.take_draws: Callable[[], list[bytes]] = list
         self.following: tuple[str, str, bytes] | None = None
         """The run to create when this one ends, because of a handoff."""
@@ -397,7 +402,7 @@ class Writer:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._flushes.append((status, result, done))
-        self._start()
+        self._start(at_once=True)
         return await done
 
     def end_hold(self) -> None:
@@ -443,26 +448,33 @@ class Writer:
             self._fail(error)
             await forever()
 
-    def _start(self) -> None:
-        """Write soon what waits, in the event loop of the run, unless a write is scheduled or under way."""
-        if self._is_writing:
+    def _start(self, *, at_once: bool = False) -> None:
+        """Write what waits, at once or after a moment, in the event loop of the run, unless a write is under way."""
+        if self._is_writing or (self._timer is not None and not at_once):
             return
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
         if self._loop is None or (self.is_held and not self._flushes):
             return
-        if loop is self._loop:
-            self._is_writing = True
-            loop.call_soon(self._write, context=contextvars.Context())
-        else:
+        if loop is not self._loop:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_writing = at_once
+        context = contextvars.Context()
+        if at_once:
+            loop.call_soon(self._write, context=context)
+        else:
+            self._timer = loop.call_later(COLLECT_SECONDS, self._write, context=context)
 
     def _write(self) -> None:
         """Write everything that waits, in a thread. What is put meanwhile is in the next write."""
+        self._timer = None
         with self._lock:
-            waiting = self._entries, self._events, self._flushes
+            waiting, count = (self._entries, self._events, self._flushes), self.count
             self._is_writing = any(waiting) and not self.muted
             if self._is_writing:
                 self._entries, self._events, self._flushes = [], [], []
@@ -476,21 +488,30 @@ class Writer:
         entries = [*self.take_draws(), *entries]
         following = self.following if status in RUN_STATUSES else None
         write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery, following)
-        call_in_thread(partial(self._journal.append, write), partial(self._written, write, began, flushes))
+        written = partial(self._written, write, began, count, flushes)
+        call_in_thread(partial(self._journal.append, write), written)
 
-    def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:
+    def _written(
+        self, write: Append, began: float, count: int, flushes: list[_Flush], error: BaseException | None
+    ) -> None:
         """Continue the tasks that wait for a write, and begin the next one."""
         self._recovers_since = None
         if error is not None:  # nothing may happen that is not in the journal
             self._fail(error)
         else:
             self._next += len(write.entries)
+            self.committed = count
             if write.status:
                 self.muted = True
             if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
                 self._deadline = 0.0
         _resolve(flushes, error is None)
-        self._write()
+        if self._flushes or self.muted:
+            self._write()
+        else:
+            self._is_writing = False
+            if self._entries or self._events:
+                self._start()
 
 
 def _resolve(flushes: Sequence[_Flush], committed: bool) -> None:

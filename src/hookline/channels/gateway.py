@@ -110,7 +110,7 @@ class Gateway:
             hooks, instructions and tools. A run that waits for approval is put away until somebody decides.
 
     Raises:
-        ConfigError: there is no channel, or two channels have the same name.
+        ConfigError: there is no channel, two channels have the same name, or durable runs have no store.
     """
 
     def __init__(
@@ -135,6 +135,8 @@ class Gateway:
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
         self.options = options = options or GatewayOptions()
+        if options.durable and durable is None:
+            raise ConfigError("durable runs need a store: Gateway(..., durable=RunStore('runs.db'))")
         self._access = dict(access or {})
         for name in self._access:
             if name not in self.channels:

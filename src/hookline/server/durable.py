@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.values import Ids, Message
+from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
@@ -40,7 +40,7 @@ from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.pinning import digest_of, version_of
-from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
+from ..stores.runs import RunRecord, RunStore, StoredEvent, run_row
 from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
@@ -176,10 +176,18 @@ class DurableRuns:
         event: StoredEvent,
         caller: Caller,
         personality: str,
-        history: Iterable[Message] | None,
+        given: Session | None,
         attachments: Sequence[Attachment],
     ) -> None:
         """Store a new run and queue it.
+
+        Args:
+            record: the run.
+            event: its first event.
+            caller: its owner.
+            personality: the personality that answers.
+            given: the conversation before the task, if the caller keeps it.
+            attachments: files for the model.
 
         Raises:
             StoreError: the database cannot be used.
@@ -187,12 +195,12 @@ class DurableRuns:
         head = ServedHead(
             ids=Ids(record.id, record.task_id, record.correlation_id, record.session_id, record.agent),
             task=record.task,
-            messages=tuple(history or ()),
+            messages=() if given is None else tuple(given.messages),
             metadata=plain(self._executor.metadata_of(record, caller)),
             attachments=tuple(attachments),
             contents=contents_of(attachments),
             personality=personality,
-            keeps_session=history is not None,
+            keeps_session=given is not None,
         )
         await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
         await self._put(record.id, record.session_id)
@@ -217,6 +225,8 @@ class DurableRuns:
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
+            except Exception:
+                log.exception("a durable run could not be queued")
 
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
@@ -277,19 +287,21 @@ class DurableRuns:
         """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
         try:
             await self._execute(run_id)
-        except (RunHeldError, LeaseLostError):
-            pass  # another process has it
+        except RunHeldError:
+            pass  # another process executes it
+        except LeaseLostError as lost:
+            log.warning("%s", lost, extra={"run_id": run_id})
         except StoreError as error:  # it is taken up again when its lease has expired
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
     async def _execute(self, run_id: str) -> None:
-        record = await asyncio.to_thread(self._store.get, run_id)
+        record, first_open = await asyncio.to_thread(self._find, run_id)
         if record is None or record.is_over:
             return
         if self._is_leaving:
             await self._put(run_id, record.session_id)
             return
-        if await asyncio.to_thread(self._store.first_open, record.session_id) != run_id:
+        if first_open != run_id:
             return  # it is queued again when the run before it ends
         try:
             _, answerer, _ = self._agents.find(record.agent)
@@ -305,6 +317,11 @@ class DurableRuns:
             return
         await self._execute_claimed(record, claim, began, answerer)
 
+    def _find(self, run_id: str) -> tuple[RunRecord | None, str | None]:
+        """Return a run, and the id of the run of its conversation whose turn it is."""
+        record = self._store.get(run_id)
+        return record, None if record is None else self._store.first_open(record.session_id)
+
     async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
         began = time.monotonic()
         return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
@@ -315,6 +332,9 @@ class DurableRuns:
         live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
+        if claim.run.status == "running":  # its process has not put it back
+            former = f"process {claim.run.pid} on {claim.run.host.partition('#')[0]}"
+            log.warning("run %s is taken over from %s", run_id, former, extra={"run_id": run_id})
         live.task, live.durable = asyncio.current_task(), durable
         live.stop_reason = self._stop_reasons.pop(run_id, "")
         self._live[run_id], self._durable[run_id] = live, durable
@@ -330,7 +350,8 @@ class DurableRuns:
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool([run for run in await asyncio.to_thread(self._decided) if run.run_id == run_id])
-        except RunHandedOverError:
+        except RunHandedOverError as handed_over:
+            log.info("%s", handed_over, extra={"run_id": run_id})
             again = True
         finally:
             self._live.pop(run_id, None)
@@ -361,7 +382,9 @@ class DurableRuns:
         live.update(status="running", started=record.started or time.time())
         try:
             session = await self._session(durable, record, head)
-            save = None if head.keeps_session else partial(self._save, len(session.messages))
+            save = None
+            if not head.keeps_session:
+                save = partial(self._save, durable, durable.written, len(session.messages), bool(claim.run.epoch))
             status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
@@ -389,10 +412,19 @@ class DurableRuns:
 
         return await call.make(work)
 
-    async def _save(self, before: int, session: Session) -> str:
-        """Save the conversation, unless a process did so just before it ended."""
+    async def _save(self, durable: DurableRun, written: int, before: int, is_again: bool, session: Session) -> str:
+        """Save the conversation, unless a process did so just before it ended.
+
+        Args:
+            durable: the run.
+            written: number of entries up to the conversation with which the run began: they must be committed first.
+            before: number of messages of that conversation.
+            is_again: whether another process has executed the run.
+            session: the conversation.
+        """
+        await durable.commit(written)
         with suppress(StoreError):  # saving says what is wrong
-            if await self._executor.was_saved(session, before):
+            if is_again and await self._executor.was_saved(session, before):
                 return ""
         return await self._executor.save(session)
 
@@ -453,7 +485,7 @@ class DurableRuns:
         event = closing_event(over).replace(seq=seq)
         events = [(seq, "run_closed", event.at, event.to_json())]
         write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
-        await asyncio.to_thread(self._store.journal.append, write, also=partial(write_run, run=over))
+        await asyncio.to_thread(self._store.journal.append, write, row=run_row(over))
         await asyncio.to_thread(self._cancel_questions, record.id)
 
     def _cancel_questions(self, run_id: str) -> None:
@@ -503,13 +535,8 @@ class _EventLog:
             changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
         carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
 
-        def also(db: Any) -> None:
-            if changed:
-                write_run(db, row)
-            self._controls.answer_in(db, carried_out, DONE)
-
-        more = also if changed or carried_out else None
-        self._journal.append(write, also=more)
+        answer = partial(self._controls.answer_in, seqs=carried_out, answer=DONE) if carried_out else None
+        self._journal.append(write, row=run_row(row) if changed else None, also=answer)
         if carried_out:
             self._controls.announce_answers(carried_out)
         if changed:

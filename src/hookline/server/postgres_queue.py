@@ -60,8 +60,10 @@ class PostgresQueue:
         from procrastinate import App, PsycopgConnector
 
         await asyncio.to_thread(create_queue, self._db)
-        address = self._db.conninfo_for(_namespace(self._db))
-        self._app = App(connector=PsycopgConnector(conninfo=address, min_size=1, max_size=5, timeout=10.0))
+        # A job that is lost in a power failure is found in the journal, so no commit waits for the disk.
+        address = self._db.conninfo_for(_namespace(self._db), synchronous_commit="off")
+        pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": _configure}
+        self._app = App(connector=PsycopgConnector(conninfo=address, **pool))
         self._run_task = self._app.task(name="hookline_run", queue=NAME)(self._run)
         with self._errors():
             await self._app.open_async()
@@ -156,6 +158,11 @@ class PostgresQueue:
             raise
         except (ProcrastinateException, OSError) as error:
             raise StoreError(f"the queue of runs in {self._db.path} cannot be used ({error_text(error)})") from error
+
+
+async def _configure(connection: Any) -> None:
+    """Make each statement of procrastinate a transaction of its own: it has only such."""
+    await connection.set_autocommit(True)
 
 
 def _namespace(db: Any) -> str:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -289,15 +290,11 @@ class ApprovalStore:
             if value is not None:
                 conditions.append(f"{column} = ?")
                 values.append(storable(value))
-        found: list[ApprovalRow] = []
-        with self.db.transaction() as db:
-            for row_values in db.execute(f"{_CALL} WHERE {' AND '.join(conditions)} ORDER BY seq DESC", values):
-                if len(found) >= limit:
-                    break
-                row = self._decode_call(row_values)
-                if status in ("", row.status):
-                    found.append(row)
-        return found
+        query = f"{_CALL} WHERE {' AND '.join(conditions)} ORDER BY seq DESC"
+        if not status:
+            query, values = f"{query} LIMIT ?", [*values, limit]
+        found = map(self._decode_call, self.db.execute(query, values))
+        return list(islice((row for row in found if status in ("", row.status)), limit))
 
     def find(self, id: str, *, owner: str | None = None, short: bool = False) -> ApprovalRow:
         """Return the call with this id.

@@ -56,19 +56,20 @@ class Journal:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
         self._db = db
         self.lease_seconds = lease_seconds
+        # On PostgreSQL, the row stays locked, so a write of the process that had the run is over or is refused.
+        clock, lock = (NOW, " FOR UPDATE") if db.is_shared else ("NULL", "")
+        self._claimed = f"SELECT {_FIELDS}, {clock} FROM durable_runs WHERE run_id = ?{lock}"
 
     def get(self, run_id: str) -> StoredRun | None:
         """Return a durable run, or ``None``."""
-        with self._db.transaction() as db:
-            row = db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
-        return None if row is None else StoredRun(*row)
+        rows = self._db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,))
+        return StoredRun(*rows[0]) if rows else None
 
     def runs(self, *statuses: str, limit: int = 100) -> list[StoredRun]:
         """Return durable runs, those that changed last first; with statuses, only runs that have one of them."""
         where = f"WHERE status IN ({','.join('?' * len(statuses))})" if statuses else ""
         query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
-        with self._db.transaction() as db:
-            return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
+        return [StoredRun(*row) for row in self._db.execute(query, (*statuses, limit))]
 
     def is_held(self, run: StoredRun) -> bool:
         """Whether a process executes the run, or did so until a moment ago."""
@@ -100,8 +101,7 @@ class Journal:
         ``takeovers``: a process took a run whose process had vanished; the time since the last sign of that process.
         ``recoveries``: a process continued a run that another had begun; the time from its claim to its first write.
         """
-        with self._db.transaction() as db:
-            rows = db.execute("SELECT name, count, seconds FROM durable_totals").fetchall()
+        rows = self._db.execute("SELECT name, count, seconds FROM durable_totals")
         return {"takeovers": (0, 0.0), "recoveries": (0, 0.0)} | {name: (n, seconds) for name, n, seconds in rows}
 
     def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
@@ -115,24 +115,25 @@ class Journal:
             RunPinnedError: the run has another digest.
         """
         owner = self._db.leases.owner()
-        with self._db.transaction(write=True, lock=run_id) as db:
-            now = database_time(self._db, db)
-            create(db, run_id, agent, start, now)
-            # On PostgreSQL, the row stays locked, so a write of the process that had the run is over or is refused.
-            query = f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?{' FOR UPDATE' * self._db.is_shared}"
-            run = StoredRun(*db.execute(query, (run_id,)).fetchone())
+        with self._db.transaction(write=True, lock=None) as db:
+            if start:
+                create(db, run_id, agent, start, time.time())
+            row = db.execute(self._claimed, (run_id,)).fetchone()
+            if row is None:
+                raise StoreError(f"there is no durable run {run_id!r:.80} in {self._db.path}")
+            run, now = StoredRun(*row[:-1]), row[-1] if self._db.is_shared else time.time()
             if run.is_over:
                 return Claim(run, 0, 0, ())
             if self._is_held(run, now):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
-            db.execute(
+            (last_event,) = db.execute(
                 """UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
-                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?""",
-                (now + self.lease_seconds, *owner, now, digest or run.digest, run_id),
-            )
-            (last_event,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run_id,)).fetchone()
+                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?
+                RETURNING (SELECT seq FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1)""",
+                (now + self.lease_seconds, *owner, now, digest or run.digest, run_id, run_id),
+            ).fetchone()
             rows = []
             if run.epoch:
                 rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
@@ -156,8 +157,19 @@ class Journal:
         if not renewed:
             raise LeaseLostError(run_id)
 
-    def append(self, write: Append, *, also: Callable[[Connection], object] | None = None) -> None:
-        """Write entries and events. ``also`` writes more in the same transaction.
+    def append(
+        self,
+        write: Append,
+        *,
+        row: tuple[str, Sequence[Any]] | None = None,
+        also: Callable[[Connection], object] | None = None,
+    ) -> None:
+        """Write entries and events.
+
+        Args:
+            write: what to write.
+            row: a row to write in the same transaction: a statement and its values, see ``run_row``.
+            also: writes more in the same transaction.
 
         Raises:
             LeaseLostError: another process has taken the run.
@@ -169,11 +181,11 @@ class Journal:
 
         if not self._db.is_shared:
             with self._db.transaction(write=True) as db:
-                _append(db, write)
+                _append(db, write, row)
                 if also is not None:
                     also(db)
             return
-        statement, values = _append_statement(write)
+        statement, values = _append_statement(write, row)
         if also is None:
             held = self._db.execute(statement, values, write=True)
         else:
@@ -247,7 +259,7 @@ def _joined(entries: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(entries) + b"]"
 
 
-def _append(db: Connection, write: Append) -> None:
+def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None) -> None:
     """Write to the journal inside a transaction of SQLite."""
     run_id = write.run_id
     if (
@@ -262,11 +274,13 @@ def _append(db: Connection, write: Append) -> None:
         db.execute("INSERT INTO journal VALUES (?,?,?)", (run_id, write.seq, _joined(write.entries)))
     if write.events:
         db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in write.events])
+    if row is not None:
+        db.execute(row[0].format(source=""), row[1])
     if write.recovery_seconds is not None:
         _count(db, "recoveries", write.recovery_seconds)
 
 
-def _append_statement(write: Append) -> tuple[str, list[Any]]:
+def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> tuple[str, list[Any]]:
     """Return the statement of PostgreSQL for a write, and its values. It returns a row if the epoch is current."""
     held, values = "SELECT run_id FROM durable_runs WHERE run_id = ? AND epoch = ? FOR UPDATE", list[Any]()
     if write.status:
@@ -284,6 +298,9 @@ def _append_statement(write: Append) -> tuple[str, list[Any]]:
             values += map(list, zip(*write.events, strict=True))
         else:
             values += chain.from_iterable(write.events)
+    if row is not None:
+        parts.append(f"run AS ({row[0].format(source='FROM held')})")
+        values += row[1]
     if write.recovery_seconds is not None:
         parts.append(f"total AS ({_COUNT.format(source='FROM held')})")
         values += "recoveries", max(0.0, write.recovery_seconds)

@@ -371,13 +371,14 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        rows = list({run.id: (*msgspec.structs.astuple(run)[:-1], 1) for run in runs}.values())
-        with self.db.transaction(write=True) as db:
+        found = {run.id: (*msgspec.structs.astuple(run)[:-1], 1) for run in runs}
+        rows = [found[id] for id in sorted(found)]  # in one order in all processes, so that none waits for another
+        with self.db.transaction(write=True, lock=None) as db:
             for table, values in (("runs", rows), *parts.items()):
                 _insert(db, table, values)
-            if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
-                _prune(db, self.keep_days)
-                self._pruned = time.monotonic()
+        if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
+            self.prune(self.keep_days)
+            self._pruned = time.monotonic()
 
     def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> set[str]:
         """Store runs of a server and their events, in one transaction. Runs and events that exist are replaced.
@@ -388,10 +389,14 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
+        if not self.db.is_shared:
+            with self.db.transaction(write=True) as db:
+                _write(db, runs, events)
+            return set()
         rows = list(runs)
         ids = {run.id for run in rows} | {event.run_id for event in events}
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
-            ended = _lock_and_find_ended(db, ids) if self.db.is_shared else set()
+            ended = _lock_and_find_ended(db, ids)
             if ended:
                 rows = [run for run in rows if run.id not in ended]
                 events = [event for event in events if event.run_id not in ended]
@@ -433,7 +438,7 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        with self.db.transaction(write=True, lock=run.id) as db:
+        with self.db.transaction(write=True, lock=None) as db:  # all rows are new
             _write(db, [run], [event])
             create(db, run.id, run.agent, start, run.created)
 
@@ -445,9 +450,8 @@ class RunStore:
         """
         query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL AND host = ?
             ORDER BY created, run_id LIMIT 1"""
-        with self.db.transaction() as db:
-            row = db.execute(query, (storable(session_id), DURABLE)).fetchone()
-        return None if row is None else str(row[0])
+        rows = self.db.execute(query, (storable(session_id), DURABLE))
+        return str(rows[0][0]) if rows else None
 
     def begin(self, run: RunRecord) -> str | None:
         """Mark a run of a server as running, unless a run of another process in the same conversation comes first.
@@ -484,17 +488,15 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
-            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
-            WHERE d.status IN ('new', 'running', 'interrupted') AND r.host = ? ORDER BY d.created, d.run_id"""
+            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id WHERE r.host = ? AND (
+                d.status IN ('running', 'interrupted') OR d.status = 'new' AND d.changed <= ?
+            ) ORDER BY d.created, d.run_id"""
         found: list[tuple[str, str, str]] = []
         with self.db.transaction() as db:
             now = database_time(self.db, db)
-            for id, session_id, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
-                if status == "running":
-                    is_free = lease <= now or not self.db.leases.is_held(host, pid, changed, born)
-                else:
-                    is_free = status == "interrupted" or changed <= now - queued_seconds
-                if is_free:
+            rows = db.execute(query, (DURABLE, now - queued_seconds))
+            for id, session_id, changed, digest, status, host, pid, born, lease in rows:
+                if status != "running" or lease <= now or not self.db.leases.is_held(host, pid, changed, born):
                     found.append((id, session_id, digest))
                     if len(found) == limit:
                         break
@@ -602,9 +604,8 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        with self.db.transaction() as db:
-            row = db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),)).fetchone()
-        return None if row is None else _record(row, self.db.leases)
+        rows = self.db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),))
+        return _record(rows[0], self.db.leases) if rows else None
 
     def find(self, run_id: str) -> RunRecord:
         """Return the run with this id or an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
@@ -659,9 +660,7 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         source, values = _chosen(chosen)
-        with self.db.transaction() as db:
-            (found,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
-        return int(found)
+        return int(self.db.execute(f"SELECT count(*) FROM {source}", values)[0][0])
 
     def oldest(self, *states: str) -> float | None:
         """Return when the oldest served run in one of these open states was created; ``None`` if there is none.
@@ -670,8 +669,7 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         source, values = _chosen({"served": True, "states": states})
-        with self.db.transaction() as db:
-            (found,) = db.execute(f"SELECT min(created) FROM {source}", values).fetchone()
+        ((found,),) = self.db.execute(f"SELECT min(created) FROM {source}", values)
         return None if found is None else float(found)
 
     def abandoned(self) -> list[RunRecord]:
@@ -681,8 +679,7 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         source, values = _chosen({"served": True, "states": OPEN_STATES})
-        with self.db.transaction() as db:
-            rows = db.execute(f"SELECT * FROM {source}", values).fetchall()
+        rows = self.db.execute(f"SELECT * FROM {source}", values)
         return [run for run in _records(rows, self.db.leases) if run.is_abandoned]
 
     def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
@@ -803,9 +800,10 @@ def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
 
 
 def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
-    rows = [tuple(map(_storable, msgspec.structs.astuple(run))) for run in runs]
-    db.executemany(_SERVED_ROW, rows)
-    db.executemany(_EVENT_ROW, map(msgspec.structs.astuple, events))
+    if rows := [run_row(run)[1] for run in runs]:
+        db.executemany(_NEW_ROW, rows)
+    if events:
+        db.executemany(_EVENT_ROW, map(msgspec.structs.astuple, events))
 
 
 def _prune(db: Connection, days: float) -> int:
@@ -819,17 +817,19 @@ def _prune(db: Connection, days: float) -> int:
     return deleted + db.execute(f"UPDATE runs SET observed = 0 WHERE {old}", before).rowcount
 
 
-def write_run(db: Connection, run: RunRecord) -> None:
-    """Write the row of a served run inside a transaction."""
-    _write(db, [run], [])
+def run_row(run: RunRecord) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement that writes the row of a served run, and its values: see :meth:`Journal.append`."""
+    return _SERVED_ROW, tuple(map(_storable, msgspec.structs.astuple(run)))
 
 
 _EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))
 _KEY_ROW = upsert("idempotency_keys", IdempotencyKey.__struct_fields__, ("owner", "key"))
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
 _CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed")]
-_SERVED_ROW = f"""INSERT INTO runs VALUES ({",".join("?" * len(_COLUMNS))}) ON CONFLICT (run_id) DO UPDATE SET
+_SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
+    ON CONFLICT (run_id) DO UPDATE SET
     transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
+_NEW_ROW = _SERVED_ROW.format(source="")
 _OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
     {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _CHANGING)}"""
 

@@ -455,12 +455,14 @@ class SqliteSessionStore:
         Raises:
             StoreError: the session cannot be read, or the id is not valid.
         """
-        with self._db.transaction() as db:
-            row = db.execute("SELECT data FROM sessions WHERE id = ?", (_checked_id(id),)).fetchone()
-            digests = db.execute("SELECT digest FROM attachments WHERE session = ?", (id,)).fetchall()
+        query = """SELECT data, NULL FROM sessions WHERE id = :id
+            UNION ALL SELECT NULL, digest FROM attachments WHERE session = :id"""
+        rows = self._db.execute(query, {"id": _checked_id(id)})
         # The attachments in the data find their contents while the list exists.
-        contents = [known_content(digest, partial(self._content, id, digest)) for (digest,) in digests]
-        session = None if row is None else self._read(id, row[0]).session(self._place(id))
+        digests = [digest for _, digest in rows if digest is not None]
+        contents = [known_content(digest, partial(self._content, id, digest)) for digest in digests]
+        data = next((data for data, _ in rows if data is not None), None)
+        session = None if data is None else self._read(id, data).session(self._place(id))
         contents.clear()
         return session
 
@@ -480,9 +482,13 @@ class SqliteSessionStore:
             data, found = merge(
                 None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0])
             )
-            db.execute("DELETE FROM sessions WHERE id = ?", (id,))  # the new row has the highest number
-            db.execute("INSERT INTO sessions (id, data) VALUES (?, ?)", (id, data))
-            self._save_contents(db, id, found)
+            # The new row has the highest number. SQLite does both in one statement.
+            if row is not None and self._db.is_shared:
+                db.execute("DELETE FROM sessions WHERE id = ?", (id,))
+            replacing = "" if self._db.is_shared else "OR REPLACE"
+            db.execute(f"INSERT {replacing} INTO sessions (id, data) VALUES (?, ?)", (id, data))
+            if row is not None or found:
+                self._save_contents(db, id, found)
 
     def list(self) -> Sequence[SessionSummary]:
         """Return summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.

@@ -101,8 +101,8 @@ class AgentPerSession(ABC):
         options.pop("attachments", None)  # the session has them now
         task = self.follow_up(session, result)
         if (store := options.get("durable")) is not None:
-            options["run_id"] = following_id(result.ids.run_id)
-            task = task or self.stored_follow_up(session, store, options["run_id"])
+            options["run_id"] = run_id = following_id(result.ids.run_id)
+            task = task or self.stored_follow_up(session, store, run_id)
         return task
 
     def stored_follow_up(self, session: Session, store: JournalStore, run_id: str) -> str | None:
@@ -594,8 +594,8 @@ class Team(AgentPerSession):
         assert isinstance(engine, Engine)
         ctx.session.hand_over(ctx.session.personality_id or ctx.agent_name, engine.hooks.guard_source())
         ctx.session.personality_id = state.to
-        if engine.durable is not None:
-            engine.durable.hand_off(ctx.run_id, self._members.agents[state.to].name, handoffs.task)
+        if (durable := engine.environment.durable) is not None:
+            durable.hand_off(ctx.run_id, self._members.agents[state.to].name, handoffs.task)
 
 
 async def _fire_closed(fire: Fire, point: Point[Any], subagent: Subagent) -> None:
