@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 import time
 
 import msgspec
@@ -327,7 +328,7 @@ async def test_a_run_that_ends_its_processes_fails_after_some_attempts(tmp_path)
     assert (run.status, run.error.split(":")[0]) == ("failed", "the run was interrupted 3 times")
 
 
-async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice(tmp_path, monkeypatch):
+async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice(tmp_path, monkeypatch, caplog):
     service = service_at(tmp_path, make([reply("hello")]), durable=True)
     real = service._store.journal.append
 
@@ -349,6 +350,7 @@ async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice
         events = await read_all(service, run.id)
     assert [message.role for message in messages if message.role != "system"] == ["user", "assistant"]
     assert [event["type"] for event in events].count("run_closed") == 1
+    assert f"run {run.id} is taken over from process {os.getpid()} on " in caplog.text
     assert json.loads(json.dumps(numbers(events))) == list(range(1, len(events) + 1))
 
 

@@ -92,6 +92,8 @@ class WorkerLog(ServiceLog):
         service = self._worker.service
         names = ", ".join(agent.name for agent in service.agents.list())
         log.info("executing the runs in %s, at most %d at once, agents: %s", service.where, service.max_runs, names)
+        if not service.is_shared:
+            log.warning("no database is set: this worker shares the runs with servers of this machine only")
         if self._worker.metrics_url:
             log.info("metrics at %s, without a key", self._worker.metrics_url)
 

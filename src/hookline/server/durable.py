@@ -225,6 +225,8 @@ class DurableRuns:
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
+            except Exception:
+                log.exception("a durable run could not be queued")
 
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
@@ -285,8 +287,10 @@ class DurableRuns:
         """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
         try:
             await self._execute(run_id)
-        except (RunHeldError, LeaseLostError):
-            pass  # another process has it
+        except RunHeldError:
+            pass  # another process executes it
+        except LeaseLostError as lost:
+            log.warning("%s", lost, extra={"run_id": run_id})
         except StoreError as error:  # it is taken up again when its lease has expired
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
@@ -328,6 +332,9 @@ class DurableRuns:
         live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
+        if claim.run.status == "running":  # its process has not put it back
+            former = f"process {claim.run.pid} on {claim.run.host.partition('#')[0]}"
+            log.warning("run %s is taken over from %s", run_id, former, extra={"run_id": run_id})
         live.task, live.durable = asyncio.current_task(), durable
         live.stop_reason = self._stop_reasons.pop(run_id, "")
         self._live[run_id], self._durable[run_id] = live, durable
@@ -343,7 +350,8 @@ class DurableRuns:
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool([run for run in await asyncio.to_thread(self._decided) if run.run_id == run_id])
-        except RunHandedOverError:
+        except RunHandedOverError as handed_over:
+            log.info("%s", handed_over, extra={"run_id": run_id})
             again = True
         finally:
             self._live.pop(run_id, None)

@@ -173,6 +173,11 @@ class RunService:
         return self._recorder.problem if self._accepting else "the server is starting or stopping"
 
     @property
+    def is_shared(self) -> bool:
+        """Whether processes on other machines can execute the runs."""
+        return self._store.db.is_shared
+
+    @property
     def where(self) -> str:
         """The file or the database of the runs."""
         return self._store.path
