@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import sys
 import time
 
 import msgspec
@@ -14,6 +16,7 @@ from hookline.server import executor as executor_module
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.teams import Team
+from tests.server import poison_scene
 from tests.server.rig import ME, Blocker, make, read_all, service_at, serving
 from tests.waiting import wait_until
 
@@ -517,3 +520,31 @@ async def test_a_served_team_goes_on_with_the_agent_that_took_over_after_a_resta
     assert (run.status, run.reply.splitlines()[-1]) == ("completed", "It is done.")
     assert entered == ["look", "look"]  # it was in flight
     assert wiped == []  # the guard of the clerk still applies
+
+
+@pytest.mark.slow
+async def test_a_poison_run_fails_after_its_attempts_and_other_runs_are_executed(tmp_path):
+    service = service_at(tmp_path, poison_scene.make_agent(tmp_path), durable=True, execute=False)
+    await service.open()
+    poison = await service.start(ME, "Die.")
+    other = await service.start(ME, "Live.")
+    command = [sys.executable, "-m", "tests.server.poison_scene", str(tmp_path)]
+    codes = []
+    while not all(service._store.get(run.id).is_over for run in (poison, other)):
+        assert len(codes) < 6
+        worker = await asyncio.create_subprocess_exec(*command)
+        stopping = asyncio.create_task(stop_when_over(service, (poison, other), tmp_path / "stop"))
+        codes.append(await worker.wait())
+        stopping.cancel()
+    poison, other = service._store.get(poison.id), service._store.get(other.id)
+    await service.close(grace=0)
+    assert (other.status, other.reply) == ("completed", "alive")
+    assert poison.status == "failed"
+    assert poison.error.startswith("the run was interrupted 3 times: the processes that executed it ended.")
+    assert (tmp_path / "deaths").read_text().split() == ["died"] * 3
+    assert codes == [-signal.SIGKILL] * 3 + [0]
+
+
+async def stop_when_over(service, runs, stop):
+    await wait_until(lambda: all(service._store.get(run.id).is_over for run in runs))
+    stop.touch()
