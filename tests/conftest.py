@@ -95,12 +95,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow folders, and skip those of SQLite files when the stores are elsewhere."""
+    """Mark the tests of the slow folders, skip those of SQLite files when the stores are elsewhere, and sort."""
     for item in items:
         if str(item.path).startswith(SLOW_FOLDERS):
             item.add_marker(pytest.mark.slow)
         if config.getoption("--database") != "sqlite" and (MISSING or item.get_closest_marker("sqlite")):
             item.add_marker(pytest.mark.skip(reason=MISSING or "a promise about SQLite files"))
+    # Tests with a longer time limit than usual start first: at the end, all processes but one would wait for them.
+    usual = float(config.getini("timeout"))
+    items.sort(key=lambda item: not any(mark.args[0] > usual for mark in item.iter_markers("timeout")))
 
 
 @pytest.fixture(scope="session")
@@ -125,6 +128,14 @@ def own_cluster():
 def postgres_url(cluster, request):
     """The address of a database of the test's own."""
     return cluster.url(f"t{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:24]}")
+
+
+def pytest_runtest_logfinish() -> None:
+    """Give up the leases of stores that no longer exist. Each has a thread, and every test has leases of its own."""
+    postgres = sys.modules.get("hookline.stores.postgres")
+    for leases in list(postgres._leases.values()) if postgres else ():
+        if not leases.users:
+            leases.leases.close()
 
 
 @pytest.hookimpl(wrapper=True)

@@ -55,10 +55,11 @@ async def main(folder, url=""):
     mailbox.POLL_SECONDS = 0.1
     platform = Platform(folder)
     agent = Agent("bot", llm=ScriptedModel([lambda r: f"echo {r.messages[-1].content}"], loop=True, delay=0.001))
+    on_postgres = url or "TEST_RUN_POSTGRES" in os.environ  # after a kill, others wait for the end of the lease there
     gateway = Gateway(
         agent,
         [platform],
-        mailbox=Mailbox(url or folder / "gateway.db", lease=2.0 if url else LEASE),
+        mailbox=Mailbox(url or folder / "gateway.db", lease=2.0 if on_postgres else LEASE),
         sessions=SqliteSessionStore(url or folder / "sessions.db"),
         options=GatewayOptions(max_waiting=None, max_queued=None),
     )

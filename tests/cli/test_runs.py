@@ -3,10 +3,13 @@
 import json
 import signal
 
+import msgspec
 import pytest
 
+from hookline._run.journal import Append
 from hookline.cli import approval_prompt
 from hookline.stores import ApprovalStore, RunStore
+from hookline.stores.runs import DURABLE, RunRecord, StoredEvent, run_row
 from tests.waiting import block_until
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "hi"}}
@@ -146,3 +149,18 @@ def test_a_run_is_unpinned_once_and_not_while_it_is_executed(pinned, in_process,
     )
     assert pinned.journal.get("run_one").digest == ""
     assert "run run_one is not pinned" in in_process("runs", "unpin", "run_one", "--runs", "runs.db")[2]
+
+
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1)])
+def test_the_reply_of_a_run_of_a_server_that_has_ended_is_shown(in_process, monkeypatch, tmp_path, status, code):
+    monkeypatch.chdir(tmp_path)
+    store = RunStore(tmp_path / "runs.db")
+    run = RunRecord("run_served", "a", "me", "s", "s", "t", "c", "api", "Go.", host=DURABLE)
+    store.accept(run, StoredEvent("run_served", 1, "run_accepted", 0.0, b"{}"), b"{}")
+    claim = store.journal.claim("run_served", "", b"")
+    ended = msgspec.structs.replace(run, status=status, reply="Gone.")
+    end = Append("run_served", claim.epoch, 1, status=status, result=b"null")
+    store.journal.append(end, row=run_row(ended))
+    shown = in_process("runs", "resume", "run_served", "--runs", "runs.db")
+    assert shown == (code, "Gone.\n", f"note: run run_served of a server has ended: {status}\n")
+    store.close()

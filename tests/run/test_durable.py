@@ -1159,6 +1159,78 @@ def test_a_run_that_is_cancelled_during_its_recovery_ends_cancelled(tmp_path: Pa
     assert store.journal.get("r").status == "cancelled"
 
 
+def test_a_hook_may_take_longer_in_recovery_than_recovery_waits_for_the_journal(
+    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hookline._run.durable.STALL_SECONDS", 0.02)
+    world, model = World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+
+    @hook("before_llm", name="slow")
+    async def slow(ctx: Any, request: Any) -> None:
+        await asyncio.sleep(0.2)
+
+    killed_by(payer(world, model, [slow]), store, lambda run: wait_until(lambda: world.lines("ran")))
+    assert payer(world, model, [slow]).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_recovery_stops_if_a_part_of_the_run_waits_for_something_that_does_not_happen_again(
+    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hookline._run.durable.STALL_SECONDS", 0.05)
+    world = World(tmp_path)
+    tasks = [ToolCall(name, "delegate", {"to": name, "task": "x"}) for name in ("quick", "slow")]
+
+    @hook("before_llm", name="hangs")
+    async def hangs(ctx: Any, request: Any) -> None:
+        if world.lines("killed") and ctx.agent_name == "quick":
+            await asyncio.sleep(60)
+
+    def agent() -> Agent:
+        quick = Agent("quick", llm=CountingModel(["ready"]))
+        pays = CountingModel([ToolCall("p", "pay", {"n": 1}), "done"])
+        slow = Agent("slow", llm=pays, tools=[killed_in_tool(world)])
+        model = CountingModel([ModelResponse("", tuple(tasks)), "done"])
+        return Agent("boss", llm=model, tools=[Team([quick, slow])], hooks=[hangs])
+
+    killed_by(agent(), store, lambda run: wait_until(lambda: world.lines("ran")))
+    world.note("killed")
+    with pytest.raises(RecoveryError, match="nothing for 0.05 s"):
+        agent().run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
+
+
+def test_the_progress_of_a_tool_that_readers_saw_stays_and_goes_on_when_the_tool_is_called_again(
+    crashes: Crashes,
+) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        async def build(ctx: Any) -> str:
+            """Build."""
+            world.note("ran", ctx.call_key)
+            for part in range(1, 4):
+                ctx.progress(part / 4, f"part {part}")
+                await asyncio.sleep(0.02)  # so that there are commits in between
+            return "built"
+
+        return Agent("a", llm=CountingModel([ToolCall("c", "build", {}), "done"]), tools=[build])
+
+    def shown(store: RunStore) -> list[str]:
+        events = [msgspec.json.decode(event.data) for event in store.events("r", limit=1000)]
+        return [event["message"] for event in events if event["type"] == "tool_progressed"]
+
+    parts = ["build: part 1 (25%)", "build: part 2 (50%)", "build: part 3 (75%)"]
+    assert make(crashes.world).run("go", durable=crashes.store, run_id="r").reply == "done"
+    assert shown(crashes.store) == parts
+    for world, store in crashes.worlds():
+        before, ran = store.events("r", limit=1000), len(world.lines("ran"))
+        seen = shown(store)
+        assert make(world).run("go", durable=store, run_id="r").reply == "done"
+        assert store.events("r", limit=1000)[: len(before)] == before
+        assert len({line[0] for line in world.lines("ran")}) == 1  # the same key each time
+        again = len(world.lines("ran")) > ran
+        assert shown(store) == ([*seen, *parts] if again else parts)
+
+
 def test_a_journal_that_cannot_be_written_stops_the_run_which_can_be_continued(tmp_path: Path, store: RunStore) -> None:
     world, append = World(tmp_path), store.journal.append
     world.note("ran", "so that the tool does not hang")

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from hookline import Session
-from hookline.stores import ApprovalStore, MemoryStore, SqliteSessionStore, TicketBoard
+from hookline.stores import ApprovalStore, MemoryStore, SqliteSessionStore, TicketBoard, postgres
 from hookline.stores.chats import ChatStore
 from hookline.stores.database import open_database
 from hookline.stores.errors import LockedFileError, StoreError
@@ -174,7 +174,7 @@ def test_what_a_writing_transaction_read_is_still_true_when_it_writes(open_words
 def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, monkeypatch, held, wanted, waits):
     from hookline.stores import postgres
 
-    monkeypatch.setattr(postgres, "_SESSION", "SET lock_timeout = 50")
+    monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})
     database = open_words()
     add(database, "a")
     with database.transaction(write=True, lock=held):
@@ -218,6 +218,35 @@ def test_a_process_that_is_stopped_inside_a_transaction_blocks_others_for_a_few_
         child.wait()
         child.stdout.close()
         store.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 150])
+def test_a_transaction_that_is_idle_after_many_rows_is_ended_by_the_server(open_words, count):
+    database = open_words()
+    with database.transaction(write=True) as db:
+        db.executemany("INSERT INTO words (word) VALUES (?)", [(f"{n:04}",) for n in range(count)])
+    assert words(database) == [f"{n:04}" for n in range(count)]
+    watcher = open_words()
+    with pytest.raises(StoreError), database.transaction(write=True) as db:  # noqa: PT012 - it is ended at any statement
+        (pid,) = db.execute("SELECT pg_backend_pid()").fetchone()
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = 200")
+        db.executemany("INSERT INTO words (word) VALUES (?)", [(f"again {n}",) for n in range(count)])
+
+        def is_ended():
+            with watcher.transaction() as other:
+                return not other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ?", (pid,)).fetchall()
+
+        block_until(is_ended)
+    assert len(words(database)) == count
+
+
+def test_a_paused_process_does_not_hold_the_locks_of_the_queue(open_words):
+    """The queue has connections of its own, which the server must end in the same way."""
+    import psycopg
+
+    with psycopg.connect(open_words().conninfo_for("queue")) as connection:
+        shown = [connection.execute(f"SHOW {name}").fetchone()[0] for name in ("search_path", *postgres._SESSION)]
+    assert shown == ["queue", "5s", "5s", "1min"]
 
 
 # Versions.
@@ -437,6 +466,31 @@ def test_a_listener_is_called_after_the_server_was_away(own_cluster):
 
         block_until(announced)
     database.close()
+
+
+def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(postgres_url):
+    """The thread of the first listener may not have ended when the second one begins."""
+    first, heard = open_database(postgres_url, WORDS), threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def busy():
+        entered.set()
+        go_on.wait()
+
+    with first.listen("x", busy):
+        entered.wait()  # the thread is in a callback, so it ends later
+        closing = threading.Thread(target=first.close)
+        closing.start()
+        block_until(lambda: first._server._listener.running is None)
+        second = open_database(postgres_url, WORDS)
+        with second.listen("y", heard.set):
+            go_on.set()
+            closing.join()
+            block_until(heard.is_set)
+            heard.clear()
+            second.announce("y")
+            block_until(heard.is_set)
+    second.close()
 
 
 async def test_a_watcher_of_an_approval_is_woken_by_a_decision_of_another_connection(postgres_url, monkeypatch):

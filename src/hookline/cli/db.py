@@ -135,7 +135,8 @@ def replaced_files(config: Configuration) -> list[str]:
 def _url(config: Configuration) -> str:
     if not config.settings.database:
         raise ConfigError(
-            'no database is set: add database = "postgresql://USER@HOST/NAME" to hookline.toml, or --database URL'
+            'no database is set: add database = "postgresql://USER@HOST/NAME" to hookline.toml, set '
+            "HOOKLINE_DATABASE, or give --database URL"
         )
     return config.settings.database
 

@@ -155,7 +155,8 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
         prepare_model(agent.model)
         if job.store is not None:
             job.run_id = job.run_id or make_id("run")
-            if not (quiet or json):
+            known = job.store.journal.get(job.run_id)
+            if not (quiet or json or (known is not None and known.is_over)):
                 print_note(f"durable: hookline runs resume {job.run_id} continues this run if it is interrupted")
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]

@@ -203,16 +203,27 @@ def prepare_agent(
     return answerer, answerer.agent_for(session)
 
 
-def prepare_unattended_agent(
-    config: Configuration, hooks: Sequence[Any], plugins: PluginManager
-) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
-    """Build the agent or roster for a server or gateway, where nobody is at the terminal to approve calls."""
+@contextmanager
+def unattended_agent(
+    config: Configuration,
+) -> Iterator[tuple[Agent[Any, Any] | Roster, Agent[Any, Any], PluginManager]]:
+    """Build the agent or roster for a server, worker or gateway, where nobody is at the terminal to approve calls.
+
+    Yields the agent or roster, its base agent, and the plugins, which are closed at the end.
+    """
+    from ..config.factory import build_plugins
     from .approval_prompt import Approver
+    from .plugins import close_plugins
 
     mode, file = config.settings.approvals, config.settings.approval_file
     # In the other modes, calls wait in the approval file.
     decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []
-    return prepare_agent(config, [*decided, *hooks], Session(), plugins)
+    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
+    try:
+        yield *prepare_agent(config, [*decided, *recorders], Session(), plugins), plugins
+    finally:
+        close_plugins(plugins)
+        finish_recording(recorders)
 
 
 def current_agent(answerer: Agent[Any, Any] | Roster, session: Session) -> Agent[Any, Any]:

@@ -9,6 +9,7 @@ import typer
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
+from .errors import COMPLETED, FAILED, print_note
 from .help import Command, ListingGroup
 from .options import AsJson, with_settings
 from .output import print_problems, print_table, state_text, time_text, write_json
@@ -88,10 +89,15 @@ def resume(
 ) -> int:
     """Continue a durable run where it was, or show the result of one that has ended."""
     from .._run.journal import head_of
-    from .run import Job, execute
+    from .run import Job, execute, print_reply
 
     store, run = _find(config, run_id)
     _check_not_served(store, run)
+    served = store.get(run.run_id)
+    if served is not None and served.is_durable:
+        print_reply(served.reply)
+        print_note(f"run {run.run_id} of a server has ended: {served.error or served.reason or served.status}")
+        return COMPLETED if served.status == "completed" else FAILED
     head = head_of(run)
     name = None if head.ids.session_id.startswith("session_") else head.ids.session_id
     conversation = _conversation(config, name, head)

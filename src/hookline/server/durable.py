@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.values import Ids, Message
+from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
@@ -176,10 +176,18 @@ class DurableRuns:
         event: StoredEvent,
         caller: Caller,
         personality: str,
-        history: Iterable[Message] | None,
+        given: Session | None,
         attachments: Sequence[Attachment],
     ) -> None:
         """Store a new run and queue it.
+
+        Args:
+            record: the run.
+            event: its first event.
+            caller: its owner.
+            personality: the personality that answers.
+            given: the conversation before the task, if the caller keeps it.
+            attachments: files for the model.
 
         Raises:
             StoreError: the database cannot be used.
@@ -187,12 +195,12 @@ class DurableRuns:
         head = ServedHead(
             ids=Ids(record.id, record.task_id, record.correlation_id, record.session_id, record.agent),
             task=record.task,
-            messages=tuple(history or ()),
+            messages=() if given is None else tuple(given.messages),
             metadata=plain(self._executor.metadata_of(record, caller)),
             attachments=tuple(attachments),
             contents=contents_of(attachments),
             personality=personality,
-            keeps_session=history is not None,
+            keeps_session=given is not None,
         )
         await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
         await self._put(record.id, record.session_id)
@@ -217,6 +225,8 @@ class DurableRuns:
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
+            except Exception:
+                log.exception("a durable run could not be queued")
 
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
@@ -277,8 +287,10 @@ class DurableRuns:
         """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
         try:
             await self._execute(run_id)
-        except (RunHeldError, LeaseLostError):
-            pass  # another process has it
+        except RunHeldError:
+            pass  # another process executes it
+        except LeaseLostError as lost:
+            log.warning("%s", lost, extra={"run_id": run_id})
         except StoreError as error:  # it is taken up again when its lease has expired
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
@@ -320,6 +332,9 @@ class DurableRuns:
         live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
+        if claim.run.status == "running":  # its process has not put it back
+            former = f"process {claim.run.pid} on {claim.run.host.partition('#')[0]}"
+            log.warning("run %s is taken over from %s", run_id, former, extra={"run_id": run_id})
         live.task, live.durable = asyncio.current_task(), durable
         live.stop_reason = self._stop_reasons.pop(run_id, "")
         self._live[run_id], self._durable[run_id] = live, durable
@@ -335,7 +350,8 @@ class DurableRuns:
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool([run for run in await asyncio.to_thread(self._decided) if run.run_id == run_id])
-        except RunHandedOverError:
+        except RunHandedOverError as handed_over:
+            log.info("%s", handed_over, extra={"run_id": run_id})
             again = True
         finally:
             self._live.pop(run_id, None)
@@ -359,7 +375,10 @@ class DurableRuns:
         record, begun = live.record, bool(claim.entries)
         live.attachments = head.attachments
         if claim.run.attempts >= self._max_attempts:
-            error = f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended"
+            error = (
+                f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended. Their logs "
+                "or those of the system say why: a tool may crash, or need too much memory"
+            )
             return await _finish(live, durable, "failed", error=error)
         if live.stop_reason and not begun:
             return await _finish(live, durable, "cancelled", reason=live.stop_reason)

@@ -173,6 +173,11 @@ class RunService:
         return self._recorder.problem if self._accepting else "the server is starting or stopping"
 
     @property
+    def is_shared(self) -> bool:
+        """Whether processes on other machines can execute the runs."""
+        return self._store.db.is_shared
+
+    @property
     def where(self) -> str:
         """The file or the database of the runs."""
         return self._store.path
@@ -278,6 +283,9 @@ class RunService:
             pid=process.pid,
             born=process.born,
         )
+        found = None
+        if history is not None:  # checked before the run is stored
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         await self._admit(record)
         accepted = RunAccepted(
             at=record.created,
@@ -291,15 +299,12 @@ class RunService:
             record = msgspec.structs.replace(record, host=DURABLE, pid=0, born=None, last_seq=1)
             event = StoredEvent(id, 1, "run_accepted", accepted.at, accepted.replace(seq=1).to_json())
             try:
-                await self._durable.accept(record, event, caller, personality, history, attachments)
+                await self._durable.accept(record, event, caller, personality, found, attachments)
             except StoreError as error:
                 log.error("a run cannot be stored: %s", error_text(error))
                 self._recorder.put(msgspec.structs.replace(record, status="interrupted", ended=time.time()))
                 raise UnavailableError("runs cannot be stored now: try again later") from error
             return self._latest(record)
-        found = None
-        if history is not None:
-            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
         live.attachments = tuple(attachments)
         live.update()

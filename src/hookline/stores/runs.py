@@ -389,10 +389,14 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
+        if not self.db.is_shared:
+            with self.db.transaction(write=True) as db:
+                _write(db, runs, events)
+            return set()
         rows = list(runs)
         ids = {run.id for run in rows} | {event.run_id for event in events}
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
-            ended = _lock_and_find_ended(db, ids) if self.db.is_shared else set()
+            ended = _lock_and_find_ended(db, ids)
             if ended:
                 rows = [run for run in rows if run.id not in ended]
                 events = [event for event in events if event.run_id not in ended]
@@ -796,8 +800,10 @@ def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
 
 
 def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
-    db.executemany(_SERVED_ROW.format(source=""), [run_row(run)[1] for run in runs])
-    db.executemany(_EVENT_ROW, map(msgspec.structs.astuple, events))
+    if rows := [run_row(run)[1] for run in runs]:
+        db.executemany(_NEW_ROW, rows)
+    if events:
+        db.executemany(_EVENT_ROW, map(msgspec.structs.astuple, events))
 
 
 def _prune(db: Connection, days: float) -> int:
@@ -823,6 +829,7 @@ _CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transpor
 _SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
     ON CONFLICT (run_id) DO UPDATE SET
     transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
+_NEW_ROW = _SERVED_ROW.format(source="")
 _OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
     {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _CHANGING)}"""
 

@@ -482,9 +482,11 @@ class SqliteSessionStore:
             data, found = merge(
                 None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0])
             )
-            if row is not None:
-                db.execute("DELETE FROM sessions WHERE id = ?", (id,))  # the new row has the highest number
-            db.execute("INSERT INTO sessions (id, data) VALUES (?, ?)", (id, data))
+            # The new row has the highest number. SQLite does both in one statement.
+            if row is not None and self._db.is_shared:
+                db.execute("DELETE FROM sessions WHERE id = ?", (id,))
+            replacing = "" if self._db.is_shared else "OR REPLACE"
+            db.execute(f"INSERT {replacing} INTO sessions (id, data) VALUES (?, ?)", (id, data))
             if row is not None or found:
                 self._save_contents(db, id, found)
 

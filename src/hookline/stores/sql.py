@@ -77,8 +77,8 @@ class Connection(Protocol):
         """Run a statement."""
         ...
 
-    def executemany(self, sql: str, rows: Iterable[Values], /) -> Cursor:
-        """Run a statement once for each row of values."""
+    def executemany(self, sql: str, rows: Iterable[Values], /) -> object:
+        """Run a statement once for each row of values. Rows that are inserted or updated have different keys."""
         ...
 
 

@@ -101,8 +101,8 @@ class AgentPerSession(ABC):
         options.pop("attachments", None)  # the session has them now
         task = self.follow_up(session, result)
         if (store := options.get("durable")) is not None:
-            options["run_id"] = following_id(result.ids.run_id)
-            task = task or self.stored_follow_up(session, store, options["run_id"])
+            options["run_id"] = run_id = following_id(result.ids.run_id)
+            task = task or self.stored_follow_up(session, store, run_id)
         return task
 
     def stored_follow_up(self, session: Session, store: JournalStore, run_id: str) -> str | None:
@@ -339,6 +339,11 @@ class Team(AgentPerSession):
     def members(self) -> Mapping[str, Agent[Any, Any]]:
         """The agents by name."""
         return self._members.agents
+
+    @property
+    def first(self) -> str:
+        """The name of the member that starts a conversation."""
+        return self._members.first
 
     def add(self, agent: Agent[Any, Any], name: str | None = None) -> None:
         """Add a member, from the next model call on; by default under its own name."""
@@ -594,8 +599,8 @@ class Team(AgentPerSession):
         assert isinstance(engine, Engine)
         ctx.session.hand_over(ctx.session.personality_id or ctx.agent_name, engine.hooks.guard_source())
         ctx.session.personality_id = state.to
-        if engine.durable is not None:
-            engine.durable.hand_off(ctx.run_id, self._members.agents[state.to].name, handoffs.task)
+        if (durable := engine.environment.durable) is not None:
+            durable.hand_off(ctx.run_id, self._members.agents[state.to].name, handoffs.task)
 
 
 async def _fire_closed(fire: Fire, point: Point[Any], subagent: Subagent) -> None:

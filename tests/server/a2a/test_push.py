@@ -285,6 +285,9 @@ def _at_once(push):
         for task in push._tasks.values():
             task.cancel()
         await asyncio.wait(push._tasks.values())
+        if push._store.db.is_shared:  # this process still has its lease
+            with push._store.db.transaction(write=True) as db:
+                db.execute("UPDATE pushes SET host = 'a process that has ended', claimed = 0")
 
     return close
 
