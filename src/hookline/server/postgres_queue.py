@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._base.text import error_text
@@ -63,9 +64,9 @@ class PostgresQueue:
 
         await asyncio.to_thread(create_queue, self._db)
         # A job that is lost in a power failure is found in the journal, so no commit waits for the disk.
-        address = self._db.conninfo_for(_namespace(self._db), synchronous_commit="off")
-        pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": _configure}
-        self._app = App(connector=PsycopgConnector(conninfo=address, **pool))
+        configure = partial(_configure, self._db.settings_for(_namespace(self._db), synchronous_commit="off"))
+        pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": configure}
+        self._app = App(connector=PsycopgConnector(conninfo=self._db.conninfo, **pool))
         self._run_task = self._app.task(name="hookline_run", queue=NAME)(self._run)
         with self._errors():
             await self._app.open_async()
@@ -171,9 +172,10 @@ class PostgresQueue:
             raise StoreError(f"the queue of runs in {self._db.path} cannot be used ({error_text(error)})") from error
 
 
-async def _configure(connection: Any) -> None:
+async def _configure(settings: str, connection: Any) -> None:
     """Make each statement of procrastinate a transaction of its own: it has only such."""
     await connection.set_autocommit(True)
+    await connection.execute(settings)
 
 
 def _namespace(db: Any) -> str:
