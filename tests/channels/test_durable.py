@@ -23,6 +23,7 @@ from hookline.stores.sessions import SqliteSessionStore
 from hookline.teams import Team
 
 from ..waiting import wait_until
+from .test_files import PNG, FileChannel
 
 CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
 
@@ -379,6 +380,24 @@ async def test_a_team_goes_on_with_the_agent_that_took_over_after_a_restart(worl
     assert entered == ["look"]
     assert session.personality_id == "expert"
     assert world.statuses() == ["completed"]
+
+
+async def test_a_file_of_a_message_is_read_once_and_is_still_there_after_a_restart(world):
+    channel = FileChannel(cat=PNG)
+    world.go.clear()
+    first = world.gateway(channel=channel)
+    await first.start()
+    await channel.share("cat", text="write a", sender="ada")
+    await world.started.wait()
+    asyncio.get_running_loop().call_later(0.1, world.go.set)
+    await first.stop(grace=0)
+    second = world.gateway(channel=channel)
+    await second.start()
+    assert await channel.replies(1) == ["The tool said: wrote a"]
+    (session,) = second._conversations._cached.values()
+    await second.stop()
+    assert channel.read == ["cat"]
+    assert session.messages[0].attachments[0].data == PNG
 
 
 async def test_old_journals_of_a_gateway_are_deleted_and_those_of_programs_are_kept(world):
