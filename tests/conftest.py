@@ -95,12 +95,15 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow folders, and skip those of SQLite files when the stores are elsewhere."""
+    """Mark the tests of the slow folders, skip those of SQLite files when the stores are elsewhere, and sort."""
     for item in items:
         if str(item.path).startswith(SLOW_FOLDERS):
             item.add_marker(pytest.mark.slow)
         if config.getoption("--database") != "sqlite" and (MISSING or item.get_closest_marker("sqlite")):
             item.add_marker(pytest.mark.skip(reason=MISSING or "a promise about SQLite files"))
+    # Tests with a longer time limit than usual start first: at the end, all processes but one would wait for them.
+    usual = float(config.getini("timeout"))
+    items.sort(key=lambda item: not any(mark.args[0] > usual for mark in item.iter_markers("timeout")))
 
 
 @pytest.fixture(scope="session")

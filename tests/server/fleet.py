@@ -1,6 +1,5 @@
 """A fleet for tests: a service that executes nothing, and worker processes (``worker_scene.py``)."""
 
-import hashlib
 import os
 import signal
 import subprocess
@@ -17,15 +16,10 @@ from hookline.server.runs import RunService
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import JsonSessionStore
-from tests.durable_scene import World, make_agent
+from tests.durable_scene import World, call_key, make_agent
 from tests.server import worker_scene
 from tests.server.rig import ME, read_all
 from tests.waiting import wait_until
-
-
-def call_key(lane):
-    """The ``ctx.call_key`` of the call in a lane of a journal: RUN/CALL/ATTEMPT."""
-    return hashlib.sha256("\n".join(lane.split("/")).encode()).hexdigest()[:32]
 
 
 class Fleet:

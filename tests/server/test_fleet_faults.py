@@ -10,6 +10,7 @@ import signal
 
 import pytest
 
+from hookline.stores.errors import StoreError
 from tests.postgres_cluster import Cluster
 from tests.server.fleet import fleet_of
 from tests.server.rig import ME
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 @pytest.fixture
 def own_cluster():
     """A PostgreSQL server that a test may stop. It keeps what it has committed, as a server does."""
-    cluster = Cluster(fsync="on")
+    cluster = Cluster(file_size=2**24, fsync="on")
     yield cluster
     cluster.remove()
 
@@ -88,5 +89,20 @@ async def test_nothing_is_lost_when_all_connections_are_cut_under_load(tmp_path,
             await fleet.executing(batch[0].id)
             await asyncio.to_thread(own_cluster.cut_connections)
         runs.append(await fleet.service.start(ME, "go"))
+        await complete(fleet, runs)
+        assert {worker.pid for worker in fleet.working()} == pids
+
+
+@pytest.mark.parametrize("how", ["file size", "read-only"])
+async def test_when_the_database_is_full_no_tool_starts_and_runs_go_on_when_there_is_space(tmp_path, own_cluster, how):
+    async with fleet_of(tmp_path, own_cluster.url(), workers=1, pace=0.1) as fleet:
+        pids = {worker.pid for worker in fleet.workers}
+        runs = [await fleet.service.start(ME, "go") for _ in range(4)]
+        await fleet.executing(runs[0].id)
+        with own_cluster.full(how, "hookline_runs.journal"):
+            await wait_until(lambda: "is interrupted" in (tmp_path / "output").read_text())
+            if how == "read-only":
+                with pytest.raises(StoreError, match="are read-only"):
+                    await fleet.service.start(ME, "go")
         await complete(fleet, runs)
         assert {worker.pid for worker in fleet.working()} == pids

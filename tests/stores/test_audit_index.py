@@ -16,7 +16,7 @@ from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.hooks import AuditLogHook
 from hookline.stores import AuditIndex, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import index as audit_index
-from hookline.stores.audit.index import LogIndexer, _find
+from hookline.stores.audit.index import LogIndexer, _file_id, _find
 from tests.properties import examples
 from tests.waiting import block_until
 
@@ -361,7 +361,38 @@ def test_damaged_lines_are_left_out_and_the_index_goes_on(path, index):
     assert kinds(path, index)
 
 
+def test_a_file_that_is_rotated_while_it_is_read_is_read_to_its_end(path, index, monkeypatch):
+    """The files are listed before they are opened, and may get other names in between."""
+    write(path, None, 20)
+    indexer, listed = LogIndexer(index, path), []
+    real = LogIndexer._files
+
+    def list_and_rotate(self):
+        found = real(self)
+        listed.append(found)
+        if len(listed) in (1, 3, 5):
+            os.rename(path, path.with_name(f"audit-{len(listed):06d}.jsonl"))
+            write(path, None, 5)
+        return found
+
+    monkeypatch.setattr(LogIndexer, "_files", list_and_rotate)
+    indexer.update()
+    monkeypatch.undo()
+    indexer.update()
+    assert numbers(index) == list(range(1, 21 + 1 + 3 * 6))
+    assert len(index.logs()) == 1
+
+
 # Forgetting.
+
+
+def test_many_records_are_deleted_in_several_transactions(path, index, monkeypatch):
+    monkeypatch.setattr(audit_index, "_MAX_DELETED", 3)
+    write(path, index, 20)
+    assert index.forget(before="9999") == 21
+    write(path, index, 6)
+    assert index.forget(file=str(path)) == 7
+    assert (index.records(), index.logs()) == ([], [])
 
 
 def test_old_records_can_be_forgotten_without_forgetting_where_the_log_ends(path, index):
@@ -397,7 +428,7 @@ def test_the_first_record_from_a_number_on_is_found_in_any_files(tmp_path, data)
             rows.append(b'{"seq":%d,"time":"t","type":"x","prev":"%b"}\n' % (seq, b"0" * data.draw(st.integers(0, 90))))
         file.write_bytes(b"".join(rows))
     wanted = data.draw(st.integers(1, 62))
-    found, offset, entry = _find(paths, wanted)
+    found, offset, entry = _find({path: _file_id(path.stat()) for path in paths}, wanted)
     expected = next((seq for seq in seqs if seq >= wanted), None)
     assert (entry and entry.line.seq) == expected
     if entry is not None:

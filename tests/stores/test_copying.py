@@ -14,6 +14,7 @@ from hookline.stores import (
     MemoryStore,
     SqliteSessionStore,
     TicketBoard,
+    verify_audit,
 )
 from hookline.stores.artifacts import ArtifactStore, DatabaseArtifactStore
 from hookline.stores.blackboard import DatabaseBlackboard
@@ -188,6 +189,23 @@ def test_sessions_in_json_files_are_copied_unchanged(tmp_path, postgres_url):
         assert (store.load(id).metadata, store.load(id).messages) == ({"id": id}, folder.load(id).messages)
         assert store.load(id).messages[0].attachments[0].data == b"content"
     store.close()
+
+
+def test_an_audit_log_goes_on_in_the_copied_index(tmp_path, postgres_url):
+    def write(place):
+        log = AuditLog(tmp_path / "log.jsonl", index=place)
+        log.record("test", n=1)
+        log.close()
+        log.index.close()
+
+    write(tmp_path / "index.db")
+    copy_stores([tmp_path / "index.db"], postgres_url)
+    write(postgres_url)
+    index = AuditIndex(postgres_url)
+    assert [log.seq for log in index.logs()] == [4]
+    assert sorted(record.seq for record in index.records()) == [1, 2, 3, 4]
+    assert verify_audit(tmp_path / "log.jsonl", index=index).ok
+    index.close()
 
 
 def test_a_folder_of_skills_is_copied_unchanged(tmp_path, postgres_url):

@@ -18,7 +18,7 @@ import pytest
 
 from hookline.payloads import AgentResult
 from hookline.stores import RunStore
-from tests.durable_scene import World
+from tests.durable_scene import World, call_key
 from tests.waiting import block_until
 
 MOMENTS = ("ran 4", "ledger 4", "person 1", "asked 6", "before_commit 5", "after_commit 9", "after_commit 20")
@@ -209,6 +209,29 @@ print(result.reply, store.journal.get("r").status, numbers == list(range(1, len(
             with suppress(ProcessLookupError):
                 os.kill(int(child.read_text()), signal.SIGKILL)
     assert done.stdout.split() == ["done", "completed", "True"]
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+@pytest.mark.parametrize("moment", ["ran 2", "person 1", "asked 6"])
+@pytest.mark.parametrize("full", ["pages", "file size"])
+def test_a_run_whose_disk_is_full_starts_no_tool_says_so_and_is_resumed_when_there_is_space(
+    tmp_path: Path, full: str, moment: str
+) -> None:
+    world = World(tmp_path)
+    assert start(world, FULL=full, FULL_AT=moment, PACE="0.01").wait(timeout=60) == 1
+    ((_, error, *words),) = world.lines("failed")
+    assert error == "StoreError"
+    assert ("is full" if full == "pages" else "disk I/O error") in " ".join(words)
+    # Every tool that began has its intent in the journal.
+    store = RunStore(tmp_path / "runs.db")
+    with store.db.transaction() as db:
+        rows = db.execute("SELECT data FROM journal WHERE run_id = 'r'").fetchall()
+    store.close()
+    entries = [entry for (data,) in rows for entry in msgspec.json.decode(data)]
+    asked = {call_key(lane) for lane, kind, key, _ in entries if kind == "asked" and key.startswith("tool ")}
+    assert {line[0] for line in world.lines("ran")} <= asked
+    check(world, finish(start(world, PACE="0.01"), world), kills=1)
 
 
 @pytest.mark.slow

@@ -926,3 +926,16 @@ def test_effects_are_a_list(wrong):
 
 def test_a_tool_runs_in_no_sandbox_unless_it_says_so():
     assert Tool(look).sandbox == ""
+
+
+def test_tools_with_equal_parameters_have_schemas_of_their_own():
+    def make(default, description):
+        def find(name: str, limit: int = default): ...
+
+        find.__doc__ = f"Find.\n\nArgs:\n    name: {description}"
+        return tool(find)
+
+    few, many, other = make(1, "a name"), make(2, "a name"), make(1, "a word")
+    assert [each.spec.parameters["properties"]["limit"]["default"] for each in (few, many, other)] == [1, 2, 1]
+    described = [each.spec.parameters["properties"]["name"]["description"] for each in (few, many, other)]
+    assert described == ["a name", "a name", "a word"]
