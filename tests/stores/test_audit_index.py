@@ -216,6 +216,14 @@ def test_a_database_that_is_away_delays_no_run_and_loses_nothing(path, tmp_path,
     assert verify_audit(path, index=AuditIndex(place)).ok
 
 
+def test_a_server_that_cannot_be_reached_delays_no_run(path, caplog):
+    log = AuditLog(path, index="postgresql://nobody@127.0.0.1:1/none")
+    result = Agent("a", llm=ScriptedModel(["Hello."]), hooks=[AuditLogHook(log, on_failure="closed")]).run("Hi.")
+    assert (result.status, result.errors, log.lost) == ("completed", (), 0)
+    block_until(lambda: "cannot be written" in caplog.text)
+    log.index.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="not on Windows")
 def test_a_pipe_is_not_indexed(tmp_path, index):
     os.mkfifo(tmp_path / "pipe")
