@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import signal
+import sys
 import time
 
 import msgspec
@@ -13,6 +15,8 @@ from hookline.server import durable as durable_module
 from hookline.server import executor as executor_module
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
+from hookline.teams import Team
+from tests.server import poison_scene
 from tests.server.rig import ME, Blocker, make, read_all, service_at, serving
 from tests.waiting import wait_until
 
@@ -470,3 +474,77 @@ async def test_an_approver_that_waits_is_asked_again_after_growing_intervals(tmp
         assert not durable._can_go_on(old, set())
         assert durable._can_go_on(msgspec.structs.replace(old, changed=old.changed - 6), set())
         assert (await service.cancel(run.id, ME)).status == "cancelled"
+
+
+async def test_a_served_team_goes_on_with_the_agent_that_took_over_after_a_restart(tmp_path):
+    wiped, entered, opened = [], [], asyncio.Event()
+
+    def team():
+        @tool
+        async def look() -> str:
+            """Look."""
+            entered.append("look")
+            await opened.wait()
+            return "seen"
+
+        @tool
+        def wipe() -> str:
+            """Wipe."""
+            wiped.append("wiped")
+
+        @guard(BEFORE_TOOL, tools="wipe")
+        def no_wiping(ctx, request):
+            return HookResult.block("No wiping.")
+
+        def clerk(request):
+            return call("handoff", to="expert", message="yours")
+
+        def expert(request):
+            done = sum(message.role == "tool" for message in request.messages)
+            return [call("look"), call("wipe"), reply("It is done.")][done - 1]
+
+        made = Team()
+        made.add(Agent("clerk", "At the desk.", llm=ScriptedModel([clerk], loop=True), tools=[made], hooks=[no_wiping]))
+        made.add(Agent("expert", llm=ScriptedModel([expert], loop=True), tools=[made, look, wipe]))
+        return made
+
+    async with serving(tmp_path, team(), durable=True, grace=0) as service:
+        assert [(agent.description, agent.tools) for agent in service.agents.list()] == [
+            ("At the desk.", ("delegate", "handoff"))
+        ]
+        run = await service.start(ME, "Help.")
+        await wait_until(lambda: entered == ["look"])
+    opened.set()
+    async with serving(tmp_path, team(), durable=True) as service:
+        run = await service.wait(run.id, ME)
+    assert (run.status, run.reply.splitlines()[-1]) == ("completed", "It is done.")
+    assert entered == ["look", "look"]  # it was in flight
+    assert wiped == []  # the guard of the clerk still applies
+
+
+@pytest.mark.slow
+async def test_a_poison_run_fails_after_its_attempts_and_other_runs_are_executed(tmp_path):
+    service = service_at(tmp_path, poison_scene.make_agent(tmp_path), durable=True, execute=False)
+    await service.open()
+    poison = await service.start(ME, "Die.")
+    other = await service.start(ME, "Live.")
+    command = [sys.executable, "-m", "tests.server.poison_scene", str(tmp_path)]
+    codes = []
+    while not all(service._store.get(run.id).is_over for run in (poison, other)):
+        assert len(codes) < 6
+        worker = await asyncio.create_subprocess_exec(*command)
+        stopping = asyncio.create_task(stop_when_over(service, (poison, other), tmp_path / "stop"))
+        codes.append(await worker.wait())
+        stopping.cancel()
+    poison, other = service._store.get(poison.id), service._store.get(other.id)
+    await service.close(grace=0)
+    assert (other.status, other.reply) == ("completed", "alive")
+    assert poison.status == "failed"
+    assert poison.error.startswith("the run was interrupted 3 times: the processes that executed it ended.")
+    assert (tmp_path / "deaths").read_text().split() == ["died"] * 3
+    assert codes == [-signal.SIGKILL] * 3 + [0]
+
+
+async def stop_when_over(service, runs, stop):
+    await wait_until(lambda: all(service._store.get(run.id).is_over for run in runs))
+    stop.touch()

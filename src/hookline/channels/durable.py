@@ -10,7 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -57,6 +57,14 @@ class Outcome(msgspec.Struct, frozen=True):
 
     replies: tuple[OutboundMessage, ...] = ()
     steered: tuple[int, ...] = ()
+
+
+class ClaimedRun(NamedTuple):
+    """A run that this process executes. ``is_new`` is true if this process has created it."""
+
+    durable: DurableRun
+    head: MessageHead
+    is_new: bool
 
 
 _heads = msgspec.json.Decoder(MessageHead)
@@ -109,9 +117,7 @@ class Journals:
         """Whether another running process has the version with this digest."""
         return digest in await retry_store(in_thread, self._store.workers.digests)
 
-    async def claim(
-        self, item: InboxItem, head: Callable[[], Awaitable[MessageHead]]
-    ) -> tuple[DurableRun, MessageHead] | Outcome:
+    async def claim(self, item: InboxItem, head: Callable[[], Awaitable[MessageHead]]) -> ClaimedRun | Outcome:
         """Take the run that answers a message, or return its outcome if it has ended. Wait while it is held.
 
         Args:
@@ -130,11 +136,11 @@ class Journals:
         claimed = await self._claim(item, b"{}", "")
         if isinstance(claimed, Outcome):
             return claimed
-        async with claimed[0].opened():
-            await claimed[0].finish(status, encoded(outcome))
+        async with claimed.durable.opened():
+            await claimed.durable.finish(status, encoded(outcome))
         return outcome
 
-    async def _claim(self, item: InboxItem, start: bytes, digest: str) -> tuple[DurableRun, MessageHead] | Outcome:
+    async def _claim(self, item: InboxItem, start: bytes, digest: str) -> ClaimedRun | Outcome:
         run_id, journal = run_id_of(item), self._store.journal
         name = getattr(self._answerer, "name", "")
         while True:
@@ -146,7 +152,8 @@ class Journals:
                 continue
             if claim.run.is_over:
                 return _outcomes.decode(claim.run.result or b"{}")
-            return DurableRun(journal, claim, began), with_contents(_heads, claim.run.start)
+            durable = DurableRun(journal, claim, began)
+            return ClaimedRun(durable, with_contents(_heads, claim.run.start), claim.run.start == start)
 
     async def prune(self) -> None:
         """Delete old journals, once an hour."""

@@ -91,6 +91,8 @@ class Inbox:
 
     def enqueue(self, pending: PendingItems) -> None:
         """Process stored messages and send stored replies. After :meth:`close` they stay in the mailbox."""
+        for key in pending.claimed:
+            self._conversations.forget(key)  # another process may have continued it
         if self._closed:
             return
         for item in pending.inbox:

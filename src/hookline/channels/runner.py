@@ -40,7 +40,7 @@ from . import notices
 from .activity import ActivityIndicator
 from .approvals import Approvals
 from .conversations import Conversations, address_of, label_of
-from .durable import Journals, MessageHead, Outcome, run_id_of
+from .durable import ClaimedRun, Journals, MessageHead, Outcome, run_id_of
 from .files import FileReader
 from .options import GatewayOptions
 from .outbox import Outbox, retry_store
@@ -205,10 +205,10 @@ class Runner:
     async def close(self) -> None:
         """Interrupt all runs. Their messages stay in the mailbox for the next start."""
         self._closing = True
-        self._interrupt(list(self._active), "the gateway is stopping")
-        await self.queues.wait_until_idle()
         for task in self._take_ups.values():
             task.cancel()
+        self._interrupt(list(self._active), "the gateway is stopping")
+        await self.queues.wait_until_idle()
 
     async def cancel(self, keys: Sequence[str], timeout: float) -> None:
         """Interrupt the runs of these conversations. Their messages stay in the mailbox."""
@@ -358,9 +358,9 @@ class Runner:
             claimed = await journals.claim(item, partial(self._head, item, session, text))
             if isinstance(claimed, Outcome):
                 return await self._stored_replies(active, claimed)
-            active.durable, head = claimed
-            async with active.durable.opened():
-                return await self._continue(active, session, active.durable, head)
+            active.durable = claimed.durable
+            async with claimed.durable.opened():
+                return await self._continue(active, session, claimed)
         except (RunPinnedError, RecoveryError) as error:
             if isinstance(error, RunPinnedError) and await journals.is_elsewhere(error.digest):
                 await self._leave_to_others(item.key)
@@ -402,21 +402,20 @@ class Runner:
             conversation=SessionRecord.snapshot(session).to_json().decode(),
         )
 
-    async def _continue(self, active: _ActiveItem, session: Session, durable: DurableRun, head: MessageHead) -> Replies:
+    async def _continue(self, active: _ActiveItem, session: Session, claimed: ClaimedRun) -> Replies:
         """Execute a run from its journal and store its outcome; return its replies."""
-        item = active.item
+        item, durable, head = active.item, claimed.durable, claimed.head
         if active.interrupted:
             await durable.hand_over(0)
         if durable.error is not None:
             raise durable.error
-        if item.tries >= MAX_TRIES or (active.stopped and not durable.is_recovering):
-            if not active.stopped:
-                log.error("%s: giving up: the process ended %d times during the run", label_of(item.key), item.tries)
-            return await self._finish(
-                active, durable, [] if active.stopped else [notices.FAILED], "cancelled" if active.stopped else "failed"
-            )
+        if active.stopped and not durable.is_recovering:
+            return await self._finish(active, durable, [], "cancelled")
+        if item.tries >= MAX_TRIES:
+            log.error("%s: giving up: the process ended %d times during the run", label_of(item.key), item.tries)
+            return await self._finish(active, durable, [notices.FAILED], "failed")
         await retry_store(self._mailbox.begin_attempt, item, len(session.messages))
-        if durable.is_recovering:
+        if not claimed.is_new:
             session = head.session()
             self._conversations.replace(item.key, session)
             following = await retry_store(self._mailbox.following, item)

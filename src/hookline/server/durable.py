@@ -375,7 +375,10 @@ class DurableRuns:
         record, begun = live.record, bool(claim.entries)
         live.attachments = head.attachments
         if claim.run.attempts >= self._max_attempts:
-            error = f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended"
+            error = (
+                f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended. Their logs "
+                "or those of the system say why: a tool may crash, or need too much memory"
+            )
             return await _finish(live, durable, "failed", error=error)
         if live.stop_reason and not begun:
             return await _finish(live, durable, "cancelled", reason=live.stop_reason)

@@ -129,11 +129,16 @@ class OutboxItem(msgspec.Struct, frozen=True):
 
 
 class PendingItems(msgspec.Struct, frozen=True):
-    """Items that this process has to handle. ``is_new`` is false if an accepted message was known already."""
+    """Items that this process has to handle.
+
+    ``is_new`` is false if an accepted message was known already. ``claimed`` are the conversations that belong to this
+    process only now: others may have continued them before.
+    """
 
     inbox: Sequence[InboxItem] = ()
     outbox: Sequence[OutboxItem] = ()
     is_new: bool = True
+    claimed: Sequence[str] = ()
 
 
 def gateway_database(path: str | os.PathLike[str]) -> Database:
@@ -146,8 +151,9 @@ class Mailbox:
 
     Each conversation belongs to one process at a time, and only that process answers and sends in it: the process that
     accepted its first message. When a process ends, or does not renew its lease for ``lease`` seconds, other processes
-    claim its conversations. Each change is committed to disk before the call returns; concurrent changes share a
-    transaction.
+    claim its conversations. The lease is not that of the process (``stores/leases.py``): several gateways may be in one
+    process, and one that hangs must lose its conversations, also on the machine of a file. Each change is committed to
+    disk before the call returns; concurrent changes share a transaction.
 
     Args:
         path: the file, created when first used; ``:memory:`` keeps everything in memory; or the
@@ -261,11 +267,13 @@ class Mailbox:
             ).fetchone()
             if row is None:
                 return PendingItems(is_new=False), True
-            mine = mine or self._claim(db, key, now)
+            claimed = [key] if not mine and self._claim(db, key, now) else []
+            mine = mine or bool(claimed)
             added = self._insert(db, key, channel, replies, notice=True, mine=mine)
             if not mine:
                 return PendingItems(), False
-            return PendingItems(self._take_inbox(db, key, row[0]), [*self._take_outbox(db, key), *added]), True
+            outbox = [*self._take_outbox(db, key), *added]
+            return PendingItems(self._take_inbox(db, key, row[0]), outbox, claimed=claimed), True
 
         pending, mine = await self.transact(store)
         if not mine:
@@ -392,9 +400,8 @@ class Mailbox:
             self._remove_dead_processes(db, now)
             inbox: list[InboxItem] = []
             outbox: list[OutboxItem] = []
-            for key, channel in db.execute(_ABANDONED, (now,)).fetchall():
-                if channel in ours:
-                    self._claim(db, key, now)
+            abandoned = db.execute(_ABANDONED, (now,)).fetchall()
+            claimed = [key for key, channel in abandoned if channel in ours and self._claim(db, key, now)]
             for key, channel in db.execute(_ADDED_BY_OTHERS, (self._me, self._me)).fetchall():
                 if channel in ours:
                     inbox += self._take_inbox(db, key)
@@ -402,7 +409,7 @@ class Mailbox:
             if time.monotonic() > self._pruned + 3600:
                 self._prune(db, now)
                 self._pruned = time.monotonic()
-            return PendingItems(inbox, outbox)
+            return PendingItems(inbox, outbox, claimed=claimed)
 
         return await self.transact(claim)
 

@@ -340,6 +340,11 @@ class Team(AgentPerSession):
         """The agents by name."""
         return self._members.agents
 
+    @property
+    def first(self) -> str:
+        """The name of the member that starts a conversation."""
+        return self._members.first
+
     def add(self, agent: Agent[Any, Any], name: str | None = None) -> None:
         """Add a member, from the next model call on; by default under its own name."""
         self._members.add(agent, name)
