@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from .._base.text import is_number
-from .._run.journal import Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
+from .._run.journal import RUN_STATUSES, Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
 from .leases import NOW, database_time
 from .sql import Connection, Database
@@ -31,6 +31,7 @@ SCHEMA = (
         changed REAL NOT NULL, start BLOB NOT NULL, result BLOB, digest TEXT NOT NULL
     )""",
     "CREATE INDEX durable_runs_by_status ON durable_runs (status, changed)",
+    "CREATE INDEX durable_runs_by_change ON durable_runs (changed, run_id)",
     """CREATE TABLE journal (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run_id, seq)
     )""",
@@ -40,6 +41,7 @@ SCHEMA = (
 _FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result, digest"
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 _MANY_EVENTS = 50
+_MARKS = ",".join("?" * len(RUN_STATUSES))
 
 
 class Journal:
@@ -68,7 +70,7 @@ class Journal:
     def runs(self, *statuses: str, limit: int = 100) -> list[StoredRun]:
         """Return durable runs, those that changed last first; with statuses, only runs that have one of them."""
         where = f"WHERE status IN ({','.join('?' * len(statuses))})" if statuses else ""
-        query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
+        query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id DESC LIMIT ?"
         return [StoredRun(*row) for row in self._db.execute(query, (*statuses, limit))]
 
     def is_held(self, run: StoredRun) -> bool:
@@ -231,13 +233,10 @@ class Journal:
 
         Returns their number.
         """
-        before = time.time() - days * 24 * 3600
-        old = [
-            run
-            for run in self.runs(limit=1_000_000)
-            if run.is_over and run.changed < before and run.run_id.startswith(prefix)
-        ]
-        return sum(self.delete(run.run_id) for run in old)
+        query = f"""SELECT run_id FROM durable_runs WHERE changed < ? AND status IN ({_MARKS})
+            AND run_id >= ? AND run_id < ?"""
+        values = time.time() - days * 24 * 3600, *RUN_STATUSES, prefix, f"{prefix}\U0010ffff"
+        return sum(self.delete(run_id) for (run_id,) in self._db.execute(query, values))
 
 
 def create(db: Connection, run_id: str, agent: str, start: bytes, now: float) -> None:

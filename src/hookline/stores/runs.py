@@ -62,6 +62,7 @@ _INDEXES = (
     "CREATE INDEX runs_by_time ON runs (created, run_id)",
     "CREATE INDEX served_by_time ON runs (created, run_id) WHERE transport != ''",
     "CREATE INDEX served_by_owner ON runs (owner, created, run_id) WHERE transport != ''",
+    "CREATE INDEX served_by_agent ON runs (agent, created, run_id) WHERE transport != ''",
     "CREATE INDEX served_by_session ON runs (session_id, created, run_id) WHERE transport != ''",
     "CREATE INDEX ended_by_status ON runs (status, created, run_id) WHERE ended IS NOT NULL",
     "CREATE INDEX open_runs ON runs (created, run_id) WHERE ended IS NULL",
@@ -147,6 +148,7 @@ _CHUNKS = (256, 32, 4, 1)
 _PRUNED_AT_ONCE = 200
 """Served runs that are deleted in one transaction."""
 _LARGEST = 2**63 - 1
+_LAST_CHARACTER = "\U0010ffff"
 _UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
@@ -615,9 +617,10 @@ class RunStore:
         """
         if run_id == "last" and (newest := self.runs(1)):
             return newest[0]
-        query = "SELECT * FROM runs WHERE ? IN (substr(run_id, 1, ?), substr(run_id, 5, ?)) ORDER BY run_id LIMIT 2"
-        with self.db.transaction() as db:
-            found = db.execute(query, (_storable(run_id), len(run_id), len(run_id))).fetchall()
+        beginnings = [_storable(run_id), f"run_{_storable(run_id)}"]
+        condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
+        values = [value for start in beginnings for value in (start, f"{start}{_LAST_CHARACTER}")]
+        found = self.db.execute(f"SELECT * FROM runs WHERE {condition} ORDER BY run_id LIMIT 2", values)
         if not found:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
         if len(found) > 1 and found[0][0] != run_id:
