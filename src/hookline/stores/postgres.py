@@ -686,11 +686,13 @@ class PostgresDatabase:
         with self._changing_schema() as connection:
             if self._version(connection) is not None:
                 return False
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.namespace}")
-            for statement in (*map(translate_schema, self.schema.statements), _VERSIONS):
-                if statement:
-                    connection.execute(statement)
-            connection.execute("INSERT INTO hookline_schema VALUES (%s)", (self.schema.version,))
+            statements = (
+                f"CREATE SCHEMA IF NOT EXISTS {self.namespace}",
+                *map(translate_schema, self.schema.statements),
+                _VERSIONS,
+                f"INSERT INTO hookline_schema VALUES ({self.schema.version})",
+            )
+            connection.execute("; ".join(filter(None, statements)))  # one round trip
         return True
 
     def upgrade(self) -> bool:
