@@ -100,9 +100,9 @@ def render(data: Any) -> str:
         + "\n"
         + prose(
             "A server and its workers on PostgreSQL: runs of two model calls and a tool call, which take no time, in a "
-            "second. Ten clients start them as fast as they can; a worker executes 20 at once. Server, workers, clients"
-            " and the database share the cores of this machine, so more workers than cores add nothing. The CPU time is "
-            "that of a run in the server and the workers together, without the database."
+            "second. Ten clients start them as fast as they can; a worker executes 20 at once. All of them and the "
+            "database share the cores of this machine, so more workers than cores add nothing. The CPU time is that of "
+            "a run in the server and the workers together, without the database."
         )
         + table(["workers", "runs in a second", "CPU of a run"], fleets)
         + "\n"
