@@ -344,7 +344,7 @@ class LogIndexer:
             try:
                 if self._file is None and not self._locate():
                     break
-                entries, *place = self._read()
+                entries, file, offset = self._read()
                 if entries:
                     self._add(entries)
             except _MovedError:
@@ -353,9 +353,9 @@ class LogIndexer:
                 if moves == _MAX_MOVES:
                     raise OSError("other processes keep changing the log") from None
                 continue
-            if place == [self._file, self._offset]:
+            if (file, offset) == (self._file, self._offset):
                 break
-            self._file, self._offset = place
+            self._file, self._offset = file, offset
         if pruned and self._log is not None:
             _delete(self.index.db, "log = ? AND seq <= ?", (self._log.id, pruned), self._lock)
 
@@ -397,7 +397,7 @@ class LogIndexer:
         self._log, self._file, self._offset = None, next(iter(files.values())), 0
         return True
 
-    def _was_cut(self, log: IndexedLog, files: Mapping[Path, FileId]) -> bool:
+    def _was_cut(self, log: IndexedLog, files: dict[Path, FileId]) -> bool:
         """Whether a log that ends before its last record in the index is that log, and not another one."""
         with _opened(files, next(reversed(files))) as file:
             end = find_end(file.fileno(), os.fstat(file.fileno()).st_size)
@@ -505,7 +505,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _find(files: Mapping[Path, FileId], seq: int) -> tuple[Path, int, _Entry | None]:
+def _find(files: dict[Path, FileId], seq: int) -> tuple[Path, int, _Entry | None]:
     """Find the first record with this number or a greater one: its file, its offset in it, and the record."""
     oldest = next(iter(files))
     found: tuple[Path, int, _Entry | None] = oldest, 0, None
@@ -536,7 +536,7 @@ def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
             at = middle - 1 + len(file.readline())  # the beginning of the next line
         else:
             file.seek(0)
-        entry = None
+        entry, line = None, b""
         for line in _lines(file):
             entry = _entry(line)
             if entry is not None:
