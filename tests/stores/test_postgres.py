@@ -487,7 +487,8 @@ def test_a_listener_is_called_after_the_server_was_away(own_cluster):
 
 def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(postgres_url):
     """The thread of the first listener may not have ended when the second one begins."""
-    first, heard = open_database(postgres_url, WORDS), threading.Event()
+    url = f"{postgres_url}&application_name=alone"  # with connections that no other test uses
+    first, heard = open_database(url, WORDS), threading.Event()
     entered, go_on = threading.Event(), threading.Event()
 
     def busy():
@@ -499,7 +500,7 @@ def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_ever
         closing = threading.Thread(target=first.close)
         closing.start()
         block_until(lambda: first._server._listener.running is None)
-        second = open_database(postgres_url, WORDS)
+        second = open_database(url, WORDS)
         with second.listen("y", heard.set):
             go_on.set()
             closing.join()

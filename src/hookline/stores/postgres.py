@@ -205,7 +205,7 @@ class _Server:
         """Initialize the state of this process. A forked child must neither use nor close those of its parent."""
         self._idle: list[tuple[psycopg.Connection[Any], str]] = []
         """Connections that are not in use, each with the schema that it is set to; the one used last is at the end."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a store may be garbage-collected, and closed, within the lock
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._pooler_checked = False
         self._announcer = _Announcer(self)
