@@ -20,8 +20,10 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import LEASE, Mailbox
 from hookline.stores.messages import InboundMessage
 from hookline.stores.sessions import SqliteSessionStore
+from hookline.teams import Team
 
 from ..waiting import wait_until
+from .test_files import PNG, FileChannel
 
 CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
 
@@ -47,7 +49,7 @@ class World:
         self.go.set()
         self.asked = 0
 
-    def gateway(self, *, hooks=(), instructions="", channel=None, **options):
+    def gateway(self, *, hooks=(), instructions="", channel=None, answerer=None, **options):
         @tool
         async def write(path: str, ctx) -> str:
             """Write a file."""
@@ -70,7 +72,7 @@ class World:
         )
         channel = channel or self.channel
         return Gateway(
-            agent,
+            answerer or agent,
             [channel],
             mailbox=Mailbox(self.url or self.folder / "gateway.db", lease=LEASE if not self.url else 3600.0),
             sessions=SqliteSessionStore(self.url or self.folder / "sessions.db"),
@@ -96,8 +98,23 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
+def worlds(tmp_path):
+    """Makes worlds, and closes their stores at the end."""
+    made = []
+
+    def make(url=""):
+        made.append(World(tmp_path, url))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.approvals.close()
+        world.runs.close()
+
+
+@pytest.fixture
+def world(worlds):
+    return worlds()
 
 
 ASKS = [PlanModeHook(["write"])]
@@ -342,24 +359,89 @@ async def test_durable_runs_need_a_store(world):
         )
 
 
+async def test_a_team_goes_on_with_the_agent_that_took_over_after_a_restart(world):
+    entered, opened = [], asyncio.Event()
+
+    def team():
+        @tool
+        async def look() -> str:
+            """Look."""
+            entered.append("look")
+            await opened.wait()
+            return "seen"
+
+        def clerk(request):
+            return call("handoff", to="expert", message="yours")
+
+        def expert(request):
+            return "It is done." if request.messages[-1].content == "seen" else [call("look")]
+
+        made = Team()
+        made.add(Agent("clerk", llm=ScriptedModel([clerk], loop=True), tools=[made]))
+        made.add(Agent("expert", llm=ScriptedModel([expert], loop=True), tools=[made, look]))
+        return made
+
+    first = world.gateway(answerer=team())
+    await first.start()
+    await world.say("Help.")
+    await wait_until(lambda: entered)
+    asyncio.get_running_loop().call_later(0.1, opened.set)
+    await first.stop(grace=0)
+    second = world.gateway(answerer=team())
+    await second.start()
+    await wait_until(lambda: "It is done." in world.channel.texts())
+    (session,) = second._conversations._cached.values()
+    await second.stop()
+    assert entered == ["look"]
+    assert session.personality_id == "expert"
+    assert world.statuses() == ["completed"]
+
+
+async def test_a_file_of_a_message_is_read_once_and_is_still_there_after_a_restart(world):
+    channel = FileChannel(cat=PNG)
+    world.go.clear()
+    first = world.gateway(channel=channel)
+    await first.start()
+    await channel.share("cat", text="write a", sender="ada")
+    await world.started.wait()
+    asyncio.get_running_loop().call_later(0.1, world.go.set)
+    await first.stop(grace=0)
+    second = world.gateway(channel=channel)
+    await second.start()
+    assert await channel.replies(1) == ["The tool said: wrote a"]
+    (session,) = second._conversations._cached.values()
+    await second.stop()
+    assert channel.read == ["cat"]
+    assert session.messages[0].attachments[0].data == PNG
+
+
+async def test_old_journals_of_a_gateway_are_deleted_and_those_of_programs_are_kept(world):
+    gateway = world.gateway(keep_days=1e-9)
+    await gateway.start()
+    await world.say("hello")
+    await world.channel.replies(1)
+    await gateway.wait_until_idle()
+    await Agent("other", llm=ScriptedModel(["Hi."])).arun("Hi.", durable=world.runs, run_id="mine")
+    await gateway._journals.prune()
+    await gateway.stop()
+    assert [run.run_id for run in world.runs.journal.runs()] == ["mine"]
+
+
 # Two gateways on one PostgreSQL database
 
 
 @pytest.fixture
-async def pair(tmp_path, postgres_url, monkeypatch):
+async def pair(worlds, postgres_url, monkeypatch):
     """Two gateways that hear of each other by announcements only, each with a channel of its own."""
     monkeypatch.setattr("hookline.stores.mailbox.WATCHED_POLL_SECONDS", 600.0)
     monkeypatch.setattr("hookline.stores.approvals.WATCHED_POLL_SECONDS", 600.0)
-    world = World(tmp_path, postgres_url)
-    other = MemoryChannel()
+    world, other = worlds(postgres_url), MemoryChannel()
     one, two = world.gateway(hooks=ASKS, when_busy="steer"), world.gateway(hooks=ASKS, channel=other, when_busy="steer")
     await one.start()
     await two.start()
     yield world, other
     await one.stop()
     await two.stop()
-    world.approvals.close()
-    world.runs.close()
 
 
 @pytest.mark.parametrize("words", ["/approve {code}", "yes"])
@@ -393,9 +475,9 @@ async def test_messages_and_stops_through_another_gateway_reach_the_run(pair):
     assert other.texts() == []
 
 
-async def test_the_other_gateway_continues_when_one_stops(tmp_path, postgres_url, monkeypatch):
+async def test_the_other_gateway_continues_when_one_stops(worlds, postgres_url, monkeypatch):
     monkeypatch.setattr("hookline.stores.mailbox.WATCHED_POLL_SECONDS", 600.0)
-    world, other = World(tmp_path, postgres_url), MemoryChannel()
+    world, other = worlds(postgres_url), MemoryChannel()
     one, two = world.gateway(), world.gateway(channel=other)
     await one.start()
     await two.start()
@@ -408,5 +490,3 @@ async def test_the_other_gateway_continues_when_one_stops(tmp_path, postgres_url
     await two.stop()
     assert world.done == ["a"]
     assert world.channel.texts() == []
-    world.approvals.close()
-    world.runs.close()

@@ -16,6 +16,7 @@ import pytest
 from hookline.stores.approvals import ApprovalStore
 from tests.environment import with_source
 
+from ..postgres_cluster import MISSING, Cluster
 from ..waiting import block_until
 from .durable_worker import STEPS, write_line
 
@@ -124,6 +125,7 @@ def test_a_run_whose_gateway_is_killed_in_mid_tool_completes_in_another(scene):
     assert second.poll() is None
 
 
+@pytest.mark.sqlite
 def test_a_gateway_with_other_instructions_leaves_a_run_to_one_that_can_continue_it(tmp_path):
     scene = Scene(tmp_path, "")
     try:
@@ -161,3 +163,25 @@ def test_a_call_is_approved_after_all_gateways_were_killed_and_is_made_once(scen
     assert [text for text in replies if text.startswith("did")] == ["did pay rent", "did work"]
     assert sum("wants to call" in text for text in replies) == 1
     assert scene.ended().count("pay rent/0") == 1
+
+
+def test_a_restart_of_the_database_interrupts_no_conversation(tmp_path):
+    if MISSING:
+        pytest.skip(MISSING)
+    cluster = Cluster()
+    scene = Scene(tmp_path, cluster.url())
+    try:
+        scene.start(tool_seconds=0.2)
+        for number in range(6):
+            scene.say("chat", f"m{number}", f"work{number}")
+        scene.wait_for("chat", "did work0")
+        cluster.restart()
+        scene.wait_for("chat", "did work5")
+        assert scene.replies("chat") == [f"did work{number}" for number in range(6)]
+        ended = scene.ended()
+        assert set(ended) == {f"work{number}/{step}" for number in range(6) for step in range(STEPS)}
+        assert len(ended) <= 6 * STEPS + 1  # only a call that was in flight may have been made again
+    finally:
+        scene.close()
+        cluster.stop()
+        cluster.remove()

@@ -176,6 +176,7 @@ def test_doctor_checks_the_database(hookline, ready, mark):
     line = next(line for line in out.splitlines() if " database " in line)
     assert line.split()[0] == mark
     assert ("all tables up to date" if ready else "hookline db init") in out
+    assert "indexedinpostgresql://postgres@" in "".join(out.split())
 
 
 def test_doctor_says_that_the_server_is_away(hookline):

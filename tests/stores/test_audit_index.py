@@ -16,6 +16,7 @@ from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.hooks import AuditLogHook
 from hookline.stores import AuditIndex, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import index as audit_index
+from hookline.stores.audit.format import archive_paths
 from hookline.stores.audit.index import LogIndexer, _file_id, _find
 from tests.properties import examples
 from tests.waiting import block_until
@@ -215,6 +216,14 @@ def test_a_database_that_is_away_delays_no_run_and_loses_nothing(path, tmp_path,
     assert verify_audit(path, index=AuditIndex(place)).ok
 
 
+def test_a_server_that_cannot_be_reached_delays_no_run(path, caplog):
+    log = AuditLog(path, index="postgresql://nobody@127.0.0.1:1/none")
+    result = Agent("a", llm=ScriptedModel(["Hello."]), hooks=[AuditLogHook(log, on_failure="closed")]).run("Hi.")
+    assert (result.status, result.errors, log.lost) == ("completed", (), 0)
+    block_until(lambda: "cannot be written" in caplog.text)
+    log.index.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="not on Windows")
 def test_a_pipe_is_not_indexed(tmp_path, index):
     os.mkfifo(tmp_path / "pipe")
@@ -381,6 +390,34 @@ def test_a_file_that_is_rotated_while_it_is_read_is_read_to_its_end(path, index,
     indexer.update()
     assert numbers(index) == list(range(1, 21 + 1 + 3 * 6))
     assert len(index.logs()) == 1
+
+
+def test_a_file_that_is_rotated_while_the_files_are_listed_is_not_left_out(path, index, monkeypatch):
+    write(path, None, 5)
+    os.rename(path, path.with_name("audit-000001.jsonl"))
+    write(path, None, 5)
+    reading, read = [], LogIndexer._read
+
+    def list_then_rotate(log):
+        found = archive_paths(log)
+        if reading == [1]:
+            reading.append(2)
+            os.rename(path, path.with_name("audit-000002.jsonl"))
+            write(path, None, 5)
+        return found
+
+    monkeypatch.setattr(LogIndexer, "_read", lambda self: reading.append(1) or read(self))
+    monkeypatch.setattr(audit_index, "archive_paths", list_then_rotate)
+    update(index, path)
+    assert numbers(index) == list(range(1, 19))
+
+
+def test_a_log_that_was_cut_is_not_taken_for_a_new_one(path, index):
+    write(path, index, 9)
+    cut_end(path)
+    update(index, path)
+    assert [log.seq for log in index.logs()] == [10]
+    assert len(index.records()) == 10
 
 
 # Forgetting.

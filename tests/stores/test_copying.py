@@ -23,7 +23,7 @@ from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.mailbox import gateway_database
-from hookline.stores.notes import DatabaseNotes
+from hookline.stores.notes import DatabaseNotes, NotesFile
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 from hookline.stores.schemas import STORES, all_schemas
 from hookline.stores.skills import STATES, AnalysisOutcome, DatabaseSkillStore, QueuedRun, Skill, SkillStore
@@ -221,6 +221,17 @@ def test_a_folder_of_skills_is_copied_unchanged(tmp_path, postgres_url):
     store.close()
 
 
+def test_a_text_file_of_notes_is_copied_unchanged(tmp_path, postgres_url):
+    notes = NotesFile(tmp_path / "notes.md")
+    notes.append("Ann prefers tea.")
+    with open(notes.path, "a", encoding="utf-8") as file:
+        file.write("\n# By hand\n  indented \u2028 x\x85y\r\nlast")
+    copy_stores([notes.path], postgres_url)
+    store = DatabaseNotes(postgres_url)
+    assert store.read() == notes.path.read_bytes().decode() + "\n"
+    store.close()
+
+
 def test_a_folder_of_artifacts_is_copied_unchanged(tmp_path, postgres_url):
     folder = ArtifactStore(tmp_path / "artifacts")
     for name, data in (("a\0.txt", b"\0\xff"), ("../odd", b""), ("report.md", "Grüße".encode())):
@@ -239,10 +250,13 @@ def test_a_folder_of_artifacts_is_copied_unchanged(tmp_path, postgres_url):
         ("beside", "script.py is beside a skill, and a database has only the SKILL.md"),
         ("invalid", "nothing was copied, because a skill cannot be read"),
         ("queued", "nothing was copied, because .* cannot be read"),
+        ("notes.md", "the notes in .* cannot be read .*, so nothing was copied"),
     ],
 )
 def test_what_a_database_would_not_keep_of_a_folder_prevents_the_copy(tmp_path, postgres_url, kind, reason):
-    if kind == "artifact":
+    if kind == "notes.md":
+        (tmp_path / "notes.md").write_bytes(b"\xff")
+    elif kind == "artifact":
         ArtifactStore(tmp_path / "folder").save("a", "text")
         (tmp_path / "folder" / "readme.txt").write_text("mine")
     else:
@@ -255,7 +269,7 @@ def test_what_a_database_would_not_keep_of_a_folder_prevents_the_copy(tmp_path, 
         else:
             (tmp_path / "folder" / ".queue" / f"{folder.queue().ids()[0]}.json").write_text("{")
     with pytest.raises(StoreError, match=reason):
-        copy_stores([tmp_path / "folder"], postgres_url)
+        copy_stores([tmp_path / (kind if kind == "notes.md" else "folder")], postgres_url)
     store = DatabaseSkillStore(postgres_url)
     assert store.list() == []
     store.close()

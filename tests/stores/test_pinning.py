@@ -3,11 +3,15 @@
 import functools
 import importlib
 import os
+import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from typing import ClassVar
 
+import msgspec
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, guard, observer, reply, tool
@@ -209,6 +213,79 @@ def test_an_object_that_only_starts_runs_has_a_version():
     assert digest_of(Starter()) == digest_of(Starter())
 
 
+class Cyclic:
+    """A hook that refers to itself, with arguments of every kind."""
+
+    points, phase = frozenset({"before_tool"}), "guard"
+
+    def __init__(self, *values):
+        self.values, self.self_, self.lock = values, self, threading.Lock()
+
+    def __call__(self, point, ctx, request):
+        return None
+
+
+class Settled(msgspec.Struct):
+    """A hook that is a struct."""
+
+    limit: int
+
+    points: ClassVar = frozenset({"before_tool"})
+    phase: ClassVar = "guard"
+
+    def __call__(self, point, ctx, request):
+        return None
+
+
+def judged(limit, ctx, request):
+    return None
+
+
+made_up = {}
+exec("def generated(ctx, request):\n    return None", made_up)
+
+ODD = {
+    "values": lambda: Cyclic(
+        1, "\ud800", 2**80, float("nan"), b"x", re.compile("a"), {"a": {1, 2}}, Path("a"), print, Cyclic
+    ),
+    "struct": lambda: Settled(3),
+    "partial": lambda: guard("before_tool")(functools.partial(judged, 3)),
+    "lambda": lambda: guard("before_tool")(lambda ctx, request: None),
+    "generated": lambda: guard("before_tool")(made_up["generated"]),
+    "decorated": lambda: guard("before_tool")(functools.lru_cache(made_up["generated"])),
+    "method": lambda: guard("before_tool")(Owner(3).judge),
+}
+
+
+class Owner:
+    def __init__(self, limit):
+        self.limit = limit
+
+    def judge(self, ctx, request):
+        return None
+
+
+@pytest.mark.parametrize("make", ODD.values(), ids=ODD)
+def test_a_hook_of_any_kind_has_a_version_that_is_the_same_for_the_same_hook(make):
+    agents = [Agent("clerk", "", "\ud800", llm=ScriptedModel([]), hooks=[make()]) for _ in range(2)]
+    assert different(*agents) == []
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (Settled(3), Settled(4)),
+        (guard("before_tool")(functools.partial(judged, 3)), guard("before_tool")(functools.partial(judged, 4))),
+        (guard("before_tool")(Owner(3).judge), guard("before_tool")(Owner(4).judge)),
+        (Cyclic(1), Cyclic(2)),
+    ],
+    ids=["struct", "partial", "method", "values"],
+)
+def test_arguments_of_hooks_of_other_kinds_make_a_difference(one, other):
+    agents = [Agent("clerk", llm=ScriptedModel([]), hooks=[hook]) for hook in (one, other)]
+    assert {part.split()[0] for part in different(*agents)} == {"hook"}
+
+
 @tool
 def add(a: int, b: int) -> int:
     """Add."""
@@ -246,7 +323,7 @@ def test_a_changed_argument_of_a_built_in_hook_makes_a_difference(kind, before, 
 
 def built_in_agent(folder):
     """An agent with hooks of every kind, as each process of a fleet makes it."""
-    hooks = [kind(**options) for kind, options, _ in CHANGED]
+    hooks = [kind(**options) for kind, options, _ in CHANGED] + [make() for make in ODD.values()]
     return Agent(
         "clerk",
         llm=ScriptedModel([]),

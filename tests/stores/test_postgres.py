@@ -1,6 +1,7 @@
 """PostgresDatabase: the tables of stores in a PostgreSQL database that processes share."""
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -240,11 +241,27 @@ def test_a_transaction_that_is_idle_after_many_rows_is_ended_by_the_server(open_
     assert len(words(database)) == count
 
 
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_pooler_that_shares_connections_between_transactions_is_refused(open_words, monkeypatch, mode):
+    """PgBouncer is not installed for the tests, so the numbers are those that it shows."""
+    numbers = itertools.count(-1, -1) if mode == "session" else itertools.repeat(-1)
+    monkeypatch.setattr(postgres, "_backend_pid", lambda connection: next(numbers))
+    monkeypatch.setattr(postgres, "_servers", {})
+    database = open_words()
+    if mode == "session":
+        add(database, "a")
+    else:
+        with pytest.raises(StoreError, match="a connection pooler in transaction mode.* set it to session mode"):
+            add(database, "a")
+
+
 def test_a_paused_process_does_not_hold_the_locks_of_the_queue(open_words):
     """The queue has connections of its own, which the server must end in the same way."""
     import psycopg
 
-    with psycopg.connect(open_words().conninfo_for("queue")) as connection:
+    database = open_words()
+    with psycopg.connect(database.conninfo) as connection:
+        connection.execute(database.settings_for("queue"))
         shown = [connection.execute(f"SHOW {name}").fetchone()[0] for name in ("search_path", *postgres._SESSION)]
     assert shown == ["queue", "5s", "5s", "1min"]
 
@@ -470,7 +487,8 @@ def test_a_listener_is_called_after_the_server_was_away(own_cluster):
 
 def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(postgres_url):
     """The thread of the first listener may not have ended when the second one begins."""
-    first, heard = open_database(postgres_url, WORDS), threading.Event()
+    url = f"{postgres_url}&application_name=alone"  # with connections that no other test uses
+    first, heard = open_database(url, WORDS), threading.Event()
     entered, go_on = threading.Event(), threading.Event()
 
     def busy():
@@ -482,7 +500,7 @@ def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_ever
         closing = threading.Thread(target=first.close)
         closing.start()
         block_until(lambda: first._server._listener.running is None)
-        second = open_database(postgres_url, WORDS)
+        second = open_database(url, WORDS)
         with second.listen("y", heard.set):
             go_on.set()
             closing.join()

@@ -16,6 +16,7 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
+from math import inf
 from typing import Any, Never, TypeVar
 
 import msgspec
@@ -166,8 +167,8 @@ class DurableRun:
             self._entries.append(entry)
             self._done.append(False)
         self._reached = 0
-        self._relaxed = len(self._entries)
-        """The position from which events need not be the same: after a cancellation or a time limit."""
+        self._relaxed: list[tuple[int, float]] = []
+        """Positions between which events need not be the same: after a cancellation or a time limit."""
         self._turns: list[tuple[int, asyncio.Future[None]]] = []
         self._late: dict[int, list[Steering]] = {}
         """By the position of a request, the steering messages that came too late for it."""
@@ -466,11 +467,21 @@ class DurableRun:
         return None
 
     def _relax(self, position: int) -> None:
-        """Do not insist on the events after this position: how fast each task reacts is not recorded."""
-        self._relaxed = min(self._relaxed, position)
-        for index in range(position + 1, len(self._entries)):
-            if self._entries[index].kind in _SOFT:
+        """Do not insist on the events after this position: how fast each task reacts is not recorded.
+
+        The outermost run has reacted when it begins its next step. What it does from there on is compared again.
+        """
+        root, entries = "" if self._root is None else f"{self._root.ids.run_id}/", self._entries
+        until = next((float(i) for i in range(position + 1, len(entries)) if _is_step(entries[i], root)), inf)
+        self._relaxed.append((position, until))
+        for index in range(position + 1, len(entries)):
+            if entries[index].kind in _SOFT and self._is_relaxed(index):
                 self._done[index] = True
+
+    def _is_relaxed(self, position: int) -> bool:
+        root = None if self._root is None else f"{self._root.ids.run_id}/"
+        is_nested = root is None or not self._entries[position].lane.startswith(root)
+        return any(start < position and (is_nested or position < end) for start, end in self._relaxed)
 
     def _charge(self, spent: Spent) -> None:
         engine = self._engines.get(spent.run)
@@ -514,7 +525,7 @@ class DurableRun:
                 self._take(lane)
                 return False
             if entry.kind not in ("text", "observed"):
-                if head > self._relaxed:
+                if self._is_relaxed(head):
                     return self._compare_relaxed(lane, key)
                 self._differ(_describe(entry), _describe(Entry(lane, "event", key)))
                 return False
@@ -730,7 +741,7 @@ class DurableRun:
         """Return the position of the next entry that is not about text or observers."""
         while (head := self._head(lane)) is not None:
             entry = self._entries[head]
-            if entry.kind in ("text", "observed") or (head > self._relaxed and entry.kind == "event"):
+            if entry.kind in ("text", "observed") or (entry.kind == "event" and self._is_relaxed(head)):
                 self._take(lane)
             else:
                 return head
@@ -1114,6 +1125,11 @@ def _event_key(event: Event) -> str:
     elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
         told = f" {name}"
     return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
+
+
+def _is_step(entry: Entry, run: str) -> bool:
+    """Whether an entry is the request of a step of this run, whose lanes begin with ``run``."""
+    return entry.kind == "asked" and entry.lane.startswith(run) and entry.key.startswith("model step ")
 
 
 def _is_about_text(entry: Entry) -> bool:

@@ -205,10 +205,10 @@ class Runner:
     async def close(self) -> None:
         """Interrupt all runs. Their messages stay in the mailbox for the next start."""
         self._closing = True
-        self._interrupt(list(self._active), "the gateway is stopping")
-        await self.queues.wait_until_idle()
         for task in self._take_ups.values():
             task.cancel()
+        self._interrupt(list(self._active), "the gateway is stopping")
+        await self.queues.wait_until_idle()
 
     async def cancel(self, keys: Sequence[str], timeout: float) -> None:
         """Interrupt the runs of these conversations. Their messages stay in the mailbox."""

@@ -81,13 +81,13 @@ def copy(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="SQLite files of stores, or folders of sessions, skills or artifacts. "
+            help="SQLite files of stores, folders of sessions, skills or artifacts, or text files of notes. "
             "[default: those that the database replaces]",
             show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Copy stores from SQLite files, and sessions, skills and artifacts from folders, to the database: all, or none.
+    """Copy stores from SQLite files, folders and text files to the database: all of them, or none.
 
     Stop all programs that use the files first. The files stay as they are.
     """

@@ -190,12 +190,15 @@ def _durable_runs_checks(url: str) -> Iterator[Check]:
 
 def _audit_check(config: Configuration) -> Check:
     from ..config.factory import audit_path
+    from ..stores.paths import without_password
 
     path = audit_path(config.settings)
     if path is None:
         return NOTE, "audit log", "off (audit = none)"
     size = os.path.getsize(path) if os.path.isfile(path) else 0
-    return GOOD, "audit log", f"{short_path(path)}, {size:,} bytes" if size else f"{short_path(path)}, no records yet"
+    index = config.settings.audit_index
+    indexed = f", indexed in {short_path(without_password(index))}" if index else ""
+    return GOOD, "audit log", f"{short_path(path)}, {f'{size:,} bytes' if size else 'no records yet'}{indexed}"
 
 
 def _channel_checks(config: Configuration) -> Iterator[Check]:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._base.text import error_text
@@ -25,6 +26,8 @@ log = logging.getLogger("hookline")
 
 NAME = "runs"
 """Name of the queue. Runs that only some processes can continue are in queues ``runs-DIGEST``."""
+CHECK_SECONDS = 1.0
+"""Interval in seconds at which jobs of processes that have ended are looked for."""
 RETRY_SECONDS = 1.0
 """Seconds until the queue is used again after an error."""
 CLOSE_SECONDS = 10.0
@@ -61,9 +64,9 @@ class PostgresQueue:
 
         await asyncio.to_thread(create_queue, self._db)
         # A job that is lost in a power failure is found in the journal, so no commit waits for the disk.
-        address = self._db.conninfo_for(_namespace(self._db), synchronous_commit="off")
-        pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": _configure}
-        self._app = App(connector=PsycopgConnector(conninfo=address, **pool))
+        configure = partial(_configure, self._db.settings_for(_namespace(self._db), synchronous_commit="off"))
+        pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": configure}
+        self._app = App(connector=PsycopgConnector(conninfo=self._db.conninfo, **pool))
         self._run_task = self._app.task(name="hookline_run", queue=NAME)(self._run)
         with self._errors():
             await self._app.open_async()
@@ -118,20 +121,29 @@ class PostgresQueue:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _keep_retrying(self) -> None:
-        """Queue the runs of processes that have ended: their jobs hold the locks of their conversations."""
+        from procrastinate.exceptions import ProcrastinateException
+
+        while not self._paused:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await self._retry_stalled()
+            except (ProcrastinateException, StoreError) as error:
+                log.error("the queue of runs cannot be used: %s", error_text(error))
+
+    async def _retry_stalled(self) -> None:
+        """Queue the runs of processes that have ended: their jobs hold the locks of their conversations.
+
+        A process shows every third of a lease that it lives. So if it has not done so for two thirds, its job is free
+        no later than its run. If the process lives nevertheless, the journal keeps its run from others.
+        """
         from procrastinate.exceptions import ProcrastinateException
         from procrastinate.jobs import Status
 
-        while not self._paused:
-            await asyncio.sleep(self._lease / 3)
-            try:
-                manager = self._app.job_manager
-                for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease):
-                    with suppress(ProcrastinateException):  # another process has done it
-                        await manager.finish_job(job, Status.FAILED, delete_job=True)
-                        await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
-            except (ProcrastinateException, StoreError) as error:
-                log.error("the queue of runs cannot be used: %s", error_text(error))
+        manager = self._app.job_manager
+        for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease * 2 / 3):
+            with suppress(ProcrastinateException):  # another process has done it
+                await manager.finish_job(job, Status.FAILED, delete_job=True)
+                await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
 
     def pause(self) -> None:
         """Take no more jobs from the queue."""
@@ -160,9 +172,10 @@ class PostgresQueue:
             raise StoreError(f"the queue of runs in {self._db.path} cannot be used ({error_text(error)})") from error
 
 
-async def _configure(connection: Any) -> None:
+async def _configure(settings: str, connection: Any) -> None:
     """Make each statement of procrastinate a transaction of its own: it has only such."""
     await connection.set_autocommit(True)
+    await connection.execute(settings)
 
 
 def _namespace(db: Any) -> str:

@@ -1,4 +1,4 @@
-"""Copy stores from SQLite files, and sessions, skills and artifacts from folders, to a PostgreSQL database."""
+"""Copy stores from SQLite files, folders and text files to a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import msgspec
 
 from .artifacts import ArtifactStore, DatabaseArtifactStore, artifact_name
 from .errors import StoreError
+from .notes import DatabaseNotes
 from .schemas import all_schemas, databases_at
 from .sessions import JsonSessionStore, SqliteSessionStore
 from .skills import FILE as SKILL_FILE
@@ -22,6 +23,8 @@ from .sql import Schema
 from .sqlite import SqliteDatabase
 
 Progress = Callable[[str, int, int], object]
+
+_NOTES = (".md", ".txt")
 
 
 class CopiedStore(msgspec.Struct, frozen=True):
@@ -40,7 +43,7 @@ def copy_stores(
     Files of an earlier format are converted first, as always when they are opened. Nobody should write them meanwhile.
 
     Args:
-        sources: SQLite files of stores, and folders of sessions, skills or artifacts.
+        sources: SQLite files of stores, folders of sessions, skills or artifacts, and text files of notes.
         url: address of the database. Its tables are created, or must be empty.
         progress: called with the name of a table, the number of rows copied so far, and the number of all rows.
 
@@ -78,16 +81,16 @@ def copy_stores(
 
 
 class _Source:
-    """A SQLite file, opened for reading; a folder becomes one first."""
+    """A SQLite file, opened for reading; a folder or a text file becomes one first."""
 
     batch = 500
 
     def __init__(self, source: str | os.PathLike[str], stack: ExitStack) -> None:
         self.path = os.path.abspath(os.path.expanduser(os.fspath(source)))
         file = self.path
-        if os.path.isdir(file):
-            file = os.path.join(stack.enter_context(TemporaryDirectory(prefix="hookline-")), "folder.db")
-            _folder_to_file(self.path, file)
+        if os.path.isdir(file) or (file.lower().endswith(_NOTES) and os.path.isfile(file)):
+            file = os.path.join(stack.enter_context(TemporaryDirectory(prefix="hookline-")), "copy.db")
+            (_folder_to_file if os.path.isdir(self.path) else _notes_to_file)(self.path, file)
         self.schema = _schema_of(file, self.path)
         database = SqliteDatabase(file, self.schema)
         stack.callback(database.close)
@@ -154,6 +157,16 @@ def _folder_to_file(folder: str, file: str) -> None:
         _skills_to_file(folder, file)
     else:
         _sessions_to_file(folder, file)
+
+
+def _notes_to_file(path: str, file: str) -> None:
+    try:
+        text = Path(path).read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"the notes in {path} cannot be read ({error}), so nothing was copied") from None
+    target = DatabaseNotes(file)
+    target.restore(text)
+    target.close()
 
 
 def _artifacts_to_file(folder: str, file: str) -> None:

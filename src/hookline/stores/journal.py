@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from .._base.text import is_number
-from .._run.journal import Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
+from .._run.journal import RUN_STATUSES, Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
 from .leases import NOW, database_time
-from .sql import Connection, Database
+from .sql import LAST_CHARACTER, Connection, Database
 
 SCHEMA = (
     """CREATE TABLE durable_runs (
@@ -31,6 +31,7 @@ SCHEMA = (
         changed REAL NOT NULL, start BLOB NOT NULL, result BLOB, digest TEXT NOT NULL
     )""",
     "CREATE INDEX durable_runs_by_status ON durable_runs (status, changed)",
+    "CREATE INDEX durable_runs_by_change ON durable_runs (changed, run_id)",
     """CREATE TABLE journal (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run_id, seq)
     )""",
@@ -40,6 +41,7 @@ SCHEMA = (
 _FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result, digest"
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 _MANY_EVENTS = 50
+_MARKS = ",".join("?" * len(RUN_STATUSES))
 
 
 class Journal:
@@ -65,11 +67,30 @@ class Journal:
         rows = self._db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,))
         return StoredRun(*rows[0]) if rows else None
 
-    def runs(self, *statuses: str, limit: int = 100) -> list[StoredRun]:
-        """Return durable runs, those that changed last first; with statuses, only runs that have one of them."""
+    def runs(self, *statuses: str, limit: int = 100, with_input: bool = True) -> list[StoredRun]:
+        """Return durable runs, those that changed last first.
+
+        Args:
+            statuses: only runs that have one of these.
+            limit: maximum number of runs.
+            with_input: read the input of each run, which may be large; otherwise ``start`` is empty.
+        """
+        fields = _FIELDS if with_input else _FIELDS.replace(" start,", " CAST('' AS BLOB),")
         where = f"WHERE status IN ({','.join('?' * len(statuses))})" if statuses else ""
-        query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
+        query = f"SELECT {fields} FROM durable_runs {where} ORDER BY changed DESC, run_id DESC LIMIT ?"
         return [StoredRun(*row) for row in self._db.execute(query, (*statuses, limit))]
+
+    def find(self, *beginnings: str, limit: int = 2) -> list[StoredRun]:
+        """Return the durable runs whose ids begin with one of these texts, in the order of their ids."""
+        condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
+        values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
+        query = f"SELECT {_FIELDS} FROM durable_runs WHERE {condition} ORDER BY run_id LIMIT ?"
+        return [StoredRun(*row) for row in self._db.execute(query, (*values, limit))]
+
+    def newest(self) -> list[StoredRun]:
+        """Return the durable run that was created last; an empty list if there is none."""
+        query = f"SELECT {_FIELDS} FROM durable_runs ORDER BY created DESC, run_id DESC LIMIT 1"
+        return [StoredRun(*row) for row in self._db.execute(query)]
 
     def is_held(self, run: StoredRun) -> bool:
         """Whether a process executes the run, or did so until a moment ago."""
@@ -229,13 +250,10 @@ class Journal:
 
         Returns their number.
         """
-        before = time.time() - days * 24 * 3600
-        old = [
-            run
-            for run in self.runs(limit=1_000_000)
-            if run.is_over and run.changed < before and run.run_id.startswith(prefix)
-        ]
-        return sum(self.delete(run.run_id) for run in old)
+        query = f"""SELECT run_id FROM durable_runs WHERE changed < ? AND status IN ({_MARKS})
+            AND run_id >= ? AND run_id < ?"""
+        values = time.time() - days * 24 * 3600, *RUN_STATUSES, prefix, f"{prefix}{LAST_CHARACTER}"
+        return sum(self.delete(run_id) for (run_id,) in self._db.execute(query, values))
 
 
 def create(db: Connection, run_id: str, agent: str, start: bytes, now: float) -> None:

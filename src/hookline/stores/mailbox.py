@@ -151,8 +151,9 @@ class Mailbox:
 
     Each conversation belongs to one process at a time, and only that process answers and sends in it: the process that
     accepted its first message. When a process ends, or does not renew its lease for ``lease`` seconds, other processes
-    claim its conversations. Each change is committed to disk before the call returns; concurrent changes share a
-    transaction.
+    claim its conversations. The lease is not that of the process (``stores/leases.py``): several gateways may be in one
+    process, and one that hangs must lose its conversations, also on the machine of a file. Each change is committed to
+    disk before the call returns; concurrent changes share a transaction.
 
     Args:
         path: the file, created when first used; ``:memory:`` keeps everything in memory; or the

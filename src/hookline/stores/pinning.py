@@ -25,11 +25,11 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import json_encoder
 from .._kernel.hook import function_of
 from .._kernel.registry import HookStack
 from .._run.agent import Agent
-from .._run.journal import JOURNAL_FORMAT
+from .._run.journal import JOURNAL_FORMAT, encoded
+from .._run.recorded import without_addresses
 
 _SECRET = re.compile(r"(?:^|_)(?:password|passphrase|secret|token|credential|(?:api|secret|private)_key)$")
 _MAX_DEPTH = 5
@@ -99,7 +99,7 @@ def _hook_parts(stack: HookStack, owner: str) -> dict[str, str]:
             found.setdefault((id(entry.hook), entry.name), [entry.hook]).append(at)
     parts: dict[str, str] = {}
     for (_, name), (hook, *places) in found.items():
-        key = f"hook {name}{owner}"
+        key = f"hook {without_addresses(name)}{owner}"
         number = sum(each.partition(" #")[0] == key for each in parts)
         content = _once(function_of(hook), lambda hook: _digest([code_of(hook), _describe(hook)]))
         parts[f"{key} #{number + 1}" if number else key] = _digest([content, places])
@@ -131,7 +131,7 @@ def _agents_of(answerer: Any) -> list[Agent[Any, Any]]:
 
 
 def _digest(value: Any, length: int = 8) -> str:
-    return hashlib.sha256(json_encoder.encode(value)).hexdigest()[:length]
+    return hashlib.sha256(encoded(value)).hexdigest()[:length]
 
 
 # Code.
@@ -190,9 +190,9 @@ def _describe(value: Any, above: tuple[Any, ...] = ()) -> Any:
     inner = (*above, value)
     if isinstance(value, Mapping):
         pairs = [[_describe(key, inner), _describe(each, inner)] for key, each in value.items()]
-        return sorted(pairs, key=json_encoder.encode)
+        return sorted(pairs, key=encoded)
     if isinstance(value, (set, frozenset)):
-        return sorted([_describe(each, inner) for each in value], key=json_encoder.encode)
+        return sorted([_describe(each, inner) for each in value], key=encoded)
     if isinstance(value, (list, tuple)):
         return [_describe(each, inner) for each in value]
     if isinstance(value, functools.partial):

@@ -72,6 +72,10 @@ _SESSION = {
 """Settings of all connections: no process that is paused holds up others for long."""
 
 
+def _set(settings: Mapping[str, object]) -> str:
+    return "; ".join(f"SET {name} = {value}" for name, value in settings.items())
+
+
 # SQL and values.
 
 _TOKENS = re.compile(r"'[^']*'|\?|(?<![:\w]):([a-z_]\w*)|%|INDEXED BY \w+|AS BLOB\b")
@@ -201,8 +205,9 @@ class _Server:
         """Initialize the state of this process. A forked child must neither use nor close those of its parent."""
         self._idle: list[tuple[psycopg.Connection[Any], str]] = []
         """Connections that are not in use, each with the schema that it is set to; the one used last is at the end."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a store may be garbage-collected, and closed, within the lock
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._pooler_checked = False
         self._announcer = _Announcer(self)
         self._listener = _Listener(self)
         self._users: weakref.WeakSet[PostgresDatabase] = weakref.WeakSet()
@@ -248,11 +253,37 @@ class _Server:
         except psycopg.Error as error:
             raise StoreError(f"{self.address} cannot be reached: {_message(error)}") from error
         try:
-            connection.execute("; ".join(f"SET {name} = {value}" for name, value in _SESSION.items()))
+            connection.execute(_set(_SESSION))
         except psycopg.Error as error:
             connection.close()
             raise StoreError(f"{self.address} cannot be used: {_message(error)}") from error
         return connection
+
+    def check_pooler(self) -> None:
+        """Check that no connection pooler gives a connection to several clients in turn.
+
+        Settings, such as the schema, would be lost or meet others there, and announcements would not arrive.
+
+        Raises:
+            StoreError: there is such a pooler.
+        """
+        if self._pooler_checked:
+            return
+        connections = [self.connect()]
+        try:
+            pid = _backend_pid(connections[0])
+            while pid != connections[0].info.backend_pid and len(connections) < 4:  # a pooler has numbers of its own
+                connections.append(self.connect())
+                connections[-1].execute("BEGIN")
+                if _backend_pid(connections[-1]) == pid:
+                    raise StoreError(
+                        f"{self.address} is a connection pooler in transaction mode, which Hookline cannot use: set it "
+                        "to session mode (pool_mode = session), or give the address of the server itself"
+                    )
+            self._pooler_checked = True
+        finally:
+            for connection in connections:
+                self._return(connection, "")
 
     @contextmanager
     def connection(self, namespace: str, begin: str = "") -> Iterator[psycopg.Connection[Any]]:
@@ -336,6 +367,11 @@ def _has_ended(connection: psycopg.Connection[Any]) -> bool:
         return bool(select.select([connection], [], [], 0)[0])
     except (OSError, ValueError, psycopg.Error):
         return True
+
+
+def _backend_pid(connection: psycopg.Connection[Any]) -> int:
+    """Return the number of the process of the server that serves a connection now."""
+    return int(connection.execute("SELECT pg_backend_pid()").fetchone()[0])  # type: ignore[index]
 
 
 class _Announcer:
@@ -636,8 +672,10 @@ class PostgresDatabase:
         Raises:
             StoreError: the database cannot be used.
         """
-        with self._errors(), self._server.connection(self.namespace, "BEGIN READ ONLY") as connection:
-            return self._version(connection)
+        with self._errors():
+            self._server.check_pooler()
+            with self._server.connection(self.namespace, "BEGIN READ ONLY") as connection:
+                return self._version(connection)
 
     def create(self) -> bool:
         """Create the tables unless they exist; return whether they were created.
@@ -732,17 +770,21 @@ class PostgresDatabase:
                 sequence = f"pg_get_serial_sequence('{self.namespace}.{table}', '{column}')"
                 connection.execute(f"SELECT setval({sequence}, {max(1, int(last))}, {last > 0})")
 
-    def conninfo_for(self, namespace: str, **settings: str) -> str:
-        """Return the address for a library that uses tables of its own in a schema of this installation.
+    @property
+    def conninfo(self) -> str:
+        """The address, for a library that uses tables of its own in a schema of this installation."""
+        return self._conninfo
+
+    def settings_for(self, namespace: str, **settings: str) -> str:
+        """Return the statements that such a library runs on each new connection.
+
+        They are not part of the address, because connection poolers refuse settings there.
 
         Args:
             namespace: the schema.
-            settings: settings of the server for its connections.
+            settings: more settings of the server.
         """
-        given = psycopg.conninfo.conninfo_to_dict(self._conninfo).get("options") or ""
-        every = {**_SESSION, "search_path": namespace, **settings}
-        own = " ".join(f"-c {name}={value}" for name, value in every.items())
-        return psycopg.conninfo.make_conninfo(self._conninfo, options=f"{given} {own}".strip())
+        return _set({**_SESSION, "search_path": namespace, **settings})
 
     def create_beside(self, namespace: str, table: str, statements: str) -> bool:
         """Create the tables of a library in a schema of this installation, unless ``table`` exists there.

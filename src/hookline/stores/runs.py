@@ -28,7 +28,7 @@ from .journal import Journal, create
 from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
-from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .sql import LAST_CHARACTER, Connection, Leases, PerDialect, Schema, Statement, storable, upsert
 from .workers import SCHEMA as _WORKERS
 from .workers import WorkerStore
 
@@ -62,6 +62,7 @@ _INDEXES = (
     "CREATE INDEX runs_by_time ON runs (created, run_id)",
     "CREATE INDEX served_by_time ON runs (created, run_id) WHERE transport != ''",
     "CREATE INDEX served_by_owner ON runs (owner, created, run_id) WHERE transport != ''",
+    "CREATE INDEX served_by_agent ON runs (agent, created, run_id) WHERE transport != ''",
     "CREATE INDEX served_by_session ON runs (session_id, created, run_id) WHERE transport != ''",
     "CREATE INDEX ended_by_status ON runs (status, created, run_id) WHERE ended IS NOT NULL",
     "CREATE INDEX open_runs ON runs (created, run_id) WHERE ended IS NULL",
@@ -615,9 +616,10 @@ class RunStore:
         """
         if run_id == "last" and (newest := self.runs(1)):
             return newest[0]
-        query = "SELECT * FROM runs WHERE ? IN (substr(run_id, 1, ?), substr(run_id, 5, ?)) ORDER BY run_id LIMIT 2"
-        with self.db.transaction() as db:
-            found = db.execute(query, (_storable(run_id), len(run_id), len(run_id))).fetchall()
+        beginnings = [_storable(run_id), f"run_{_storable(run_id)}"]
+        condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
+        values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
+        found = self.db.execute(f"SELECT * FROM runs WHERE {condition} ORDER BY run_id LIMIT 2", values)
         if not found:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
         if len(found) > 1 and found[0][0] != run_id:

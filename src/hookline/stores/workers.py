@@ -6,6 +6,7 @@ here which versions they have, and a run that none of them can continue says so.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,8 +20,8 @@ KEEP_SECONDS = 30 * 24 * 3600.0
 
 SCHEMA = (
     """CREATE TABLE workers (
-        host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, since REAL NOT NULL, digests TEXT NOT NULL,
-        PRIMARY KEY (host, pid)
+        id TEXT PRIMARY KEY, host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, since REAL NOT NULL,
+        digests TEXT NOT NULL
     )""",
     "CREATE TABLE agent_versions (digest TEXT PRIMARY KEY, parts BLOB NOT NULL, seen REAL NOT NULL)",
 )
@@ -83,6 +84,7 @@ class WorkerStore:
 
     def __init__(self, db: Database) -> None:
         self._db = db
+        self._id = secrets.token_hex(8)  # a process may have several servers
         self._registered: Any = None
 
     def register(self, versions: Mapping[str, _Parts]) -> None:
@@ -95,11 +97,11 @@ class WorkerStore:
             return
         with self._db.transaction(write=True, lock="workers") as db:
             now = database_time(self._db, db)
-            for host, pid, born, since in db.execute("SELECT host, pid, born, since FROM workers").fetchall():
+            for id, host, pid, born, since in db.execute("SELECT id, host, pid, born, since FROM workers").fetchall():
                 if not self._db.leases.is_held(host, pid, since, born):
-                    db.execute("DELETE FROM workers WHERE host = ? AND pid = ?", (host, pid))
-            columns = ("host", "pid", "born", "since", "digests")
-            db.execute(upsert("workers", columns, ("host", "pid")), (*owner, now, " ".join(sorted(versions))))
+                    db.execute("DELETE FROM workers WHERE id = ?", (id,))
+            columns = ("id", "host", "pid", "born", "since", "digests")
+            db.execute(upsert("workers", columns, ("id",)), (self._id, *owner, now, " ".join(sorted(versions))))
             for digest, parts in versions.items():
                 statement = upsert("agent_versions", ("digest", "parts", "seen"), ("digest",))
                 db.execute(statement, (digest, msgspec.json.encode(parts), now))
@@ -112,9 +114,9 @@ class WorkerStore:
     def unregister(self) -> None:
         """Say that this process does not execute runs any more."""
         if self._registered is not None:
-            (host, pid, _), self._registered = self._registered[0], None
+            self._registered = None
             with self._db.transaction(write=True, lock="workers") as db:
-                db.execute("DELETE FROM workers WHERE host = ? AND pid = ?", (host, pid))
+                db.execute("DELETE FROM workers WHERE id = ?", (self._id,))
 
     def running(self) -> list[WorkerRow]:
         """Return the processes that execute runs now."""

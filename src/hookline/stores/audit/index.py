@@ -8,7 +8,7 @@ lines were cut off.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import dropwhile
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypedDict, Unpack
 import msgspec
 
 from ..._base.frozen import Frozen
-from ..database import open_database
+from ..database import database_files, open_database
 from ..sql import Connection, Database, Schema, storable
 from .format import MAX_LINE, archive_paths, find_end, line_hash
 
@@ -147,6 +147,15 @@ class AuditIndex:
 
     def __repr__(self) -> str:
         return f"AuditIndex({self.db.path!r})"
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The SQLite file, which an agent's tools must not write."""
+        return database_files(self.db)
+
+    def indexer(self, path: Path) -> LogIndexer:
+        """Return what adds the records of the log at this absolute path."""
+        return LogIndexer(self, path)
 
     def records(self, limit: int = 100, *, before: int = 0, **chosen: Unpack[IndexFilter]) -> list[IndexedRecord]:
         """Return records, newest first.
@@ -482,7 +491,7 @@ def _file_id(about: os.stat_result) -> FileId:
 
 
 @contextmanager
-def _opened(files: Mapping[Path, FileId], path: Path) -> Iterator[BinaryIO]:
+def _opened(files: dict[Path, FileId], path: Path) -> Iterator[BinaryIO]:
     """Open one of the files, if it is still at its path."""
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
