@@ -36,7 +36,7 @@ def measure(lab: Lab) -> dict[str, Any]:
                 lab.probe("probes.durable:follow", url=urls[name], delay=lab.pick(0.03, 0.0))
             )
         for name in lab.turns(urls, 1, "many runs, {}".format):
-            stored[name] = lab.probe("probes.durable:stored", url=urls[name], runs=runs, reps=lab.pick(20, 2))
+            stored[name] = lab.probe("probes.durable:stored", url=urls[name], runs=runs, reps=lab.pick(10, 2))
         fleets: dict[int, list[dict[str, float]]] = {}
         for workers in lab.turns(
             lab.pick(WORKERS, WORKERS[:1]) if address else (), lab.pick(2, 1), "{} workers".format
