@@ -196,9 +196,7 @@ class Journal:
             LeaseLostError: another process has taken the run.
         """
         if (following := write.following) is not None:  # runs of a server, which write more, have none
-
-            def also(db: Connection) -> None:
-                create(db, *following, time.time())
+            also = lambda db: create(db, *following, time.time())  # noqa: E731 - a def would be a second declaration
 
         if not self._db.is_shared:
             with self._db.transaction(write=True) as db:

@@ -545,7 +545,7 @@ def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
             at = middle - 1 + len(file.readline())  # the beginning of the next line
         else:
             file.seek(0)
-        entry = None
+        entry, line = None, b""
         for line in _lines(file):
             entry = _entry(line)
             if entry is not None:
