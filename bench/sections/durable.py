@@ -31,15 +31,15 @@ def measure(lab: Lab) -> dict[str, Any]:
             else:
                 found = _dbos_steps(lab, urls[name.rpartition(" ")[2]], steps, reps)
             costs.setdefault(name, []).extend(found)
-        for name in lab.turns(lab.pick(list(urls), list(urls)[-1:]), lab.pick(3, 1), "following, {}".format):
+        for name in lab.turns(lab.pick(list(urls), list(urls)[-1:]), lab.pick(2, 1), "following, {}".format):
             late.setdefault(name, []).append(
                 lab.probe("probes.durable:follow", url=urls[name], delay=lab.pick(0.03, 0.0))
             )
         for name in lab.turns(urls, 1, "many runs, {}".format):
-            stored[name] = lab.probe("probes.durable:stored", url=urls[name], runs=runs, reps=lab.pick(20, 2))
+            stored[name] = lab.probe("probes.durable:stored", url=urls[name], runs=runs, reps=lab.pick(10, 2))
         fleets: dict[int, list[dict[str, float]]] = {}
         for workers in lab.turns(
-            lab.pick(WORKERS, WORKERS[:1]) if address else (), lab.pick(3, 1), "{} workers".format
+            lab.pick(WORKERS, WORKERS[:1]) if address else (), lab.pick(2, 1), "{} workers".format
         ):
             many = lab.pick(400, 10)
             fleets.setdefault(workers, []).append(
