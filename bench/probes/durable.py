@@ -163,8 +163,10 @@ def model(ctx, request):
 """
 
 
-def fleet(url: str, workers: int, runs: int) -> float:
-    """Return how many runs of two model calls and a tool call a server and its workers complete in a second.
+def fleet(url: str, workers: int, runs: int) -> dict[str, float]:
+    """Measure a server and its workers: how many runs of two model calls and a tool call they complete in a second.
+
+    Returns that ``rate``, and the milliseconds of ``cpu`` time for a run in the server and the workers together.
 
     Args:
         url: a PostgreSQL database.
@@ -175,6 +177,7 @@ def fleet(url: str, workers: int, runs: int) -> float:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "hookline.toml").write_text(CONFIG)
         (folder / "tools.py").write_text(TOOLS)
+        processes: list[subprocess.Popen[str]] = []
 
         def start(*args: str) -> Iterator[str]:
             command = [sys.executable, "-m", "hookline", *args]
@@ -182,6 +185,7 @@ def fleet(url: str, workers: int, runs: int) -> float:
             env = {**os.environ, "PYTHONPATH": path, "HOOKLINE_DATABASE": place, "HOOKLINE_TRUST": "1",
                    "OPENAI_API_KEY": "none", "XDG_DATA_HOME": str(folder)}  # fmt: skip
             process = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+            processes.append(process)
             stack.callback(process.wait)
             stack.callback(process.terminate)
             assert process.stderr is not None
@@ -196,11 +200,21 @@ def fleet(url: str, workers: int, runs: int) -> float:
             threading.Thread(target=list, args=(log,), daemon=True).start()
         store = RunStore(place)
         stack.callback(store.close)
-        began = time.perf_counter()
+        used, began = _cpu_seconds(processes), time.perf_counter()
         asyncio.run(_accept(address, runs))
         while store.count(served=True, states=("completed",)) < runs:
-            time.sleep(0.02)
-        return runs / (time.perf_counter() - began)
+            time.sleep(0.1)
+        seconds = time.perf_counter() - began
+        return {"rate": runs / seconds, "cpu": (_cpu_seconds(processes) - used) * 1e3 / runs}
+
+
+def _cpu_seconds(processes: list[subprocess.Popen[str]]) -> float:
+    """Return the CPU time that processes have used."""
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def _accept(address: str, runs: int) -> None:
@@ -261,9 +275,10 @@ def stored(url: str, runs: int, reps: int) -> dict[str, list[float]]:
             for name, question in questions.items():
                 ask(name, question)
         ask("hookline stats, all runs", lambda: run_stats(store))
-        days = (runs - 500) / 24 / 3600
-        ask("delete 500 old runs", lambda: store.prune_served(days))
-        ask("delete the statistics of 500 old runs", lambda: store.prune(days))
+        old = min(500, runs // 2)
+        days = (runs - old) / 24 / 3600
+        ask(f"delete {old} old runs", lambda: store.prune_served(days))
+        ask(f"delete the statistics of {old} old runs", lambda: store.prune(days))
     return found
 
 

@@ -98,8 +98,23 @@ class World:
 
 
 @pytest.fixture
-def world(tmp_path):
-    return World(tmp_path)
+def worlds(tmp_path):
+    """Makes worlds, and closes their stores at the end."""
+    made = []
+
+    def make(url=""):
+        made.append(World(tmp_path, url))
+        return made[-1]
+
+    yield make
+    for world in made:
+        world.approvals.close()
+        world.runs.close()
+
+
+@pytest.fixture
+def world(worlds):
+    return worlds()
 
 
 ASKS = [PlanModeHook(["write"])]
@@ -416,20 +431,17 @@ async def test_old_journals_of_a_gateway_are_deleted_and_those_of_programs_are_k
 
 
 @pytest.fixture
-async def pair(tmp_path, postgres_url, monkeypatch):
+async def pair(worlds, postgres_url, monkeypatch):
     """Two gateways that hear of each other by announcements only, each with a channel of its own."""
     monkeypatch.setattr("hookline.stores.mailbox.WATCHED_POLL_SECONDS", 600.0)
     monkeypatch.setattr("hookline.stores.approvals.WATCHED_POLL_SECONDS", 600.0)
-    world = World(tmp_path, postgres_url)
-    other = MemoryChannel()
+    world, other = worlds(postgres_url), MemoryChannel()
     one, two = world.gateway(hooks=ASKS, when_busy="steer"), world.gateway(hooks=ASKS, channel=other, when_busy="steer")
     await one.start()
     await two.start()
     yield world, other
     await one.stop()
     await two.stop()
-    world.approvals.close()
-    world.runs.close()
 
 
 @pytest.mark.parametrize("words", ["/approve {code}", "yes"])
@@ -463,9 +475,9 @@ async def test_messages_and_stops_through_another_gateway_reach_the_run(pair):
     assert other.texts() == []
 
 
-async def test_the_other_gateway_continues_when_one_stops(tmp_path, postgres_url, monkeypatch):
+async def test_the_other_gateway_continues_when_one_stops(worlds, postgres_url, monkeypatch):
     monkeypatch.setattr("hookline.stores.mailbox.WATCHED_POLL_SECONDS", 600.0)
-    world, other = World(tmp_path, postgres_url), MemoryChannel()
+    world, other = worlds(postgres_url), MemoryChannel()
     one, two = world.gateway(), world.gateway(channel=other)
     await one.start()
     await two.start()
@@ -478,5 +490,3 @@ async def test_the_other_gateway_continues_when_one_stops(tmp_path, postgres_url
     await two.stop()
     assert world.done == ["a"]
     assert world.channel.texts() == []
-    world.approvals.close()
-    world.runs.close()

@@ -109,6 +109,7 @@ async def test_entries_that_nothing_waits_for_are_written_together(open_store):
     await wait_until(lambda: writer.committed == 101)
 
 
+@pytest.mark.sqlite  # it looks at the log of the file
 def test_a_write_does_not_copy_the_input_of_the_run(tmp_path):
     store = RunStore(tmp_path / "runs.db")
     claim = store.journal.claim("r", "bot", b"x" * 1_000_000)
@@ -147,6 +148,7 @@ def test_prune_deletes_ended_runs_with_the_prefix_only(open_store):
     assert store.journal.prune(1) == 1
 
 
+@pytest.mark.sqlite  # PostgreSQL reads small tables without their indexes
 @pytest.mark.parametrize(
     "query",
     [

@@ -32,6 +32,12 @@ WORDS = Schema("words", contents="words", application_id=7, version=1, statement
 
 
 @pytest.fixture
+def own_url(postgres_url):
+    """An address with connections that no other test uses."""
+    return f"{postgres_url}&application_name=alone"
+
+
+@pytest.fixture
 def open_words(postgres_url):
     opened = []
 
@@ -172,11 +178,11 @@ def test_what_a_writing_transaction_read_is_still_true_when_it_writes(open_words
     ("held", "wanted", "waits"),
     [("", "", True), ("", "x", True), ("x", "", True), ("x", "x", True), ("x", "y", False), ("", None, False)],
 )
-def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, monkeypatch, held, wanted, waits):
+def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, own_url, monkeypatch, held, wanted, waits):
     from hookline.stores import postgres
 
     monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})
-    database = open_words()
+    database = open_words(url=own_url)
     add(database, "a")
     with database.transaction(write=True, lock=held):
         if waits:
@@ -448,11 +454,11 @@ store.close()
 """
 
 
-def test_a_listener_hears_what_another_process_stores_and_nothing_else(postgres_url):
-    store, heard, others = RunStore(postgres_url), threading.Event(), threading.Event()
+def test_a_listener_hears_what_another_process_stores_and_nothing_else(own_url):
+    store, heard, others = RunStore(own_url), threading.Event(), threading.Event()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
-        subprocess.Popen([sys.executable, "-c", ANNOUNCER, postgres_url], env=with_source(), **pipes) as child,
+        subprocess.Popen([sys.executable, "-c", ANNOUNCER, own_url], env=with_source(), **pipes) as child,
         store.watch("run_1", heard.set),
         store.watch("run_2", others.set),
     ):
@@ -485,9 +491,9 @@ def test_a_listener_is_called_after_the_server_was_away(own_cluster):
     database.close()
 
 
-def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(postgres_url):
+def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(own_url):
     """The thread of the first listener may not have ended when the second one begins."""
-    first, heard = open_database(postgres_url, WORDS), threading.Event()
+    first, heard = open_database(own_url, WORDS), threading.Event()
     entered, go_on = threading.Event(), threading.Event()
 
     def busy():
@@ -499,7 +505,7 @@ def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_ever
         closing = threading.Thread(target=first.close)
         closing.start()
         block_until(lambda: first._server._listener.running is None)
-        second = open_database(postgres_url, WORDS)
+        second = open_database(own_url, WORDS)
         with second.listen("y", heard.set):
             go_on.set()
             closing.join()

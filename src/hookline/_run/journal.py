@@ -457,7 +457,7 @@ class Writer:
             self._loop = loop
         if self._loop is None or (self.is_held and not self._flushes):
             return
-        if loop is not self._loop:
+        if loop is None or loop is not self._loop:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start)
             return

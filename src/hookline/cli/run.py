@@ -153,10 +153,10 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
     try:
         answerer, agent = prepare_agent(config, [approver, *recorders, *tapes], ctx.session, plugins)
         prepare_model(agent.model)
-        if job.store is not None:
-            job.run_id = job.run_id or make_id("run")
-            known = job.store.journal.get(job.run_id)
-            if not (quiet or json or (known is not None and known.is_over)):
+        if job.store is not None and job.run_id is None:
+            job.store.journal.states()  # says what is wrong with the store before the note
+            job.run_id = make_id("run")
+            if not (quiet or json):
                 print_note(f"durable: hookline runs resume {job.run_id} continues this run if it is interrupted")
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]

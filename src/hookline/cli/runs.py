@@ -194,14 +194,13 @@ def _find(config: Configuration, run_id: str) -> tuple[RunStore, StoredRun]:
         ConfigError: there is no such run, or more than one.
     """
     store = _store(config)
-    found = [] if store is None else store.journal.runs(limit=1_000_000)
-    if run_id == "last" and found:
-        chosen = [max(found, key=lambda run: run.created)]
-    else:
+    chosen: list[StoredRun] = []
+    if store is not None and run_id == "last":
+        chosen = store.journal.newest()
+    elif store is not None:
         begins = run_id.removeprefix("run_")
-        chosen = [run for run in found if run.run_id == run_id] or [
-            run for run in found if run.run_id.removeprefix("run_").startswith(begins)
-        ]
+        exact = store.journal.get(run_id)
+        chosen = [exact] if exact is not None else store.journal.find(begins, f"run_{begins}")
     if run_id == "last" and not chosen:
         raise ConfigError("there is no durable run: hookline run TASK --durable starts one")
     if store is None or not chosen:

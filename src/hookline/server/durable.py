@@ -118,6 +118,8 @@ class DurableRuns:
         self._on_executing = on_executing
         self._max_attempts = options.max_attempts
         self._pin_seconds = options.pin_seconds
+        self._queued: dict[str, float] = {}
+        """When this process found a run that nobody executes, and queued it."""
         self._pinned: dict[str, float] = {}
         """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
@@ -238,9 +240,14 @@ class DurableRuns:
         have = {"", *self.digests}
         if not have.issuperset(digest for _, _, digest in free):
             have |= await asyncio.to_thread(self._store.workers.digests)
+        shared, now = self._store.db.is_shared, time.monotonic()
+        recent = now - self._store.journal.lease_seconds / 3
+        self._queued = {run_id: at for run_id, at in self._queued.items() if at > recent}
         for run_id, session_id, digest in free:
-            if digest in have:
+            if digest in have and run_id not in self._queued:
                 await self._put(run_id, session_id, digest)
+                if shared:  # its job waits for a free process
+                    self._queued[run_id] = now
         pinned = [run_id for run_id, _, digest in free if digest not in have]
         self._pinned = {run_id: self._pinned.get(run_id, 0.0) for run_id in pinned}
         for run_id in pinned:
@@ -259,12 +266,16 @@ class DurableRuns:
             with suppress(RunHeldError):
                 await self._end(run_id, "failed", error=run.refusal)
 
-    def _decided(self) -> list[StoredRun]:
-        """Return the runs that were put away and need not wait any more."""
-        waiting = self._store.journal.runs("waiting", limit=MAX_WAITING)
+    def _decided(self, run_id: str = "") -> list[StoredRun]:
+        """Return the runs that were put away and need not wait any more; with an id, only this run."""
+        if run_id:
+            found = self._store.journal.get(run_id)
+            waiting = [found] if found is not None and found.status == "waiting" else []
+        else:
+            waiting = self._store.journal.runs("waiting", limit=MAX_WAITING, with_input=False)
         if not waiting:
             return []
-        rows = self._approvals.rows(status="pending", limit=MAX_WAITING)
+        rows = self._approvals.rows(status="pending", root_id=run_id, limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
         return [run for run in waiting if self._can_go_on(run, pending)]
 
@@ -273,7 +284,7 @@ class DurableRuns:
 
         Nobody tells when such an approver has decided, so it is asked after intervals that grow with the waiting time.
         """
-        undecided = pending.symmetric_difference(waiting_calls(run)) - pending
+        undecided = {*waiting_calls(run)} - pending
         if not undecided:
             return False
         asked = self._approvals.rows(root_id=run.run_id, limit=MAX_WAITING)
@@ -349,7 +360,7 @@ class DurableRuns:
                     # The journal is unchanged, but the same rules would differ again.
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
-            again = bool([run for run in await asyncio.to_thread(self._decided) if run.run_id == run_id])
+            again = bool(await asyncio.to_thread(self._decided, run_id))
         except RunHandedOverError as handed_over:
             log.info("%s", handed_over, extra={"run_id": run_id})
             again = True

@@ -22,7 +22,7 @@ from .._base.text import is_number
 from .._run.journal import RUN_STATUSES, Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
 from .leases import NOW, database_time
-from .sql import Connection, Database
+from .sql import LAST_CHARACTER, Connection, Database
 
 SCHEMA = (
     """CREATE TABLE durable_runs (
@@ -67,11 +67,30 @@ class Journal:
         rows = self._db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,))
         return StoredRun(*rows[0]) if rows else None
 
-    def runs(self, *statuses: str, limit: int = 100) -> list[StoredRun]:
-        """Return durable runs, those that changed last first; with statuses, only runs that have one of them."""
+    def runs(self, *statuses: str, limit: int = 100, with_input: bool = True) -> list[StoredRun]:
+        """Return durable runs, those that changed last first.
+
+        Args:
+            statuses: only runs that have one of these.
+            limit: maximum number of runs.
+            with_input: read the input of each run, which may be large; otherwise ``start`` is empty.
+        """
+        fields = _FIELDS if with_input else _FIELDS.replace(" start,", " CAST('' AS BLOB),")
         where = f"WHERE status IN ({','.join('?' * len(statuses))})" if statuses else ""
-        query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id DESC LIMIT ?"
+        query = f"SELECT {fields} FROM durable_runs {where} ORDER BY changed DESC, run_id DESC LIMIT ?"
         return [StoredRun(*row) for row in self._db.execute(query, (*statuses, limit))]
+
+    def find(self, *beginnings: str, limit: int = 2) -> list[StoredRun]:
+        """Return the durable runs whose ids begin with one of these texts, in the order of their ids."""
+        condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
+        values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
+        query = f"SELECT {_FIELDS} FROM durable_runs WHERE {condition} ORDER BY run_id LIMIT ?"
+        return [StoredRun(*row) for row in self._db.execute(query, (*values, limit))]
+
+    def newest(self) -> list[StoredRun]:
+        """Return the durable run that was created last; an empty list if there is none."""
+        query = f"SELECT {_FIELDS} FROM durable_runs ORDER BY created DESC, run_id DESC LIMIT 1"
+        return [StoredRun(*row) for row in self._db.execute(query)]
 
     def is_held(self, run: StoredRun) -> bool:
         """Whether a process executes the run, or did so until a moment ago."""
@@ -177,9 +196,7 @@ class Journal:
             LeaseLostError: another process has taken the run.
         """
         if (following := write.following) is not None:  # runs of a server, which write more, have none
-
-            def also(db: Connection) -> None:
-                create(db, *following, time.time())
+            also = lambda db: create(db, *following, time.time())  # noqa: E731 - a def would be a second declaration
 
         if not self._db.is_shared:
             with self._db.transaction(write=True) as db:
@@ -235,7 +252,7 @@ class Journal:
         """
         query = f"""SELECT run_id FROM durable_runs WHERE changed < ? AND status IN ({_MARKS})
             AND run_id >= ? AND run_id < ?"""
-        values = time.time() - days * 24 * 3600, *RUN_STATUSES, prefix, f"{prefix}\U0010ffff"
+        values = time.time() - days * 24 * 3600, *RUN_STATUSES, prefix, f"{prefix}{LAST_CHARACTER}"
         return sum(self.delete(run_id) for (run_id,) in self._db.execute(query, values))
 
 

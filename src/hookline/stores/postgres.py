@@ -205,7 +205,7 @@ class _Server:
         """Initialize the state of this process. A forked child must neither use nor close those of its parent."""
         self._idle: list[tuple[psycopg.Connection[Any], str]] = []
         """Connections that are not in use, each with the schema that it is set to; the one used last is at the end."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a store may be garbage-collected, and closed, within the lock
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._pooler_checked = False
         self._announcer = _Announcer(self)
@@ -686,11 +686,13 @@ class PostgresDatabase:
         with self._changing_schema() as connection:
             if self._version(connection) is not None:
                 return False
-            connection.execute(f"CREATE SCHEMA IF NOT EXISTS {self.namespace}")
-            for statement in (*map(translate_schema, self.schema.statements), _VERSIONS):
-                if statement:
-                    connection.execute(statement)
-            connection.execute("INSERT INTO hookline_schema VALUES (%s)", (self.schema.version,))
+            statements = (
+                f"CREATE SCHEMA IF NOT EXISTS {self.namespace}",
+                *map(translate_schema, self.schema.statements),
+                _VERSIONS,
+                f"INSERT INTO hookline_schema VALUES ({self.schema.version})",
+            )
+            connection.execute("; ".join(filter(None, statements)))  # one round trip
         return True
 
     def upgrade(self) -> bool:

@@ -315,7 +315,7 @@ def _timeline(db: Connection, chosen: _Chosen, first: float | None) -> tuple[flo
         return dict(db.execute(query, chosen.values).fetchall())
 
     runs = per_bar("count(*)", "created", f"runs WHERE {chosen.runs}")
-    tokens = per_bar("sum(input_tokens + output_tokens)", "at", f"model_calls WHERE {chosen.calls}")
+    tokens = per_bar("sum(input_tokens) + sum(output_tokens)", "at", f"model_calls WHERE {chosen.calls}")
     end = max(int((now + zone) // width), *runs, *tokens, start)
     bars = range(max(start, end - 2 * _MAX_BARS), end + 1)
     return width, tuple(TimelineBar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)

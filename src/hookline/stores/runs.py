@@ -28,7 +28,7 @@ from .journal import Journal, create
 from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
-from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .sql import LAST_CHARACTER, Connection, Leases, PerDialect, Schema, Statement, storable, upsert
 from .workers import SCHEMA as _WORKERS
 from .workers import WorkerStore
 
@@ -148,7 +148,6 @@ _CHUNKS = (256, 32, 4, 1)
 _PRUNED_AT_ONCE = 200
 """Served runs that are deleted in one transaction."""
 _LARGEST = 2**63 - 1
-_LAST_CHARACTER = "\U0010ffff"
 _UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
 
 
@@ -619,7 +618,7 @@ class RunStore:
             return newest[0]
         beginnings = [_storable(run_id), f"run_{_storable(run_id)}"]
         condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
-        values = [value for start in beginnings for value in (start, f"{start}{_LAST_CHARACTER}")]
+        values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
         found = self.db.execute(f"SELECT * FROM runs WHERE {condition} ORDER BY run_id LIMIT 2", values)
         if not found:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")

@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 Values = Sequence[Any] | Mapping[str, Any]
+LAST_CHARACTER = "\U0010ffff"
+"""Texts that begin with ``start`` are between ``start`` and ``start + LAST_CHARACTER``: an index finds them."""
 
 
 class PerDialect(msgspec.Struct, frozen=True):

@@ -157,7 +157,7 @@ class Tool(Generic[P, R_co]):
     def spec(self) -> ToolSpec:
         """Name, description and JSON schema, from signature, type hints and docstring."""
         try:
-            schema = deepcopy(self._checks.schema)
+            schema = deepcopy(self._argument_checks.schema)
         except Exception as error:
             raise self._unsupported(error) from error
         for name, default in self._defaults.items():
@@ -302,7 +302,7 @@ class Tool(Generic[P, R_co]):
         )
 
     @cached_property
-    def _checks(self) -> _Checks:
+    def _argument_checks(self) -> _Checks:
         fields, others = [], None
         for name, param in self._params.items():
             if param.kind is param.VAR_KEYWORD:
@@ -315,7 +315,7 @@ class Tool(Generic[P, R_co]):
 
     @property
     def _adapter(self) -> Any:
-        return self._checks.adapter
+        return self._argument_checks.adapter
 
     @cached_property
     def _validate(self) -> Callable[[Any], Any]:

@@ -8,7 +8,7 @@ lines were cut off.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import dropwhile
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypedDict, Unpack
 import msgspec
 
 from ..._base.frozen import Frozen
-from ..database import open_database
+from ..database import database_files, open_database
 from ..sql import Connection, Database, Schema, storable
 from .format import MAX_LINE, archive_paths, find_end, line_hash
 
@@ -147,6 +147,15 @@ class AuditIndex:
 
     def __repr__(self) -> str:
         return f"AuditIndex({self.db.path!r})"
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The SQLite file, which an agent's tools must not write."""
+        return database_files(self.db)
+
+    def indexer(self, path: Path) -> LogIndexer:
+        """Return what adds the records of the log at this absolute path."""
+        return LogIndexer(self, path)
 
     def records(self, limit: int = 100, *, before: int = 0, **chosen: Unpack[IndexFilter]) -> list[IndexedRecord]:
         """Return records, newest first.
@@ -344,7 +353,7 @@ class LogIndexer:
             try:
                 if self._file is None and not self._locate():
                     break
-                entries, *place = self._read()
+                entries, file, offset = self._read()
                 if entries:
                     self._add(entries)
             except _MovedError:
@@ -353,9 +362,9 @@ class LogIndexer:
                 if moves == _MAX_MOVES:
                     raise OSError("other processes keep changing the log") from None
                 continue
-            if place == [self._file, self._offset]:
+            if (file, offset) == (self._file, self._offset):
                 break
-            self._file, self._offset = place
+            self._file, self._offset = file, offset
         if pruned and self._log is not None:
             _delete(self.index.db, "log = ? AND seq <= ?", (self._log.id, pruned), self._lock)
 
@@ -397,7 +406,7 @@ class LogIndexer:
         self._log, self._file, self._offset = None, next(iter(files.values())), 0
         return True
 
-    def _was_cut(self, log: IndexedLog, files: Mapping[Path, FileId]) -> bool:
+    def _was_cut(self, log: IndexedLog, files: dict[Path, FileId]) -> bool:
         """Whether a log that ends before its last record in the index is that log, and not another one."""
         with _opened(files, next(reversed(files))) as file:
             end = find_end(file.fileno(), os.fstat(file.fileno()).st_size)
@@ -482,7 +491,7 @@ def _file_id(about: os.stat_result) -> FileId:
 
 
 @contextmanager
-def _opened(files: Mapping[Path, FileId], path: Path) -> Iterator[BinaryIO]:
+def _opened(files: dict[Path, FileId], path: Path) -> Iterator[BinaryIO]:
     """Open one of the files, if it is still at its path."""
     try:
         file = open(path, "rb")  # noqa: SIM115 - closed below
@@ -505,7 +514,7 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _find(files: Mapping[Path, FileId], seq: int) -> tuple[Path, int, _Entry | None]:
+def _find(files: dict[Path, FileId], seq: int) -> tuple[Path, int, _Entry | None]:
     """Find the first record with this number or a greater one: its file, its offset in it, and the record."""
     oldest = next(iter(files))
     found: tuple[Path, int, _Entry | None] = oldest, 0, None
@@ -536,7 +545,7 @@ def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
             at = middle - 1 + len(file.readline())  # the beginning of the next line
         else:
             file.seek(0)
-        entry = None
+        entry, line = None, b""
         for line in _lines(file):
             entry = _entry(line)
             if entry is not None:
