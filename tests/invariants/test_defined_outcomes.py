@@ -630,6 +630,7 @@ TEXTS = {
 PATHS = {
     "ApprovalsHook.store",
     "AuditLogHook.checkpoint",
+    "AuditLogHook.index",
     "AuditLogHook.logger",
     "AuditLogHook.path",
     "ClaudeHooks.transcripts",

@@ -779,7 +779,12 @@ class DurableRun:
         position = call.answered
         assert position is not None
         self._skip_to(call.lane, position)
-        await self._turn(position)
+        try:
+            await self._turn(position)
+        except asyncio.CancelledError:
+            if self._is_relaxed(position):  # a repeated cancellation or time limit came before the turn of the answer
+                self.give_up(call)
+            raise
         self._remove(call.lane, position)
         answer = self.peek(call)
         if answer.cut:
