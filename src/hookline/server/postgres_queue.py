@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -20,6 +21,9 @@ from ..stores.runs import RunStore
 from .queue import Execute
 
 if TYPE_CHECKING:
+    from procrastinate import JobContext
+    from procrastinate.jobs import Job
+
     from ..stores.postgres import PostgresDatabase
 
 log = logging.getLogger("hookline")
@@ -57,6 +61,8 @@ class PostgresQueue:
         self._queues: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._paused = False
+        self._ended: dict[int, float] = {}
+        """When jobs ended here. The queue deletes them, unless the database accepts no changes just then."""
 
     async def open(self, execute: Execute | None, digests: Sequence[str]) -> None:
         """Create the tables of the queue if there are none, and start to execute runs."""
@@ -67,7 +73,7 @@ class PostgresQueue:
         configure = partial(_configure, self._db.settings_for(_namespace(self._db), synchronous_commit="off"))
         pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": configure}
         self._app = App(connector=PsycopgConnector(conninfo=self._db.conninfo, **pool))
-        self._run_task = self._app.task(name="hookline_run", queue=NAME)(self._run)
+        self._run_task = self._app.task(name="hookline_run", queue=NAME, pass_context=True)(self._run)
         with self._errors():
             await self._app.open_async()
         self._execute = execute
@@ -92,7 +98,7 @@ class PostgresQueue:
                 if job.id is not None:
                     await manager.cancel_job_by_id_async(job.id, delete_job=True)
 
-    async def _run(self, run_id: str, session_id: str, digest: str) -> None:
+    async def _run(self, context: JobContext, run_id: str, session_id: str, digest: str) -> None:
         if self._paused or self._execute is None:
             await self.put(run_id, session_id, digest)
             return
@@ -100,6 +106,9 @@ class PostgresQueue:
             await self._execute(run_id)
         except Exception:
             log.exception("the run %s could not be executed", run_id)
+        finally:
+            if context.job.id is not None:
+                self._ended[context.job.id] = time.monotonic()
 
     async def _work(self) -> None:
         """Execute jobs until the queue is paused."""
@@ -140,10 +149,23 @@ class PostgresQueue:
         from procrastinate.jobs import Status
 
         manager = self._app.job_manager
-        for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease * 2 / 3):
+        stalled = list(await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease * 2 / 3))
+        stalled += await self._left_over()
+        for job in stalled:
             with suppress(ProcrastinateException):  # another process has done it
                 await manager.finish_job(job, Status.FAILED, delete_job=True)
                 await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
+
+    async def _left_over(self) -> list[Job]:
+        """Return the jobs that ended in this process a while ago, and could not be deleted."""
+        before = time.monotonic() - CHECK_SECONDS
+        ended = {id for id, at in self._ended.items() if at < before}
+        if not ended:
+            return []
+        found = [job for job in await self._app.job_manager.list_jobs_async(status="doing") if job.id in ended]
+        for id in ended.difference(job.id for job in found):
+            del self._ended[id]
+        return found
 
     def pause(self) -> None:
         """Take no more jobs from the queue."""
