@@ -121,8 +121,8 @@ def test_the_settings_are_shown_without_the_password(hookline, url):
 def test_a_store_with_a_file_of_its_own_stays_there(hookline, folder):
     (folder / "hookline.toml").write_text('runs = "runs.db"\nsessions = "kept"\n')
     shown = json.loads(hookline("config", "--json")[1])
-    assert shown["runs"]["value"].endswith("/work/runs.db")
-    assert shown["sessions"]["value"].endswith("/work/kept")
+    assert shown["runs"]["value"] == str(folder / "runs.db")
+    assert shown["sessions"]["value"] == str(folder / "kept")
 
 
 def test_a_run_and_its_session_are_in_the_database(hookline, folder, url):

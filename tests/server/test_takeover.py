@@ -62,7 +62,7 @@ async def test_the_job_of_a_process_that_has_ended_is_free_no_later_than_its_run
         manager = queue._app.job_manager
 
         async def seen_since(seconds):
-            """Let all processes have shown last that they live so many seconds ago, and look for their jobs."""
+            """Make the last heartbeat of all processes this many seconds old, and look for their jobs."""
             queries = queue._app.connector
             await queries.execute_query_async(
                 f"UPDATE procrastinate_workers SET last_heartbeat = now() - interval '{seconds} seconds'"

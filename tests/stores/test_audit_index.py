@@ -58,7 +58,7 @@ def update(index, path):
     LogIndexer(index, path).update()
 
 
-# What is in it.
+# Its content.
 
 
 def test_a_run_is_indexed_with_its_names_and_without_its_texts(path, index):
@@ -245,7 +245,7 @@ def test_an_index_needs_a_file(index):
         AuditLog(None, logger="audit", index=index)
 
 
-# What it reveals.
+# Changes that it reveals.
 
 
 def cut_end(path):

@@ -39,7 +39,7 @@ _STATE = (*_PLAIN, list, dict, set, bytearray)
 
 
 class AgentVersion(msgspec.Struct, frozen=True):
-    """What decides how an agent behaves. ``parts`` has a digest for each part, such as ``hook budget``."""
+    """The parts of an agent that decide how it behaves: ``parts`` has a digest for each, such as ``hook budget``."""
 
     digest: str
     parts: Mapping[str, str]
