@@ -248,6 +248,8 @@ async def test_a_process_that_gets_a_conversation_back_reloads_the_session_at_on
     await one.say("1", message_id="m1")
     await one.replies(1)
     for channel, number, heard in ((other, "2", ["1 2"]), (one, "3", ["1", "1 2 3"])):
+        for gateway in (sleepy, awake):  # a reply that is not noted as sent would be sent again
+            await gateway.wait_until_idle()
         lose = "UPDATE conversations SET owner = 'somebody who is gone'"
         await sleepy._mailbox.transact(lambda db, lose=lose: db.execute(lose))
         await channel.say(number, message_id=f"m{number}")
