@@ -28,8 +28,8 @@ BUNDLES = ("certifi/cacert.pem", os.environ.get("SSL_CERT_FILE") or "certifi/cac
 
 
 def create_default_context(*args, **options):
-    """Load the usual certificates once: each client of httpx loads them, which takes 20 ms."""
-    usual = not args and list(options) == ["cafile"] and str(options["cafile"]).endswith(BUNDLES)
+    """Load the usual certificates once: each client of httpx and each Egress loads them, which takes 20 ms."""
+    usual = not args and (not options or (list(options) == ["cafile"] and str(options["cafile"]).endswith(BUNDLES)))
     return (shared_context if usual else make_context)(*args, **options)
 
 
@@ -48,7 +48,7 @@ os.environ["HOOKLINE_TRUST"] = "1"
 
 TESTS = Path(__file__).parent
 # Everything in these folders is slow; elsewhere slow tests are marked one by one.
-SLOW = ("bench", "pages", "providers/local", "release", "typing")
+SLOW_FOLDERS = tuple(f"{TESTS / name}/" for name in ("bench", "pages", "providers/local", "release", "typing"))
 # The tests in these folders write to databases, which wait for the disk at each commit: their files are in memory where
 # it has room. Elsewhere that does not do, because a sandbox has a /dev of its own.
 IN_MEMORY = ("channels", "server", "stores")
@@ -89,14 +89,21 @@ def pytest_configure(config: pytest.Config) -> None:
     runpy.run_path(str(TESTS / "postgres/sitecustomize.py"))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave the slow folders alone where only the fast tests run: each process of the tests would import them."""
+    return (config.option.markexpr == "not slow" and str(collection_path).startswith(SLOW_FOLDERS)) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow folders, and skip those of SQLite files when the stores are elsewhere."""
-    folders = tuple(f"{TESTS / name}/" for name in SLOW)
+    """Mark the tests of the slow folders, skip those of SQLite files when the stores are elsewhere, and sort."""
     for item in items:
-        if str(item.path).startswith(folders):
+        if str(item.path).startswith(SLOW_FOLDERS):
             item.add_marker(pytest.mark.slow)
         if config.getoption("--database") != "sqlite" and (MISSING or item.get_closest_marker("sqlite")):
             item.add_marker(pytest.mark.skip(reason=MISSING or "a promise about SQLite files"))
+    # Tests with a longer time limit than usual start first: at the end, all processes but one would wait for them.
+    usual = float(config.getini("timeout"))
+    items.sort(key=lambda item: not any(mark.args[0] > usual for mark in item.iter_markers("timeout")))
 
 
 @pytest.fixture(scope="session")
@@ -121,6 +128,14 @@ def own_cluster():
 def postgres_url(cluster, request):
     """The address of a database of the test's own."""
     return cluster.url(f"t{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:24]}")
+
+
+def pytest_runtest_logfinish() -> None:
+    """Give up the leases of stores that no longer exist. Each has a thread, and every test has leases of its own."""
+    postgres = sys.modules.get("hookline.stores.postgres")
+    for leases in list(postgres._leases.values()) if postgres else ():
+        if not leases.users:
+            leases.leases.close()
 
 
 @pytest.hookimpl(wrapper=True)

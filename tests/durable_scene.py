@@ -5,6 +5,8 @@ noted in files of a folder (the *world*), also by processes that are killed.
 
 As a program: ``python durable_scene.py WORLD RUN_ID`` starts or continues a run. The variable ``KILL_AT`` names the
 moment at which the program kills itself, ``PACE`` the longest pause in seconds, and ``LEASE`` the seconds of a lease.
+``FULL_AT`` names the moment from which on the file of the run cannot grow, and ``FULL`` how that is done: by a limit of
+its pages, or by a limit of the system for the size of files.
 """
 
 from __future__ import annotations
@@ -12,10 +14,13 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import resource
 import secrets
 import signal
 import sys
 import time
+from collections.abc import Callable
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +39,8 @@ class World:
     def __init__(self, folder: Path, pace: float = 0.0) -> None:
         self.folder, self.pace = folder, pace
         self.reached = 0
+        self.fill: Callable[[], object] = lambda: None
+        """Make the file of the run full."""
 
     def note(self, name: str, *values: object) -> None:
         """Append a line, which also a killed process leaves behind."""
@@ -45,11 +52,12 @@ class World:
 
     def reach(self, moment: str) -> None:
         """Kill this process if this is the moment to do so: ``KILL_AT="ran 3"`` is the third time that a tool runs."""
-        name, _, number = os.environ.get("KILL_AT", "").partition(" ")
+        kill_at, full_at = os.environ.get("KILL_AT", ""), os.environ.get("FULL_AT", "")
+        name, _, number = (kill_at or full_at).partition(" ")
         if name == moment:
             self.reached += 1
             if self.reached == int(number):
-                os.kill(os.getpid(), signal.SIGKILL)
+                os.kill(os.getpid(), signal.SIGKILL) if kill_at else self.fill()
 
     def lines(self, name: str) -> list[list[str]]:
         """Return the lines of a file, as lists of words."""
@@ -59,6 +67,11 @@ class World:
     async def pause(self, most: float = 1.0) -> None:
         """Wait for a random time."""
         await asyncio.sleep(self.pace * random.uniform(0.0, most))
+
+
+def call_key(lane: str) -> str:
+    """Return the ``ctx.call_key`` of the call in a lane of a journal: RUN/CALL/ATTEMPT."""
+    return sha256("\n".join(lane.split("/")).encode()).hexdigest()[:32]
 
 
 class RandomModel:
@@ -203,6 +216,16 @@ def main() -> None:
         world.reach("after_commit")
 
     store.journal.append = killed_around_commits  # type: ignore[method-assign]
+
+    def fill() -> None:
+        world.note("full")
+        if os.environ["FULL"] == "pages":
+            with store.db.transaction() as db:
+                db.execute("PRAGMA max_page_count = 1")  # that is, not more than there are
+        else:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+
+    world.fill = fill
     world.note("started", os.getpid())
     try:
         result = None

@@ -2,11 +2,16 @@
 
 import fcntl
 import glob
+import itertools
 import os
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
+
+import pytest
 
 from tests.run_folder import RunFolder
 
@@ -37,14 +42,17 @@ class Cluster:
     Args:
         folder: folder of a test run, whose processes share one server; the first of them starts it. Without it, the
             server belongs to this process.
+        file_size: number of bytes beyond which no file of the server can grow; 0 means no limit.
         options: settings of the server, which replace those of ``OPTIONS``.
     """
 
-    def __init__(self, folder: str = "", **options: str) -> None:
+    def __init__(self, folder: str = "", *, file_size: int = 0, **options: str) -> None:
         self.options = OPTIONS | options
         self._own = None if folder else RunFolder()
         self.folder = f"{self._own.path if self._own else folder}/postgres"
         self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+        if file_size:
+            self._as += ["prlimit", f"--fsize={file_size}:"]
         with open(f"{os.path.dirname(self.folder)}/postgres.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(f"{self.folder}/data/postmaster.pid"):
@@ -67,6 +75,44 @@ class Cluster:
         self.stop("fast")
         self.start()
 
+    def cut_connections(self) -> None:
+        """End all connections of clients, as a network or an administrator does."""
+        import psycopg
+
+        cut = (
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid() AND backend_type = %s"
+        )
+        with psycopg.connect(f"postgresql://postgres@/postgres?host={self.folder}", autocommit=True) as connection:
+            connection.execute(cut, ("client backend",))
+
+    @contextmanager
+    def full(self, how: str, table: str) -> Iterator[None]:
+        """Let writes fail inside the block, as on a full disk.
+
+        With ``file size``, the file of the table is as large as ``file_size`` allows. With ``read-only``, the server
+        refuses all changes, as managed servers do when their disk is almost full.
+        """
+        import psycopg
+
+        with psycopg.connect(f"postgresql://postgres@/postgres?host={self.folder}", autocommit=True) as connection:
+            if how == "read-only":
+                connection.execute("ALTER SYSTEM SET default_transaction_read_only = on")
+                connection.execute("SELECT pg_reload_conf()")
+                yield
+                connection.execute("SET default_transaction_read_only = off")
+                connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
+                connection.execute("SELECT pg_reload_conf()")
+                return
+            for size in (1500, 500, 10):  # until no page has room for an entry
+                with pytest.raises(psycopg.Error, match="could not extend file"):
+                    for n in itertools.count():
+                        rows = f"SELECT 'junk {size}', n, repeat('x', {size})::bytea"
+                        numbers = f"generate_series({n * 100}, {n * 100 + 99}) n"
+                        connection.execute(f"INSERT INTO {table} {rows} FROM {numbers}")
+            yield
+            connection.execute(f"DELETE FROM {table} WHERE run_id LIKE 'junk%'")
+            connection.execute(f"VACUUM {table}")
+
     @property
     def pid(self) -> int:
         with open(f"{self.folder}/data/postmaster.pid") as file:
@@ -79,7 +125,7 @@ class Cluster:
 
     def _create(self) -> None:
         os.makedirs(self.folder)
-        if self._as:
+        if os.geteuid() == 0:
             shutil.chown(self.folder, "postgres")
         self._command("initdb", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C.UTF-8", "--no-sync")
         self.start()

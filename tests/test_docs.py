@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
+
 ROOT = Path(__file__).parent.parent
 PAGES = [
     path
@@ -51,7 +53,7 @@ def anchors(page):
     return found
 
 
-@pytest.mark.parametrize("page", PAGES, ids=named)
+@each_case("page", PAGES)
 def test_every_link_leads_to_a_file_and_a_heading_that_exist(page):
     broken = []
     for target in re.findall(r"\]\(<?([^)\s>]+)>?(?: \"[^\"]*\")?\)", re.sub(r"`[^`\n]*`", "", prose(page))):

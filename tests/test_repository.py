@@ -12,6 +12,7 @@ import pytest
 import hookline
 from hookline import Event
 from hookline.points import POINTS
+from tests.cases import each_case
 
 from .release.surface import public_modules
 
@@ -49,7 +50,7 @@ def test_importing_hookline_imports_only_the_lazy_loader():
     assert [name for name in loaded if not name.startswith("hookline._base")] == []
 
 
-@pytest.mark.parametrize("path", MODULES)
+@each_case("path", MODULES)
 def test_every_public_name_is_exported_and_documented(path):
     module = MODULES[path]
     assert module.__doc__

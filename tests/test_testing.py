@@ -29,6 +29,7 @@ from hookline import (
 from hookline.events import HookExecuted, RunFinished, RunStarted
 from hookline.payloads import RunStart
 from hookline.points import POINTS
+from tests.cases import each_case
 
 pytest_plugins = ("pytester",)
 
@@ -49,7 +50,7 @@ def read(path: str) -> str:
 # sample
 
 
-@pytest.mark.parametrize("point", POINTS.values())
+@each_case("point", POINTS.values())
 def test_a_sample_can_be_made_for_every_point(point):
     made = kit.sample(point)
     assert type(made) is point.payload

@@ -10,12 +10,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 from peers.hookline_ import FakeModel, add
 from probes.serve import ME, agent
 from probes.serve_client import Connection
@@ -25,7 +26,8 @@ from hookline import Agent
 from hookline.config.settings import Settings
 from hookline.server.build import build_server
 from hookline.stores import RunStore
-from hookline.stores.runs import RunRecord
+from hookline.stores.run_statistics import run_stats
+from hookline.stores.runs import DURABLE, PARTS, RunRecord
 
 ROOT = Path(__file__).parents[2]
 
@@ -161,8 +163,10 @@ def model(ctx, request):
 """
 
 
-def fleet(url: str, workers: int, runs: int) -> float:
-    """Return how many runs of two model calls and a tool call a server and its workers complete in a second.
+def fleet(url: str, workers: int, runs: int) -> dict[str, float]:
+    """Measure a server and its workers: how many runs of two model calls and a tool call they complete in a second.
+
+    Returns that ``rate``, and the milliseconds of ``cpu`` time for a run in the server and the workers together.
 
     Args:
         url: a PostgreSQL database.
@@ -173,6 +177,7 @@ def fleet(url: str, workers: int, runs: int) -> float:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         (folder / "hookline.toml").write_text(CONFIG)
         (folder / "tools.py").write_text(TOOLS)
+        processes: list[subprocess.Popen[str]] = []
 
         def start(*args: str) -> Iterator[str]:
             command = [sys.executable, "-m", "hookline", *args]
@@ -180,6 +185,7 @@ def fleet(url: str, workers: int, runs: int) -> float:
             env = {**os.environ, "PYTHONPATH": path, "HOOKLINE_DATABASE": place, "HOOKLINE_TRUST": "1",
                    "OPENAI_API_KEY": "none", "XDG_DATA_HOME": str(folder)}  # fmt: skip
             process = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
+            processes.append(process)
             stack.callback(process.wait)
             stack.callback(process.terminate)
             assert process.stderr is not None
@@ -194,11 +200,21 @@ def fleet(url: str, workers: int, runs: int) -> float:
             threading.Thread(target=list, args=(log,), daemon=True).start()
         store = RunStore(place)
         stack.callback(store.close)
-        began = time.perf_counter()
+        used, began = _cpu_seconds(processes), time.perf_counter()
         asyncio.run(_accept(address, runs))
         while store.count(served=True, states=("completed",)) < runs:
-            time.sleep(0.02)
-        return runs / (time.perf_counter() - began)
+            time.sleep(0.1)
+        seconds = time.perf_counter() - began
+        return {"rate": runs / seconds, "cpu": (_cpu_seconds(processes) - used) * 1e3 / runs}
+
+
+def _cpu_seconds(processes: list[subprocess.Popen[str]]) -> float:
+    """Return the CPU time that processes have used."""
+    ticks = 0
+    for process in processes:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 async def _accept(address: str, runs: int) -> None:
@@ -212,8 +228,12 @@ async def _accept(address: str, runs: int) -> None:
     await asyncio.gather(*(send(client, runs // len(clients)) for client in clients))
 
 
+WAITING = 10
+"""Runs among the stored ones that wait for an approval."""
+
+
 def stored(url: str, runs: int, reps: int) -> dict[str, list[float]]:
-    """Return milliseconds for questions about many stored runs, ten of which are open.
+    """Return milliseconds for questions about many stored durable runs, ten of which wait for an approval.
 
     Args:
         url: a PostgreSQL database, or empty for a SQLite file.
@@ -223,31 +243,92 @@ def stored(url: str, runs: int, reps: int) -> dict[str, list[float]]:
     with _place(url) as place, ExitStack() as stack:
         store = RunStore(place)
         stack.callback(store.close)
-        now, size = time.time(), 1000
-        for start in range(0, runs, size):
-            store.write([_record(number, runs, now) for number in range(start, min(runs, start + size))], [])
-        middle = f"run_{runs // 2:08}"
-        questions: dict[str, Callable[[], Sequence[Any]]] = {
-            "the newest 50": lambda: store.runs(50, served=True, owner=ME.id),
-            "50 in the middle": lambda: store.runs(50, served=True, owner=ME.id, before=middle),
-            "the open ones": lambda: store.runs(50, served=True, states=("waiting",)),
-            "one": lambda: [store.get(middle)],
+        now = time.time()
+        _fill(store, runs, now)
+        middle, session = f"run_{runs // 2:08}", "s5"
+        questions: dict[str, Callable[[], Any]] = {
+            "list the newest 50": lambda: store.runs(50, served=True, owner=ME.id),
+            "list 50 in the middle": lambda: store.runs(50, served=True, owner=ME.id, before=middle),
+            "list those that wait": lambda: store.runs(50, served=True, states=("waiting",)),
+            "list 50 that failed": lambda: store.runs(50, served=True, states=("failed",)),
+            "list 50 of a rare agent": lambda: store.runs(50, served=True, agent="rare"),
+            "list 50 of a conversation": lambda: store.runs(50, served=True, session_id=session),
+            "list 50 since a minute": lambda: store.runs(50, served=True, since=now - 60),
+            "one run": lambda: store.get(middle),
+            "one run by the beginning of its id": lambda: store.find(middle[:-1] + "0"),
+            "count the queued": lambda: [store.count(served=True, states=("queued",))],
+            "look for runs to take over": lambda: [store.to_execute()],
+            "look for runs of ended processes": lambda: [store.abandoned()],
+            "hookline runs list": lambda: store.journal.runs("new", "running", "waiting", "interrupted"),
+            "hookline runs list --all": lambda: store.journal.runs(limit=1000),
+            "hookline doctor": store.journal.states,
+            "hookline stats --since 1h": lambda: run_stats(store, since=now - 3600),
         }
         found: dict[str, list[float]] = {}
+
+        def ask(name: str, question: Callable[[], Any]) -> None:
+            began = time.perf_counter()
+            assert question(), name
+            found.setdefault(name, []).append((time.perf_counter() - began) * 1e3)
+
         for _ in range(reps):
-            for name, ask in questions.items():
-                began = time.perf_counter()
-                assert ask(), name
-                found.setdefault(name, []).append((time.perf_counter() - began) * 1e3)
+            for name, question in questions.items():
+                ask(name, question)
+        ask("hookline stats, all runs", lambda: run_stats(store))
+        old = min(500, runs // 2)
+        days = (runs - old) / 24 / 3600
+        ask(f"delete {old} old runs", lambda: store.prune_served(days))
+        ask(f"delete the statistics of {old} old runs", lambda: store.prune(days))
     return found
 
 
-def _record(number: int, runs: int, now: float) -> RunRecord:
-    at = now - runs + number
-    waits = number % max(1, runs // 10) == 0
+def _fill(store: RunStore, runs: int, now: float) -> None:
+    """Store runs of the last ``runs`` seconds, one a second, each with a journal, events and the records of a hook."""
+    numbers = range(runs)
+    at = [now - runs + number for number in numbers]
+    ids = [f"run_{number:08}" for number in numbers]
+    records = (_record(ids[number], number, runs, at[number]) for number in numbers)
+    columns = {name: _columns(store, name) for name in ("runs", "durable_runs", "journal", "events", *PARTS[:2])}
+    every: dict[str, Iterator[tuple[Any, ...]]] = {
+        "runs": map(msgspec.structs.astuple, records),
+        "durable_runs": (
+            (id, "bench", "waiting" if number % (runs // WAITING) == 0 else "completed", 1, 0.0, "", 0, None, 1, began,
+             began + 1, b"{}" * 100, b"[]", "")
+            for number, (id, began) in enumerate(zip(ids, at, strict=True))
+        ),
+        "journal": ((id, 1, b"[[]]" * 100) for id in ids),
+        "events": ((id, seq, "token", began, b"{}" * 50) for id, began in zip(ids, at, strict=True) for seq in (1, 2)),
+        "model_calls": (
+            (id, began, hop, 1, "step", "fake", "bench", "", "model", "cont", "stop", 100, 20, 0, 0.001, 0.5)
+            for id, began in zip(ids, at, strict=True)
+            for hop in (1, 2)
+        ),
+        "tool_calls": ((id, began, "c0", 1, "add", "ok", 0.1) for id, began in zip(ids, at, strict=True)),
+    }  # fmt: skip
+    if store.db.is_shared:
+        with store.db.bulk_transaction() as connection:  # type: ignore[attr-defined]
+            for table, rows in every.items():
+                store.db.copy_rows(connection, table, columns[table], rows)  # type: ignore[attr-defined]
+        store.db.execute("ANALYZE", write=True)  # as autovacuum does after a while
+        return
+    with store.db.transaction(write=True) as db:
+        for table, rows in every.items():
+            db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(columns[table]))})", rows)
+
+
+def _columns(store: RunStore, table: str) -> list[str]:
+    if not store.db.is_shared:
+        return [name for _, name, *_ in store.db.execute(f"PRAGMA table_info({table})")]
+    query = """SELECT column_name FROM information_schema.columns
+        WHERE table_schema = current_schema() AND table_name = ? ORDER BY ordinal_position"""
+    return [str(name) for (name,) in store.db.execute(query, (table,))]
+
+
+def _record(id: str, number: int, runs: int, at: float) -> RunRecord:
+    waits, failed = number % (runs // WAITING) == 0, number % 97 == 1
     return RunRecord(
-        f"run_{number:08}", "bench", ME.id, "s", f"s{number % 100}", f"t{number}", f"c{number}", "api",
-        task="Add the numbers. " * 5,
-        status="waiting" if waits else "completed", reply="" if waits else "It is done. " * 10, created=at, started=at,
-        ended=None if waits else at + 1, host="elsewhere",
+        id, "rare" if number % 10_000 == 3 else "bench", ME.id, "s", f"s{number % 100}", f"t{number}", f"c{number}",
+        "api", task="Add the numbers. " * 5, status="waiting" if waits else "failed" if failed else "completed",
+        reply="" if waits else "It is done. " * 10, created=at, started=at, ended=None if waits else at + 1,
+        elapsed=None if waits else 1.0, host=DURABLE, observed=True,
     )  # fmt: skip

@@ -10,16 +10,17 @@ from types import SimpleNamespace
 
 import pytest
 
-from hookline import HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, hooks, observer
+from hookline import Agent, HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, hooks, observer, tool
 from hookline.adapters._foreign import Adapter, RunOverError, Support, checked_names
-from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError
+from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError, RunWaitingError
 from hookline.hooks import HookRegistry, Strict
-from hookline.models import Price, ScriptedModel, reply
+from hookline.models import Price, ScriptedModel, call, reply
 from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.plugins import Plugin
 from hookline.points import (
     AFTER_LLM,
     AFTER_TOOL,
+    APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_TOOL,
     ON_ERROR,
@@ -28,6 +29,7 @@ from hookline.points import (
     ON_STOP,
     ON_TOKEN,
 )
+from hookline.stores import RunStore
 
 from ..waiting import wait_until
 from .loops import FRAMEWORKS
@@ -285,6 +287,8 @@ def test_another_version_of_the_framework_is_refused_with_the_supported_range(su
         ("max_step", r"no option max_step=\. Did you mean 'max_steps'\? Known: .*strict"),
         ("xyz", r"no option xyz=\. Known: .*max_steps"),
         ("hooks", r"no option hooks=: write the hooks as arguments"),
+        ("durable", r"no option durable=: a journal cannot continue the loop of a framework.* durable hookline\.Agent"),
+        ("run_id", r"no option run_id=: a journal cannot continue the loop of a framework"),
     ],
 )
 def test_an_unknown_option_is_refused_with_advice(option, advice):
@@ -759,3 +763,49 @@ async def test_the_session_has_the_id_and_the_history_of_the_conversation():
     await run.call_model(ASK, says_done)
     await run.end()
     assert seen == [("thread-7", ["Hi.", "Hello.", "And now?"])]
+
+
+# Inside a durable run.
+
+
+async def test_a_framework_in_a_tool_of_a_durable_run_is_guarded_and_its_committed_result_is_kept(tmp_path):
+    asked, waits, store = [], [True], RunStore(tmp_path / "runs.db")
+
+    @guard(BEFORE_TOOL, tools="shell")
+    def judge(ctx, request):
+        return HookResult.block("No.")
+
+    @guard(BEFORE_TOOL, tools="pay")
+    def ask(ctx, request):
+        return HookResult.ask("Pay?")
+
+    @hook(APPROVAL_REQUESTED)
+    def decide(ctx, request):
+        return HookResult.wait() if waits else HookResult.approve()
+
+    @tool
+    async def ask_framework() -> str:
+        """Ask an agent of the framework."""
+        asked.append("framework")
+        run = attach(judge).start("Go.")
+        await run.call_model(ASK, calls_shell)
+        assert (await run.call_tool(CALL, ran)).text == "No."
+        await run.call_model(ASK, says_done)
+        return (await run.end()).reply
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def turn(request):
+        done = [message.content for message in request.messages if message.role == "tool"]
+        return [call("ask_framework"), call("pay"), reply(f"It said: {done[:1]}")][len(done)]
+
+    agent = Agent("boss", llm=ScriptedModel([turn], loop=True), tools=[ask_framework, pay], hooks=[ask, decide])
+    with pytest.raises(RunWaitingError):
+        await agent.arun("go", durable=store, run_id="r")
+    waits.clear()
+    assert (await agent.arun("go", durable=store, run_id="r")).reply == "It said: ['Done.']"
+    assert asked == ["framework"]
+    store.close()

@@ -5,6 +5,7 @@ import pytest
 from hookline.backtest import BacktestError, Cell, Confusion, Count, Example, Guess, HookFailure, Report
 from hookline.backtest.report import EXAMPLES, KINDS
 from hookline.records import Skipped
+from tests.cases import each_case
 
 
 def made(**fields):
@@ -134,6 +135,6 @@ def test_an_invalid_condition_is_an_error(expression, message):
         made().fail_if(expression)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@each_case("kind", KINDS)
 def test_every_kind_can_be_used_in_a_condition(kind):
     assert made().fail_if(f"{kind} < 0") is None

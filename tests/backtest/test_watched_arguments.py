@@ -14,6 +14,7 @@ import pytest
 from hookline._base.frozen import FrozenDict, freeze, thaw
 from hookline.backtest.watched_arguments import noting, watch
 from hookline.payloads import ToolCallRequest
+from tests.cases import each_case
 
 ARGUMENTS = {"path": "a.txt", "mode": "w", "options": {"force": True, "tags": ["x"]}}
 
@@ -143,7 +144,7 @@ def test_a_read_by_name_is_noted(how):
     assert seen(how) == (expected, False)
 
 
-@pytest.mark.parametrize("how", WHOLE.values(), ids=list(WHOLE))
+@each_case("how", WHOLE.values())
 def test_every_other_read_counts_as_reading_all(how):
     assert seen(how)[1]
 
@@ -162,7 +163,7 @@ def test_every_method_of_a_dict_is_watched_or_refused():
     assert set(vars(dict)) - {"fromkeys"} <= watched | known | compared | inherited
 
 
-@pytest.mark.parametrize("how", {**BY_NAME, **WHOLE}.values(), ids=list({**BY_NAME, **WHOLE}))
+@each_case("how", {**BY_NAME, **WHOLE}.values())
 def test_the_watch_changes_no_result(how):
     def result(arguments):
         made = how(arguments)

@@ -291,10 +291,10 @@ def buttons(message):
     return [each for block in message["blocks"] if block["type"] == "actions" for each in block["elements"]]
 
 
-def signed(payload, *, form=False, secret=SIGNING_SECRET, at=None):
+def signed(payload, *, form=False, secret=SIGNING_SECRET, age=0):
     """The arguments of an HTTP request of Slack."""
     body = urlencode({"payload": json.dumps(payload)}) if form else json.dumps(payload)
-    when = str(int(time.time() if at is None else at))
+    when = str(int(time.time()) - age)
     signature = "v0=" + hmac.new(secret.encode(), f"v0:{when}:{body}".encode(), hashlib.sha256).hexdigest()
     kind = "application/x-www-form-urlencoded" if form else "application/json"
     headers = {"Content-Type": kind, "X-Slack-Request-Timestamp": when, "X-Slack-Signature": signature}

@@ -97,7 +97,7 @@ async def test_another_process_takes_over_the_items_of_a_removed_channel(tmp_pat
 
 
 async def test_a_gateway_continues_without_channels_and_names_are_unique(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.01)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.01)
     channel = MemoryChannel()
     gateway = gateway_of(tmp_path, channel)
     with pytest.raises(ChannelError, match="is not running"):

@@ -248,7 +248,7 @@ async def test_a_run_that_waits_for_approval_frees_its_slot(tmp_path):
             await setup.say("yes", chat=chat)
             await setup.wait_for_text("The tool said", chat)
         await setup.gateway.wait_until_idle()
-        await wait_until(lambda: not setup.gateway._runner._slot_tasks)
+        await wait_until(lambda: not setup.gateway._runner._tasks)
         assert setup.gateway._runner.queues._slots._value == 1
 
 

@@ -84,7 +84,7 @@ async def test_a_channel_with_a_broken_health_check_is_unhealthy(gateways, healt
 
 
 async def test_a_channel_with_a_broken_ended_property_does_not_stop_polling(gateways, monkeypatch, caplog):
-    monkeypatch.setattr(module, "POLL_INTERVAL", 0.01)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.01)
 
     class Odd(MemoryChannel):
         asked = 0

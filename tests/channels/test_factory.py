@@ -135,7 +135,7 @@ def test_a_gateway_without_channels_is_an_error(home):
 
 
 async def test_the_gateway_ends_after_the_console_input(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     out = io.StringIO()
     channel = ConsoleChannel(reads=io.StringIO("one\n\ntwo"), writes=out)
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)
@@ -154,7 +154,7 @@ async def test_the_gateway_ends_after_the_console_input(tmp_path, monkeypatch):
 
 
 async def test_the_console_shows_a_prompt_in_a_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = os.openpty()
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)

@@ -215,7 +215,7 @@ async def test_a_process_that_lost_its_lease_does_not_answer(tmp_path, caplog):
 
 
 async def test_a_process_that_lost_its_lease_reloads_the_session(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     said = [lambda request: " ".join(message.content for message in request.messages if message.role == "user")]
     one, other = MemoryChannel(), MemoryChannel()
     sleepy, awake = made(tmp_path, one, said), made(tmp_path, other, said)
@@ -238,8 +238,28 @@ async def test_a_process_that_lost_its_lease_reloads_the_session(tmp_path, monke
     await awake.stop()
 
 
+async def test_a_process_that_gets_a_conversation_back_reloads_the_session_at_once(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 600.0)
+    said = [lambda request: " ".join(message.content for message in request.messages if message.role == "user")]
+    one, other = MemoryChannel(), MemoryChannel()
+    sleepy, awake = made(tmp_path, one, said), made(tmp_path, other, said)
+    await sleepy.start()
+    await awake.start()
+    await one.say("1", message_id="m1")
+    await one.replies(1)
+    for channel, number, heard in ((other, "2", ["1 2"]), (one, "3", ["1", "1 2 3"])):
+        for gateway in (sleepy, awake):  # a reply that is not noted as sent would be sent again
+            await gateway.wait_until_idle()
+        lose = "UPDATE conversations SET owner = 'somebody who is gone'"
+        await sleepy._mailbox.transact(lambda db, lose=lose: db.execute(lose))
+        await channel.say(number, message_id=f"m{number}")
+        assert await channel.replies(len(heard)) == heard
+    await sleepy.stop()
+    await awake.stop()
+
+
 async def test_a_message_accepted_by_another_process_goes_to_the_owner_of_the_conversation(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.channels.gateway.POLL_INTERVAL", 0.02)
+    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     go, asked = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedModel):

@@ -3,7 +3,6 @@
 import logging
 import subprocess
 import sys
-import time
 import traceback
 
 import httpx
@@ -286,8 +285,8 @@ async def test_messages_and_buttons_arrive_over_http(api):
     ("options", "status"),
     [
         ({"secret": "0" * 32}, 401),
-        ({"at": time.time() - 600}, 401),
-        ({"at": time.time() + 600}, 401),
+        ({"age": 600}, 401),
+        ({"age": -600}, 401),
     ],
 )
 async def test_a_request_with_a_wrong_signature_is_rejected(api, options, status, caplog):

@@ -9,6 +9,7 @@ from hookline.stores.runs import RunRecord, RunStore
 from hookline.stores.schemas import databases_at
 from hookline.stores.sql import Schema
 from tests.postgres_cluster import MISSING
+from tests.waiting import block_until
 
 pytestmark = [pytest.mark.skipif(bool(MISSING), reason=MISSING), pytest.mark.sqlite]
 PASSWORD = "s3cr3t"
@@ -120,8 +121,8 @@ def test_the_settings_are_shown_without_the_password(hookline, url):
 def test_a_store_with_a_file_of_its_own_stays_there(hookline, folder):
     (folder / "hookline.toml").write_text('runs = "runs.db"\nsessions = "kept"\n')
     shown = json.loads(hookline("config", "--json")[1])
-    assert shown["runs"]["value"].endswith("/work/runs.db")
-    assert shown["sessions"]["value"].endswith("/work/kept")
+    assert shown["runs"]["value"] == str(folder / "runs.db")
+    assert shown["sessions"]["value"] == str(folder / "kept")
 
 
 def test_a_run_and_its_session_are_in_the_database(hookline, folder, url):
@@ -137,6 +138,36 @@ def test_a_run_and_its_session_are_in_the_database(hookline, folder, url):
     keys.close()
 
 
+def test_the_stores_of_declared_hooks_are_in_the_database_unless_they_have_a_place(hookline, folder, url):
+    (folder / "model.json").write_text('["Hello.", "Again."]')
+    declared = ("MemoryInjectionHook", "EpisodeLoggerHook", "NotesInjectorHook", "TicketRules", "ApprovalsHook")
+    declared += ("PersistSessionHook", "ObservabilityHook")
+    (folder / "hookline.toml").write_text(f"hooks = {json.dumps(declared)}")
+    code, out, err = hookline("run", "Hi.", "--session", "s", "--model", "scripted:model.json")
+    assert (code, out.strip()) == (0, "Hello."), err
+    assert not list((folder / "data").rglob("*.db"))
+    existing = {each.schema.name for each in databases_at(url) if each.stored_version() is not None}
+    assert {"memory", "notes", "sessions", "runs"} <= existing
+    (folder / "hookline.toml").write_text('hooks = [{ use = "NotesInjectorHook", args = { notes = "own.db" } }]')
+    code, out, err = hookline("run", "Hi.", "--model", "scripted:model.json")
+    assert (code, (folder / "own.db").exists()) == (0, True), err
+
+
+def test_the_audit_log_is_indexed_in_the_database(hookline, folder, url):
+    (folder / "model.json").write_text('["Hello."]')
+    assert hookline("run", "Hi.", "--model", "scripted:model.json")[0] == 0
+
+    def found():
+        return {each["type"] for each in json.loads(hookline("audit", "search", "--json")[1])}
+
+    block_until(lambda: "run_end" in found())
+    assert hookline("audit", "verify")[0] == 0
+    (log,) = (folder / "data").rglob("audit-*.jsonl")
+    log.unlink()
+    code, out, _ = hookline("audit", "verify")
+    assert (code, "deleted" in out) == (1, True)
+
+
 @pytest.mark.parametrize(("ready", "mark"), [(False, "no"), (True, "ok")])
 def test_doctor_checks_the_database(hookline, ready, mark):
     if ready:
@@ -145,6 +176,7 @@ def test_doctor_checks_the_database(hookline, ready, mark):
     line = next(line for line in out.splitlines() if " database " in line)
     assert line.split()[0] == mark
     assert ("all tables up to date" if ready else "hookline db init") in out
+    assert "indexedinpostgresql://postgres@" in "".join(out.split())
 
 
 def test_doctor_says_that_the_server_is_away(hookline):
@@ -176,4 +208,24 @@ def test_doctor_shows_durable_runs_and_complains_of_those_that_no_process_takes_
     _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
     line = next(line for line in out.splitlines() if " durable runs " in line)
     assert " ".join(line.split()).startswith(expected)
-    assert ("hookline worker" in out) == (lease < 1)
+    assert ("no process took over the expired ones: hookline worker" in " ".join(out.split())) == (lease < 1)
+
+
+def test_doctor_says_which_run_waits_for_another_version_and_what_differs(hookline, url):
+    hookline("db", "init")
+    store = RunStore(url, lease_seconds=1e-6)
+    store.workers.register({"aaa": {"hook budget": "1", "tool pay": "1"}})
+    store.journal.claim("run_one", "helper", b"{}", "aaa")
+    store.workers.register({"bbb": {"hook budget": "2", "tool pay": "1"}})
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    text = " ".join(out.split())
+    assert "ok workers 1 with digest bbb" in text
+    assert (
+        "no pinned run run run_one waits for a worker with digest aaa; the running workers have bbb (different: hook "
+        "budget): start a worker with the hooks, instructions and tools that the run was begun with, or let it go on "
+        "with others: hookline runs unpin run_one"
+    ) in text
+    store.workers.unregister()
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    assert "- workers none is running: hookline worker, or hookline serve --durable" in " ".join(out.split())
+    store.close()

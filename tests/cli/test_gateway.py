@@ -72,6 +72,32 @@ def test_an_approver_is_asked_in_the_conversation(gateway, folder):
 
 
 @pytest.mark.slow
+def test_a_durable_gateway_that_is_killed_continues_its_run_after_a_restart(gateway, folder, env):
+    (folder / "tools.py").write_text(
+        "import os, signal\nfrom pathlib import Path\nfrom hookline import tool\n\n\n"
+        "@tool\ndef note(text: str) -> str:\n"
+        '    """Write a note."""\n'
+        "    with open('notes', 'a') as file:\n        file.write(text)\n    return 'noted'\n\n\n"
+        "@tool\ndef crash() -> str:\n"
+        '    """End the process, the first time."""\n'
+        "    if not Path('crashed').exists():\n        Path('crashed').touch()\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n    return 'still here'\n"
+    )
+    turns = ([{"tool": "note", "arguments": {"text": "x"}}], [{"tool": "crash", "arguments": {}}], "All is done.")
+    config = 'channels = ["console"]\ntools = ["tools.py:note", "tools.py:crash"]\nruns = "runs.db"\naudit = ""'
+    first = gateway("--durable", config=config, turns=turns)
+    first.communicate("go\n", timeout=60)
+    assert first.returncode == -signal.SIGKILL
+    resume = [*COMMAND, "runs", "resume", "last"]
+    resumed = subprocess.run(resume, cwd=folder, env=env, text=True, capture_output=True, check=False)
+    assert "belongs to a gateway: hookline gateway --durable continues it" in resumed.stderr
+    rest = turns[2:]  # the other turns are in the journal
+    out, _ = gateway("--durable", config=config, turns=rest).communicate("", timeout=60)
+    assert out == "All is done.\n"
+    assert (folder / "notes").read_text() == "x"
+
+
+@pytest.mark.slow
 def test_a_configuration_file_can_guard_the_channels(gateway):
     guard = '{ use = "ChannelGuard", args = { per_sender = 3, links = [], deny = [{ channel = "web" }, "mallory"] } }'
     turns = ("The password is: hunter2-and-more",)
@@ -92,6 +118,16 @@ def test_an_interrupt_stops_the_gateway_gracefully(gateway):
     assert process.returncode == 0
     assert "stopping after the current runs" in err
     assert "stopped: 0 messages received" in err
+
+
+def test_a_durable_gateway_needs_a_file_for_its_journals(here, monkeypatch, tmp_path):
+    (tmp_path / "hookline.toml").write_text(
+        'model = "scripted:turns.json"\nchannels = ["console"]\n[gateway]\ndatabase = "gateway.db"\ndurable = true\n'
+    )
+    monkeypatch.setenv("HOOKLINE_RUNS", "none")
+    code, told = here()
+    assert code == 2
+    assert "durable runs need a file or a database: set runs" in told
 
 
 @pytest.mark.parametrize("package", ["starlette", "websockets"])

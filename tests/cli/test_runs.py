@@ -3,10 +3,13 @@
 import json
 import signal
 
+import msgspec
 import pytest
 
+from hookline._run.journal import Append
 from hookline.cli import approval_prompt
 from hookline.stores import ApprovalStore, RunStore
+from hookline.stores.runs import DURABLE, RunRecord, StoredEvent, run_row
 from tests.waiting import block_until
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "hi"}}
@@ -42,7 +45,8 @@ def test_a_killed_run_is_resumed_without_repeating_what_was_done(start, hookline
     (folder / "go").touch()
     listed = hookline("runs", "list", "--json", "--runs", "runs.db")
     (run,) = json.loads(listed.stdout)
-    assert (run["task"], run["attempts"]) == ("Write it.", 1)
+    assert (run["task"], run["attempts"], run["status"]) == ("Write it.", 1, "interrupted")
+    assert f"hookline runs resume {run['run_id']} continues this run" in process.stderr.read()
     done = hookline("runs", "resume", "last", "-m", script("Done.", name="turns.json"), *options)
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
     assert (folder / "a.txt").read_text() == "canary"
@@ -76,7 +80,7 @@ def test_a_run_that_waits_for_an_approval_is_put_away_and_resumed_after_the_deci
     assert code == 6
     assert f"hookline runs resume {run.run_id}" in notes
     assert not (tmp_path / "a.txt").exists()
-    _, listed, _ = in_process("runs", "list", "--runs", "runs.db")
+    _, listed, _ = in_process("runs", "--runs", "runs.db")
     assert [line.split()[:2] for line in listed.splitlines()] == [["run", "status"], [run.run_id, "waiting"]]
     still = waiting("runs", "resume", "last")
     assert still[0] == 6, still
@@ -98,7 +102,10 @@ def test_runs_are_deleted_and_unknown_ids_are_refused(waiting, in_process):
     assert (code, shown[:11]) == (0, "deleted run")
     code, _, error = in_process("runs", "resume", "last", "--runs", "runs.db")
     assert code == 2
-    assert "there is no durable run 'last': hookline runs list --all shows their ids" in error
+    assert "there is no durable run: hookline run TASK --durable starts one" in error
+    code, _, error = in_process("runs", "resume", "run_x", "--runs", "runs.db")
+    assert code == 2
+    assert "there is no durable run 'run_x': hookline runs list --all shows their ids" in error
 
 
 def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
@@ -107,3 +114,53 @@ def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
     code, _, error = in_process("run", "go", "--durable", "--runs", "none")
     assert code == 2
     assert "a durable run needs a file for its journal: set runs, or give --runs runs.db" in error
+
+
+@pytest.fixture
+def pinned(monkeypatch, tmp_path):
+    """A run that the only worker cannot continue."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store = RunStore(tmp_path / "runs.db", lease_seconds=1e-6)
+    store.journal.claim("run_one", "helper", b'{"task":"Pay."}', "aaa")
+    store.workers.register({"bbb": {}})
+    yield store
+    store.close()
+
+
+def test_the_list_says_which_run_waits_for_another_version(pinned, in_process):
+    problem = "run run_one waits for a worker with digest aaa; the running workers have bbb: start a worker"
+    _, listed, _ = in_process("runs", "list", "--runs", "runs.db")
+    assert problem in " ".join(listed.split())
+    (run,) = json.loads(in_process("runs", "list", "--runs", "runs.db", "--json")[1])
+    assert (run["digest"], run["problem"][: len(problem)]) == ("aaa", problem)
+    pinned.workers.register({"aaa": {}})
+    assert "waits for" not in in_process("runs", "list", "--runs", "runs.db")[1]
+
+
+def test_a_run_is_unpinned_once_and_not_while_it_is_executed(pinned, in_process, tmp_path):
+    executing = RunStore(tmp_path / "runs.db", lease_seconds=1000)
+    executing.journal.claim("run_two", "helper", b"{}", "aaa")
+    executing.close()
+    assert "run run_two is being executed" in in_process("runs", "unpin", "run_two", "--runs", "runs.db")[2]
+    assert in_process("runs", "unpin", "run_one", "--runs", "runs.db")[:2] == (
+        0,
+        "unpinned run_one: any worker may continue it\n",
+    )
+    assert pinned.journal.get("run_one").digest == ""
+    assert "run run_one is not pinned" in in_process("runs", "unpin", "run_one", "--runs", "runs.db")[2]
+
+
+@pytest.mark.parametrize(("status", "code"), [("completed", 0), ("failed", 1)])
+def test_the_reply_of_a_run_of_a_server_that_has_ended_is_shown(in_process, monkeypatch, tmp_path, status, code):
+    monkeypatch.chdir(tmp_path)
+    store = RunStore(tmp_path / "runs.db")
+    run = RunRecord("run_served", "a", "me", "s", "s", "t", "c", "api", "Go.", host=DURABLE)
+    store.accept(run, StoredEvent("run_served", 1, "run_accepted", 0.0, b"{}"), b"{}")
+    claim = store.journal.claim("run_served", "", b"")
+    ended = msgspec.structs.replace(run, status=status, reply="Gone.")
+    end = Append("run_served", claim.epoch, 1, status=status, result=b"null")
+    store.journal.append(end, row=run_row(ended))
+    shown = in_process("runs", "resume", "run_served", "--runs", "runs.db")
+    assert shown == (code, "Gone.\n", f"note: run run_served of a server has ended: {status}\n")
+    store.close()

@@ -7,7 +7,7 @@ import pytest
 
 from hookline.cli.app import run_app
 from hookline.cli.errors import report_error
-from hookline.stores import Skill, SkillStore
+from hookline.stores import DatabaseSkillStore, Skill, SkillStore
 from hookline.stores.skills import QueuedRun, SkillQueue
 
 EVIL = "evil\x1b[2J\x1b]0;X\x07<!-- hidden -->"
@@ -99,6 +99,21 @@ def test_the_folder_is_that_of_the_setting_or_of_the_hook(skills, store, folder)
     assert "tidy-notes" in skills("list", "--skills", "mine")[1]
     (folder / "hookline.toml").write_text('hooks = [{ use = "SkillEvolverHook", args = { folder = "mine" } }]')
     assert "tidy-notes" in skills("list")[1]
+
+
+def test_skills_in_a_database_are_listed_shown_and_accepted(skills, folder):
+    store = DatabaseSkillStore(folder / "skills.db")
+    store.propose(Skill("tidy-notes", "Tidy notes up.", "1. List them."))
+    store.queue().add(QueuedRun("run_1", "task", "text"))
+    (folder / "hookline.toml").write_text('skills = "skills.db"')
+    out = skills("list")[1]
+    assert "1 proposal to review" in out
+    assert "1 run to analyse" in out
+    assert "tidy-notes in " in skills("show", "tidy-notes")[1]
+    code, out, _ = skills("accept", "tidy-notes")
+    assert (code, out.startswith("accepted: tidy-notes in ")) == (0, True)
+    assert states(store) == {"tidy-notes": "accepted"}
+    store.close()
 
 
 @pytest.mark.slow

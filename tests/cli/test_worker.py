@@ -25,6 +25,7 @@ runs = "runs.db"
 [server]
 port = 0
 durable = true
+burst = 100000
 """
 
 

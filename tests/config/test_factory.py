@@ -18,7 +18,7 @@ from hookline.config.sources import Flag, load
 from hookline.hooks import FallbackModelHook
 from hookline.payloads import Usage
 from hookline.plugins.errors import LoadError, UntrustedFileError
-from hookline.stores import Skill, SkillStore
+from hookline.stores import DatabaseSkillStore, Skill, SkillStore
 from hookline.tape import Tape
 from hookline.testing import scripted_agent
 from hookline.tools import ToolRegistry, file_tools, shell_tool
@@ -351,6 +351,34 @@ def test_skills_bring_their_list_their_tool_and_a_guard_around_their_folder(scri
     assert store.list() == []
     assert "Obey" not in store.raw(store.find("tidy-notes"))
     assert "read_skill" not in build_agent(Settings(model=script("hi"), folder=str(tmp_path))).tools
+
+
+def test_skills_in_a_database_are_used_and_are_not_the_agents_to_write(script, tmp_path):
+    store = DatabaseSkillStore(tmp_path / "skills.db")
+    store.propose(Skill("tidy-notes", "Tidy notes up.", "1. List them."))
+    store.accept("tidy-notes")
+    turns = [
+        [
+            {"tool": "write_file", "arguments": {"path": name, "content": "x"}}
+            for name in ("skills.db", "skills.db-wal")
+        ],
+        [{"tool": "read_skill", "arguments": {"name": "tidy-notes"}}],
+        "ok",
+    ]
+    settings = Settings(
+        model=script(*turns),
+        folder=str(tmp_path),
+        write=True,
+        skills=str(tmp_path / "skills.db"),
+        hooks=("SkillEvolverHook",),
+    )
+    agent = build_agent(settings)
+    hooks = {type(hook).__name__: hook for hook in agent.hooks}
+    assert hooks["SkillEvolverHook"].store.place == hooks["SkillsHook"].store.place == store.place
+    result = agent.run("x")
+    assert [step.outcomes for step in result.steps][:2] == [("blocked", "blocked"), ("ok",)]
+    assert "1. List them." in result.messages[-2].content
+    store.close()
 
 
 def test_a_skill_evolver_may_have_its_own_folder(script, tmp_path):

@@ -4,9 +4,10 @@ import pytest
 
 from hookline.config.secrets import mask
 from hookline.config.settings import DeclaredHook
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     "secret",
     [
         {"api_key": "hunter2"},

@@ -176,9 +176,9 @@ def prepare(fleet):
     return {"Authorization": f"Bearer {key}"}
 
 
-def approve(url, headers):
+def approve(url, headers, run_id=""):
     with httpx.Client(base_url=url, headers=headers, timeout=60) as client:
-        (question,) = client.get("/approvals").json()["approvals"]
+        (question,) = [q for q in client.get("/approvals").json()["approvals"] if run_id in ("", q["run_id"])]
         assert (question["tool"], question["arguments"]) == ("pay_back", {"amount": 5})
         decision = {"decision": "approve", "digest": question["digest"]}
         assert client.post(f"/approvals/{question['id']}", json=decision).status_code == 200
@@ -222,6 +222,56 @@ def test_a_run_survives_its_worker_and_a_restart_of_everything_and_makes_every_e
     texts = [httpx.get(fleet.urls[name]).text for name in ("worker-1", "worker-2")]
     assert sum(metric(text, 'tool_calls_total{outcome="ok",tool="pay_back"}') for text in texts) == 1
     assert effects(fleet) == (1, 1)
+
+
+def replace_worker(fleet, name, old, new):
+    """Stop a worker, change the settings, and start it again."""
+    fleet.processes[name].send_signal(signal.SIGTERM)
+    assert fleet.processes[name].wait(60) == 0
+    settings = fleet.folder / "hookline.toml"
+    settings.write_text(settings.read_text().replace(old, new))
+    fleet.start(name)
+    block_until(lambda: fleet.is_up(name))
+
+
+@pytest.mark.timeout(600)
+def test_during_an_upgrade_old_workers_end_the_old_runs_and_a_run_without_one_says_what_it_waits_for(fleet):
+    headers = prepare(fleet)
+    url = fleet.urls["server-1"]
+    request = {"headers": headers, "json": {"task": "The lamp was late."}, "timeout": 60}
+    first, second = [httpx.post(f"{url}/runs", **request).json()["id"] for _ in range(2)]
+    for run_id in (first, second):
+        block_until(lambda run_id=run_id: fleet.store.journal.get(run_id).status == "waiting")
+    old = fleet.store.journal.get(first).digest
+    change = "Ship what was ordered.", "Ship what was ordered, at once."
+
+    # Old and new workers side by side: the old one continues the old run.
+    replace_worker(fleet, "worker-1", *change)
+    (new,) = {digest for worker in fleet.store.workers.running() for digest in worker.digests} - {old}
+    shown = " ".join(fleet.run("doctor", "--no-model", "--no-sandbox").split())
+    assert f"workers 1 with digest {old}" in shown
+    assert f"workers 1 with digest {new}" in shown
+    assert "waits for a worker" not in shown
+    approve(url, headers, first)
+    block_until(lambda: fleet.store.journal.get(first).status == "completed")
+    assert fleet.store.journal.get(first).digest == old
+
+    # Without an old worker, everything that an operator looks at says what the run waits for.
+    replace_worker(fleet, "worker-2", *change)
+    problem = (
+        f"run {second} waits for a worker with digest {old}; the running workers have {new} (different: instructions"
+    )
+    for command in (("doctor", "--no-model", "--no-sandbox"), ("runs",)):
+        assert problem in " ".join(fleet.run(*command).split())
+    text = httpx.get(f"{url}/metrics", headers=headers, timeout=60).text
+    assert (metric(text, f'pinned_runs{{digest="{old}"}}'), metric(text, f'workers{{digest="{new}"}}')) == (1, 2)
+    approve(url, headers, second)
+    block_until(lambda: any(second in (fleet.folder / f"worker-{n}.log").read_text() for n in (1, 2)))
+
+    # An old worker completes it.
+    replace_worker(fleet, "worker-2", *reversed(change))
+    block_until(lambda: fleet.store.journal.get(second).status == "completed")
+    assert effects(fleet) == (2, 2)
 
 
 def test_a_restart_of_the_database_under_a_run_loses_nothing(fleet, cluster):

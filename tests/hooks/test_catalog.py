@@ -3,12 +3,11 @@
 import re
 from pathlib import Path
 
-import pytest
-
 import hookline.hooks
 from hookline._kernel.hook import compile_hook
 from hookline.hooks._catalog import BUILTINS, CONCERNS, builtin_rows, load_builtin
 from hookline.points import POINTS
+from tests.cases import each_case
 
 PAGES = Path(__file__).parents[2] / "docs" / "reference" / "hooks"
 
@@ -18,7 +17,7 @@ def test_every_built_in_has_one_row_and_belongs_to_one_concern():
     assert [row.concern for row in builtin_rows()] == [concern for concern, names in CONCERNS.items() for _ in names]
 
 
-@pytest.mark.parametrize("name", sorted(BUILTINS))
+@each_case("name", sorted(BUILTINS))
 def test_a_row_has_a_one_sentence_summary_and_the_points(name):
     (row,) = [row for row in builtin_rows() if row.name == name]
     assert row.what.endswith(".")
@@ -28,7 +27,7 @@ def test_a_row_has_a_one_sentence_summary_and_the_points(name):
         assert set(row.phase) == set(row.priority) == set(row.points) <= set(POINTS)
 
 
-@pytest.mark.parametrize("name", sorted(BUILTINS))
+@each_case("name", sorted(BUILTINS))
 def test_every_built_in_has_a_page(name):
     assert name in (PAGES / f"{BUILTINS[name]}.md").read_text()
 
@@ -41,7 +40,7 @@ def test_a_row_matches_the_registered_hook():
             assert (entry.phase, entry.priority) == (row.phase[entry.point], row.priority[entry.point])
 
 
-@pytest.mark.parametrize("row", [row for row in builtin_rows() if row.points], ids=lambda row: row.name)
+@each_case("row", [row for row in builtin_rows() if row.points])
 def test_the_page_names_the_points_and_the_priority(row):
     paragraphs = (PAGES / f"{row.page}.md").read_text().split("\n\n")
     (fires,) = [" ".join(text.split()) for text in paragraphs if text.startswith("Fires")]

@@ -10,6 +10,7 @@ from hookline.hooks import ChannelGuard, Redactor, hook
 from hookline.payloads import Inbound, InboundMessage, Outbound, OutboundMessage
 from hookline.points import BEFORE_DISPATCH, INBOUND_CLAIM, MESSAGE_RECEIVED, MESSAGE_SENDING
 from hookline.testing import FakeClock, HookRegistry
+from tests.cases import each_case
 
 KEY = "sk-proj-4fT9xQ2mLr8vB6nK1sD3gH7jW5yZ0aPc"
 
@@ -70,7 +71,7 @@ WRITERS = [
 ]
 
 
-@pytest.mark.parametrize(("rules", "message", "answered"), WRITERS)
+@each_case(("rules", "message", "answered"), WRITERS)
 async def test_senders_are_allowed_and_denied_by_channel_sender_and_group(rules, message, answered):
     verdict = await Chat(ChannelGuard(**rules)).receive(**message)
     assert verdict.handled is not answered
@@ -198,7 +199,7 @@ CONTENT = [
 ]
 
 
-@pytest.mark.parametrize(("rules", "text", "answered"), CONTENT)
+@each_case(("rules", "text", "answered"), CONTENT)
 async def test_content_that_is_not_accepted_is_refused_with_a_notice(rules, text, answered):
     verdict = await Chat(ChannelGuard(**rules)).receive(text)
     assert verdict.handled is not answered

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline.hooks._injection.control_tokens import neutralise, visible
+from tests.cases import each_case
 
 TEMPLATES = {
     "Llama 2": "<s> </s> [INST] [/INST] <<SYS>> <</SYS>>",
@@ -56,7 +57,7 @@ DISGUISES = (
 )
 
 
-@pytest.mark.parametrize("token", TOKENS)
+@each_case("token", TOKENS)
 def test_no_control_token_survives_in_any_spelling(token):
     for disguise in DISGUISES:
         cleaned = neutralise(f"before {disguise(token)} after")

@@ -18,6 +18,7 @@ from hookline.hooks import EgressGuard
 from hookline.testing import scripted_agent
 from hookline.tools import Egress, Tool, file_tools
 from hookline.tools.arguments import urls_in_text
+from tests.cases import each_case
 from tests.properties import examples
 
 GOOD = ["good.com", "*.wild.org", "http://localhost:8000"]
@@ -112,12 +113,12 @@ PASSING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("arguments", BLOCKED, ids=lambda value: ascii(value)[:60])
+@each_case("arguments", BLOCKED)
 def test_a_call_that_names_another_host_is_blocked(arguments):
     assert outcome(arguments) == "blocked"
 
 
-@pytest.mark.parametrize("arguments", PASSING, ids=lambda value: ascii(value)[:60])
+@each_case("arguments", PASSING)
 def test_harmless_calls_pass(arguments):
     assert outcome(arguments) == "ok"
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hookline.hooks._injection import patterns
 from hookline.hooks._injection.disguises import folded
 from hookline.hooks._injection.patterns import MARKUP, MAX_SCANNED, Suspicion, scan
+from tests.cases import each_case
 from tests.properties import examples
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ def test_the_required_substrings_never_hide_a_match():
             assert (markup.match(text) is None) == (markup.search(text) is None), (markup.required, row["text"])
 
 
-@pytest.mark.parametrize("markup", MARKUP, ids=range(len(MARKUP)))
+@each_case("markup", MARKUP)
 def test_every_markup_pattern_has_required_substrings(markup):
     assert markup.required
     assert all(markup.required)
@@ -112,12 +113,12 @@ HELD_OUT_HARMLESS = [
 ]
 
 
-@pytest.mark.parametrize("text", HELD_OUT)
+@each_case("text", HELD_OUT)
 def test_held_out_attacks_with_a_known_phrase_or_markup_are_found(text):
     assert scan(text).score >= 0.5
 
 
-@pytest.mark.parametrize("text", HELD_OUT_HARMLESS)
+@each_case("text", HELD_OUT_HARMLESS)
 def test_held_out_everyday_texts_pass(text):
     assert scan(text).score < 0.5
 
@@ -131,7 +132,7 @@ def _squared(text):
     return "".join(chr(0x1F130 + ord(c) - 65) if c.isalpha() else c for c in text.upper())
 
 
-@pytest.mark.parametrize(
+@each_case(
     "disguise",
     [
         lambda text: base64.b64encode(text.encode()).decode(),

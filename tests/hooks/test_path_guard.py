@@ -13,6 +13,7 @@ from hookline import Agent, RegistrationError, ScriptedModel, call, hook, reply,
 from hookline.hooks import PathGuard
 from hookline.testing import scripted_agent
 from hookline.tools import file_tools, shell_tool
+from tests.cases import each_case
 
 
 @pytest.fixture
@@ -47,7 +48,7 @@ def run(calls, guard, tools=(open_file, write_it), **options):
     return result.steps[0].outcomes, [m.content for m in result.messages[2:-1]]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "path",
     [
         "a.txt",
@@ -335,13 +336,19 @@ SECRETS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("path", SECRETS)
-def test_secret_files_are_blocked_unless_disabled(place, path):
+@pytest.fixture
+def place_with_secrets(place):
     (place / "sub" / ".env").write_text("KEY=1")
     (place / ".env").write_text("KEY=1")
     (place / "alias").symlink_to(".env")
     (place / ".ssh").mkdir()
     (place / "hidden").symlink_to(".ssh")
+    return place
+
+
+@each_case("path", SECRETS)
+def test_secret_files_are_blocked_unless_disabled(place_with_secrets, path):
+    place = place_with_secrets
     outcomes, (text,) = run([call("open_file", path=path)], PathGuard(place))
     assert outcomes == ("blocked",)
     assert "may contain secrets" in text

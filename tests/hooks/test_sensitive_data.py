@@ -33,6 +33,7 @@ from hookline.events import ApprovalAsked, Failed, HookExecuted, ModelReplied, T
 from hookline.hooks import SensitiveDataHook
 from hookline.payloads import ToolCall
 from hookline.testing import EventLog, fire_hook, scripted_agent
+from tests.cases import each_case
 
 EMAIL, CARD, TOKEN = "bob@example.com", "4111 1111 1111 1111", "ghp_1234567890abcdefghijABCDEFGHIJ123456"
 NUMBER = CARD.replace(" ", "")
@@ -394,7 +395,7 @@ def test_reasons_name_kinds_and_no_values():
     assert log.of(Failed) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options",
     [
         {"where": "input"},

@@ -35,6 +35,7 @@ from hookline.hooks import AuditLogHook, Redactor, SkillEvolverHook, StepsLimitH
 from hookline.hooks._skill_analysis import NAME, UnusableReplyError, found_in, question
 from hookline.payloads import ToolCall
 from hookline.stores.skills import QueuedRun
+from tests.cases import each_case
 
 FOUND = {
     "reusable": True,
@@ -428,7 +429,7 @@ def test_a_cancelled_analysis_stays_in_the_queue_and_counts_no_attempt(evolver):
 RUN = QueuedRun("run_1", "Tidy", "text", ("look", "a.b"), "o")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "change",
     [
         {"name": "../../etc"},
@@ -449,7 +450,6 @@ RUN = QueuedRun("run_1", "Tidy", "text", ("look", "a.b"), "o")
         {"steps": "look and look again"},
         {"description": "Tidy \x1b[2J a folder up."},
     ],
-    ids=ascii,
 )
 def test_an_unusable_skill_is_not_proposed(change):
     with pytest.raises(UnusableReplyError):

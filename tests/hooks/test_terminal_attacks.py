@@ -21,7 +21,7 @@ from hookline.testing import scripted_agent
 from hookline.tools import shell_tool
 
 PAGE = (Path(__file__).parents[2] / "docs/guides/lock-down.md").read_text()
-RECIPE = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+RECIPE = compile(re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1], "lock-down.md", "exec")
 CANARY = "canary-7f3a"
 unconfined_shell = partial(shell_tool, sandbox="off")
 
@@ -216,17 +216,21 @@ def snapshot(folder):
 def locked_down(model, folder, monkeypatch):
     monkeypatch.chdir(folder.parent.parent)
     names = {}
-    exec(compile(RECIPE, "lock-down.md", "exec"), names)  # the recipe of the guide itself
+    exec(RECIPE, names)  # the recipe of the guide itself
     names["shell_tool"] = unconfined_shell
     return names["locked_down"](model, folder, ["docs.python.org"])
 
 
+@pytest.fixture(scope="module")
+def untouched(repository):
+    return snapshot(repository.parent)
+
+
 @pytest.mark.parametrize("name", ATTACKS)
-def test_an_attack_on_the_locked_down_agent_is_blocked(repository, monkeypatch, name):
-    before = snapshot(repository.parent)
+def test_an_attack_on_the_locked_down_agent_is_blocked(repository, untouched, monkeypatch, name):
     model = ScriptedModel([call("shell", command=ATTACKS[name]), reply("Done.")])
     result = locked_down(model, repository, monkeypatch).run("Look around")
-    assert snapshot(repository.parent) == before
+    assert snapshot(repository.parent) == untouched
     seen = "".join(message.content or "" for message in result.messages if message.role == "tool")
     assert CANARY not in seen
     assert result.steps[0].outcomes == ("blocked",), seen[:200]

@@ -16,6 +16,7 @@ from hookline import BEFORE_TOOL, RegistrationError, call, hook, reply, tool
 from hookline.hooks import HookAction, TerminalGuard
 from hookline.testing import fire_hook, scripted_agent
 from hookline.tools import shell_tool
+from tests.cases import each_case
 
 FILES = {
     "calc.py": "def add(a, b):\n    return a + b\n",
@@ -228,7 +229,7 @@ sqlite3 test.db 'select 1'
 NOT_INSTALLED = NOT_INSTALLED.strip().split("\n")
 
 
-@pytest.mark.parametrize("command", [*EVERYDAY, *NOT_INSTALLED])
+@each_case("command", [*EVERYDAY, *NOT_INSTALLED])
 def test_ordinary_work_is_allowed(project, command):
     assert judged(command, project) == (None, "")
 
@@ -304,7 +305,7 @@ ASKED = {
 ASKED = [(command, reason) for reason, commands in ASKED.items() for command in commands]
 
 
-@pytest.mark.parametrize(("command", "reason"), ASKED)
+@each_case(("command", "reason"), ASKED)
 def test_a_step_that_a_person_should_decide_about_is_asked_with_its_reason(project, command, reason):
     verb, why = judged(command, project)
     assert verb == "ask"
@@ -327,7 +328,7 @@ BLOCKED = {
 BLOCKED = [(command, reason) for reason, commands in BLOCKED.items() for command in commands]
 
 
-@pytest.mark.parametrize(("command", "reason"), BLOCKED, ids=range(len(BLOCKED)))
+@each_case(("command", "reason"), BLOCKED)
 def test_a_forbidden_command_is_blocked_with_its_reason(project, command, reason):
     verb, why = judged(command, project, protect=["hookline.toml"])
     assert verb == "block"
@@ -446,7 +447,7 @@ DENIED = [
 ]
 
 
-@pytest.mark.parametrize("command", DENIED)
+@each_case("command", DENIED)
 def test_a_denied_command_is_blocked_however_it_is_written(project, command):
     verb, reason = judged(command, project, deny=["git push *"], allow=["git *", "sh *", "eval *"])
     assert verb == "block"

@@ -15,6 +15,7 @@ from hookline import BEFORE_TOOL, RegistrationError, call, hook, reply, tool
 from hookline.hooks import HookAction, PathGuard, TerminalGuard
 from hookline.testing import fire_hook, scripted_agent
 from hookline.tools import file_tools, shell_tool
+from tests.cases import each_case
 from tests.properties import examples
 
 
@@ -156,7 +157,7 @@ grep -m 1 -r x src
 HARMLESS = [*HARMLESS.strip().split("\n"), "ls \\\n  -l", "# list\nls", "ls\n\npwd\n", "echo 'two\nlines'"]
 
 
-@pytest.mark.parametrize("command", HARMLESS)
+@each_case("command", HARMLESS)
 def test_daily_work_passes(place, command):
     assert judged(command, place) == (None, "")
 
@@ -245,7 +246,7 @@ awk 1 /inet/tcp/0/example.com/80
 LEFT_OUT = LEFT_OUT.strip().split("\n")
 
 
-@pytest.mark.parametrize("command", LEFT_OUT)
+@each_case("command", LEFT_OUT)
 def test_programs_and_options_that_are_not_needed_are_not_on_the_list(place, command):
     """Each would need rules of its own; a person can allow them, and the developer profile does."""
     assert judged(command, place)[0] == "block"
@@ -553,7 +554,7 @@ EVASIONS = {
 }
 
 
-@pytest.mark.parametrize("name", EVASIONS)
+@each_case("name", EVASIONS)
 def test_an_evasion_is_blocked(place, name):
     assert judged(EVASIONS[name].replace("\1", str(place)), place)[0] == "block"
 
@@ -588,16 +589,13 @@ def test_a_folder_that_matches_a_secret_glob_can_be_used(tmp_path):
     assert judged("cat config", folder) == (None, "")
 
 
-@pytest.mark.parametrize(
-    ("command", "passes"),
-    [
+@each_case(("command", "passes"), [
         ("git commit -m 'a b'", True), ("git commit", True), ("git -c x=y commit", False), ("git push", False),
         ("make test", True), ("make test all", False), ("make", False), ("pytest -x tests", True), ("pytest2", False),
         ("npm run build", True), ("npm run rm", False), ("git add .env", False), ("git add --x=.env", False),
         ("pytest $X", False), ("pytest `id`", False), ("pytest; rm x", False), ("pytest > x", False),
         ("X=1 pytest", False), ("./run.sh a", True), ("timeout 9 pytest", False), ("/tmp/pytest", False),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_only_allowed_commands_pass(place, command, passes):
     allow = ["git commit *", "git add *", "make test", "pytest *", "npm run b*", "./run.sh ?"]
     assert (judged(command, place, allow=allow)[0] is None) == passes
@@ -631,27 +629,21 @@ def test_commands_in_ask_need_approval(place):
     assert judged("git push $X", place, ask=["git push *"])[0] == "block"
 
 
-@pytest.mark.parametrize(
-    ("command", "verb"),
-    [
+@each_case(("command", "verb"), [
         ("rm a.txt", "ask"), ("python3 -c 1", "ask"), ("find . -delete", "ask"), ("./ls", "ask"), ("git commit", "ask"),
         ("sed -i s/a/b/ a.txt", "ask"), ("ls", None), ("bash -c ls", "block"), ("sudo ls", "block"), ("rm $x", "block"),
         ("rm a; cat .env", "block"), ("rm a > b", "block"), ("PATH=. ls", "block"), ("cat ../secret", "block"),
         ("\u0441at a.txt", "block"), ("rm {a,b}", "block"), ("echo `id`", "block"),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_unknown_commands_may_need_approval_but_some_are_always_blocked(place, command, verb):
     assert judged(command, place, unknown="ask")[0] == verb
 
 
-@pytest.mark.parametrize(
-    ("target", "passes"),
-    [
+@each_case(("target", "passes"), [
         ("new.txt", True), ("a.txt", True), ("src/new.py", True), ("../new", False), ("out/new", False), ("/t", False),
         (".git/config", False), (".GIT/config", False), ("hookline.toml", False), ("HookLine.toml", False),
         (".env", False), ("hidden", False), ("*.txt", False), ("~/x", False), ("/dev/sda", False), ("''", False),
-    ],
-)  # fmt: skip
+    ])  # fmt: skip
 def test_files_are_written_only_in_the_folder_and_only_if_allowed(place, target, passes):
     assert (judged(f"echo x > {target}", place, writes=True, protect=["hookline.toml"])[0] is None) == passes
     assert judged(f"echo x >> {target}", place)[0] == "block"
@@ -946,7 +938,7 @@ def test_git_does_not_take_a_folder_of_data_for_a_repository(tmp_path):
         "-r --exclude-dir=.git --exclude-dir=keys --exclude='[.]env'",
     ],
 )  # fmt: skip
-@pytest.mark.parametrize("operands", ["x .", "x", "-e x", "x ./", "x src/..", "x {place}"])
+@each_case("operands", ["x .", "x", "-e x", "x ./", "x src/..", "x {place}"])
 def test_a_search_in_a_folder_does_not_read_the_secret_files_in_it(place, options, operands):
     assert judged(f"grep {options} {operands}".replace("{place}", str(place)), place)[0] == "block"
     assert judged("grep -r x src", place) == (None, "")

@@ -83,6 +83,7 @@ from hookline.stores import (
     verify_audit,
 )
 from hookline.testing import EventLog
+from tests.cases import each_case
 
 from .strategies import check_transcript
 from .test_lifecycle import check_pairs
@@ -629,6 +630,7 @@ TEXTS = {
 PATHS = {
     "ApprovalsHook.store",
     "AuditLogHook.checkpoint",
+    "AuditLogHook.index",
     "AuditLogHook.logger",
     "AuditLogHook.path",
     "ClaudeHooks.transcripts",
@@ -809,7 +811,7 @@ def test_every_constructor_rejects_invalid_values_with_a_reason(
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", [name for name in MADE if needed(name)])
+@each_case("name", [name for name in MADE if needed(name)])
 def test_required_arguments_cannot_be_omitted(name: str) -> None:
     with pytest.raises(TypeError, match="missing"):
         MADE[name]()

@@ -45,6 +45,7 @@ from hookline.payloads import AgentState, Frozen, ToolCall, Usage
 from hookline.points import POINTS
 from hookline.stores import JsonSessionStore
 from hookline.testing import sample
+from tests.cases import each_case
 from tests.properties import examples
 
 from .strategies import FAULTS, LOOP_POINTS, check_transcript, say
@@ -292,7 +293,7 @@ async def test_in_place_changes_of_everything_reachable_have_no_effect() -> None
     assert spoilt == await story()
 
 
-@pytest.mark.parametrize("point", POINTS.values())
+@each_case("point", POINTS.values())
 def test_nothing_reachable_from_a_payload_can_be_changed(point: Any) -> None:
     payload = sample(point)
     before = snapshot(payload)
@@ -617,7 +618,7 @@ async def test_changing_a_copy_of_the_metadata_has_no_effect() -> None:
     assert session.metadata == {"who": "me"}
 
 
-@pytest.mark.parametrize("point", sorted(POINTS))
+@each_case("point", sorted(POINTS))
 def test_changing_an_empty_mapping_affects_only_its_payload(point: Any) -> None:
     for value in empty_mappings(sample(point)):
         pollute(value)

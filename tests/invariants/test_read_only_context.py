@@ -38,6 +38,7 @@ from hookline._kernel.scope import scope_of
 from hookline._run.context import context_for_call
 from hookline.payloads import AgentState, ErrorInfo, StopSignal, Usage
 from hookline.testing import sample
+from tests.cases import each_case
 
 NAMES = sorted(name for name in dir(AgentContext) if not name.startswith("_"))
 
@@ -185,8 +186,8 @@ async def test_the_check_detects_a_method_that_changes_the_run(method: Any, monk
     assert summary_of(await play(nosy)) != wanted
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+@each_case("is_async", [False, True])
+@each_case("phase", ["rewrite", "guard", "observe"])
 @pytest.mark.parametrize("name", NAMES)
 async def test_a_hook_cannot_change_the_run_through_its_context(name: str, phase: Any, is_async: bool) -> None:
     tried: list[str] = []
@@ -206,7 +207,7 @@ async def test_a_hook_cannot_change_the_run_through_its_context(name: str, phase
     assert set(tried) == {str(point) for point in POINTS_TRIED}
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 async def test_a_tool_cannot_change_the_run_through_its_context(name: str) -> None:
     tried = []
 
@@ -221,7 +222,7 @@ async def test_a_tool_cannot_change_the_run_through_its_context(name: str) -> No
     assert tried == [name]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@each_case("name", NAMES)
 async def test_a_kept_context_does_not_affect_later_runs(name: str) -> None:
     kept = []
     keep = observer(ON_RUN_START)(lambda ctx, start: kept.append(ctx))
@@ -233,7 +234,7 @@ async def test_a_kept_context_does_not_affect_later_runs(name: str) -> None:
     assert summary_of(await play()) == await undisturbed()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if isinstance(getattr(AgentContext, name), property)])
+@each_case("name", [name for name in NAMES if isinstance(getattr(AgentContext, name), property)])
 def test_attributes_of_a_context_cannot_be_assigned(name: str) -> None:
     for ctx in (AgentContext(), context_for_call(AgentContext(), print)):  # type: ignore[arg-type]
         with pytest.raises(AttributeError):

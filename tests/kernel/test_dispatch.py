@@ -34,6 +34,7 @@ from hookline.events import HookExecuted, JudgedBeforeRewrite, MergeLost, PointF
 from hookline.payloads import AgentState, ErrorInfo, PromptParts, RunStart, StopSignal
 from hookline.points import INBOUND_CLAIM, POINTS, Point
 from hookline.testing import sample
+from tests.cases import each_case
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 PASS, REWRITE = None, "rewrite"
@@ -261,8 +262,8 @@ SETTLEMENT = {
 }
 
 
-@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
-@pytest.mark.parametrize("tracing", [False, True], ids=["", "tracing"])
+@each_case("is_async", [False, True])
+@each_case("tracing", [False, True])
 @pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
 async def test_settlement(hooks, called, verb, value, hook, is_async, tracing):
     fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=tracing))
@@ -271,7 +272,7 @@ async def test_settlement(hooks, called, verb, value, hook, is_async, tracing):
     assert (verdict.action, verdict.value, verdict.hook) == (verb, value, hook)
 
 
-@pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
+@each_case(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values())
 async def test_settlement_is_the_same_when_there_are_no_listeners(hooks, called, verb, value, hook):
     for is_async, at_once in itertools.product((False, True), repeat=2):
         fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Quiet())
@@ -1331,7 +1332,7 @@ async def test_a_retry_over_the_limit_alone_changes_nothing_but_the_signals():
 # All orders of sync and async hooks
 
 
-@pytest.mark.parametrize("kinds", list(itertools.product(["sync", "async", "object", "timeout", "tools"], repeat=3)))
+@each_case("kinds", list(itertools.product(["sync", "async", "object", "timeout", "tools"], repeat=3)))
 async def test_sync_and_async_hooks_mix_in_any_order(kinds):
     calls = []
 

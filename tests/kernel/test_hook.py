@@ -27,6 +27,7 @@ from hookline._kernel.hook import compile_hook, selects, unmatched_globs
 from hookline._kernel.hook_types import HookContext
 from hookline._kernel.scope import BaseContext
 from hookline.points import MESSAGE_RECEIVED, MESSAGE_SENDING
+from tests.cases import each_case
 
 CALL = ToolCallRequest("1", "read", {"path": "a"})
 T = TypeVar("T")
@@ -119,7 +120,7 @@ def shapes(calls):
     }
 
 
-@pytest.mark.parametrize("shape", shapes([]))
+@each_case("shape", shapes([]))
 @pytest.mark.parametrize("timeout", [None, 5], ids=["", "timeout"])
 async def test_every_signature_is_called_with_point_context_and_payload(shape, timeout):
     calls = []
@@ -587,7 +588,7 @@ class WrongObject:
     def __call__(self, payload): ...
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("made", "point", "options", "message"),
     [
         (none, BEFORE_TOOL, {}, r"it must take \(ctx, payload\) or \(point, ctx, payload\), not \(\)"),
@@ -731,7 +732,7 @@ class Swapped:
     def __call__(self, ctx, point, payload): ...
 
 
-@pytest.mark.parametrize(
+@each_case(
     "made",
     [
         named_wrongly,

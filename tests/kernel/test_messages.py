@@ -20,6 +20,7 @@ from hookline._kernel.payloads import Compaction
 from hookline._kernel.values import StopSignal
 from hookline.payloads import AgentState, ToolCall
 from hookline.stores.channel_points import Outbound
+from tests.cases import each_case
 
 OPENAI = [
     {"role": "developer", "content": "Be brief."},
@@ -159,7 +160,7 @@ NOT_UNDERSTOOD = [
 ]
 
 
-@pytest.mark.parametrize(("message", "why"), NOT_UNDERSTOOD)
+@each_case(("message", "why"), NOT_UNDERSTOOD)
 def test_an_unknown_key_raises_and_names_its_path(message, why):
     with pytest.raises(TypeError, match=re.escape(why)):
         Message.of(message)

@@ -14,6 +14,7 @@ from hookline import HookError, HookRegistry, HookResult, RegistrationError
 from hookline._kernel import points as module
 from hookline.payloads import Frozen
 from hookline.points import POINTS, Point, resolve
+from tests.cases import each_case
 
 # Name, model, verbs: exactly the table of DESIGN 3, in its order.
 TABLE = [
@@ -214,7 +215,7 @@ def test_the_table_has_the_29_points_of_the_design_in_order():
     assert len(TABLE) == 29
 
 
-@pytest.mark.parametrize("name", [name for name, _, _ in TABLE])
+@each_case("name", [name for name, _, _ in TABLE])
 def test_each_point_has_a_constant_and_says_when_it_fires(name):
     point = getattr(hookline.points, name.upper())
     assert point is POINTS[name] is resolve(name)
@@ -227,7 +228,7 @@ def test_each_point_has_a_constant_and_says_when_it_fires(name):
     assert name.upper() in hookline.points.__all__
 
 
-@pytest.mark.parametrize(("name", "fields"), FIELDS.items())
+@each_case(("name", "fields"), FIELDS.items())
 def test_each_payload_carries_the_fields_of_the_table(name, fields):
     assert set(fields.split()) <= set(POINTS[name].payload.__struct_fields__)
 
@@ -250,7 +251,7 @@ def test_tool_points_are_those_that_carry_a_tool():
     }
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("source", "alias", "name"), [(s, alias, name) for s, names in ALIASES.items() for alias, name in names.items()]
 )
 def test_every_name_of_the_sources_resolves_in_every_spelling(source, alias, name):
@@ -267,7 +268,7 @@ def test_no_source_names_a_point_that_is_not_listed_here():
             assert ALIASES[source][alias] == point
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("typo", "suggestion"),
     [
         ("befor_tool", "Did you mean 'before_tool'?"),

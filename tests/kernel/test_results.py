@@ -32,6 +32,7 @@ from hookline.hooks import HookAction
 from hookline.payloads import AgentState, OutboundMessage, PromptParts, RunStart, ToolCall, Usage
 from hookline.points import BEFORE_COMPACTION, POINTS
 from hookline.testing import sample
+from tests.cases import each_case
 
 VERBS = {
     "cont": HookResult.cont,
@@ -70,7 +71,7 @@ async def refused(point, result, **options):
     return str(caught.value)
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each_case("verb", VERBS)
 @pytest.mark.parametrize("point", PIPELINES)
 async def test_each_point_allows_exactly_its_verbs(point, verb):
     result = VERBS[verb]()
@@ -82,7 +83,7 @@ async def test_each_point_allows_exactly_its_verbs(point, verb):
         assert f"allowed: {', '.join(sorted(point.verbs))}" in message
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each_case("verb", VERBS)
 @pytest.mark.parametrize("point", PIPELINES)
 async def test_a_guard_may_use_every_verb_but_replace(point, verb):
     result = VERBS[verb]()
@@ -94,7 +95,7 @@ async def test_a_guard_may_use_every_verb_but_replace(point, verb):
         )
 
 
-@pytest.mark.parametrize("verb", [v for v in VERBS if v != "cont"])
+@each_case("verb", [v for v in VERBS if v != "cont"])
 @pytest.mark.parametrize("point", OTHERS)
 async def test_verbs_of_a_pipeline_are_rejected_elsewhere(point, verb):
     message = await refused(point, VERBS[verb](), on_failure="closed")
@@ -109,7 +110,7 @@ async def test_an_observer_may_not_decide(point):
     assert (await fire(point, HookResult.cont(), phase="observe", on_failure="closed")).action == "cont"
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@each_case("verb", VERBS)
 @pytest.mark.parametrize("point", PIPELINES)
 async def test_every_verb_takes_reason_and_state(point, verb):
     if verb not in point.verbs and verb != "cont":
@@ -126,7 +127,7 @@ async def test_every_verb_takes_reason_and_state(point, verb):
 
 
 @pytest.mark.parametrize("point", PIPELINES)
-@pytest.mark.parametrize("nonsense", [True, False, 3, "text", object(), [1], ("a",)])
+@each_case("nonsense", [True, False, 3, "text", object(), [1], ("a",)])
 async def test_a_bare_value_that_means_nothing_is_rejected_and_says_what_is_expected(point, nonsense):
     message = await refused(point, nonsense)
     assert f"hook 'judge' at {point} returned {type(nonsense).__name__}" in message
@@ -572,7 +573,7 @@ async def test_a_state_with_invalid_messages_is_rejected(junk):
     assert len(ctx.state.messages) == 0
 
 
-@pytest.mark.parametrize("point", OTHERS)
+@each_case("point", OTHERS)
 async def test_state_is_for_hooks_that_decide_at_a_pipeline_point(point):
     message = await refused(point, HookResult.cont(state=AgentState()), on_failure="closed")
     assert "only rewriters and guards at a pipeline point may return state=" in message

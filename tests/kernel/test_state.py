@@ -28,6 +28,7 @@ from hookline.hooks import HookAction
 from hookline.payloads import AgentState, ErrorInfo, Frozen, Ids, Step, StopSignal, ToolCall, ToolSpec, Usage
 from hookline.points import POINTS
 from hookline.testing import _sample_of, sample
+from tests.cases import each_case
 
 IDS = Ids("run", "task", "corr", "session", "agent", "parent")
 CALL = ToolCall("c1", "read", {"path": "a", "deep": [{"x": None}]})
@@ -96,26 +97,26 @@ def example(cls):
 EVENTS = sorted((c for c in subclasses(Event) if c.__module__.startswith("hookline.")), key=lambda c: c.__name__)
 
 
-@pytest.mark.parametrize("value", FULL, ids=lambda v: type(v).__name__)
+@each_case("value", FULL)
 def test_a_value_survives_json(value):
     again = type(value).from_json(value.to_json())
     assert again == value
     assert again.to_json() == value.to_json()
 
 
-@pytest.mark.parametrize("cls", [*classes(payloads, Frozen), *classes(values, Frozen)])
+@each_case("cls", [*classes(payloads, Frozen), *classes(values, Frozen)])
 def test_every_payload_and_value_class_survives_json(cls):
     value = example(cls)
     assert cls.from_json(value.to_json()) == value
 
 
-@pytest.mark.parametrize("point", POINTS.values())
+@each_case("point", POINTS.values())
 def test_the_payload_of_every_point_survives_json(point):
     payload = sample(point)
     assert type(payload).from_json(payload.to_json()) == payload
 
 
-@pytest.mark.parametrize("cls", EVENTS)
+@each_case("cls", EVENTS)
 def test_every_event_class_survives_json_and_names_its_type(cls):
     event = example(cls)
     assert cls.from_json(event.to_json()) == event

@@ -13,6 +13,7 @@ from hookline import RegistrationError
 from hookline._net.addresses import reach
 from hookline._net.urls import Url, UrlError, parse_url
 from hookline.tools import Egress, EgressError, FetchError
+from tests.cases import each_case
 from tests.properties import examples
 
 HOSTS = ["good.com", "*.wild.org", "api.shop.io:8443", "http://plain.net", "93.184.216.34", "[2606:2800:220:1::]:444"]
@@ -227,7 +228,7 @@ def test_the_tables_are_as_long_as_they_should_be():
     assert len(set(HARMLESS)) >= 30
 
 
-@pytest.mark.parametrize("url", EVASIONS, ids=ascii)
+@each_case("url", EVASIONS)
 def test_an_evasive_url_is_rejected_with_the_reason(url):
     reason = Egress(HOSTS).check(url)
     assert reason is not None
@@ -236,7 +237,7 @@ def test_an_evasive_url_is_rejected_with_the_reason(url):
         Egress(HOSTS).resolve(url)
 
 
-@pytest.mark.parametrize("url", HARMLESS, ids=ascii)
+@each_case("url", HARMLESS)
 def test_a_harmless_url_is_allowed(url):
     assert Egress(HOSTS).check(url) is None
 
@@ -274,7 +275,7 @@ def test_default_schemes_and_ports_apply_to_hosts_without_their_own():
     assert None not in [egress.check(url) for url in refused]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("address", "leads"),
     [
         *(
@@ -399,7 +400,7 @@ def test_a_private_address_is_reached_if_it_is_listed_or_all_are_allowed(names):
     assert Egress(["meta.com", "169.254.169.254"]).resolve("https://meta.com")
 
 
-@pytest.mark.parametrize(
+@each_case(
     "hosts",
     [
         "good.com",

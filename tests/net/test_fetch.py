@@ -18,6 +18,7 @@ from hookline._net import http_client
 from hookline._net.pages import html_text
 from hookline.testing import scripted_agent
 from hookline.tools import Egress, EgressError, FetchError, fetch_tool
+from tests.cases import each_case
 
 
 class Server:
@@ -165,7 +166,7 @@ def test_a_redirect_to_another_host_is_rejected(location):
         Egress([server.url]).fetch(server.url)
 
 
-@pytest.mark.parametrize("status", ["301 x", "302 x", "303 x", "307 x", "308 x"])
+@each_case("status", ["301 x", "302 x", "303 x", "307 x", "308 x"])
 @pytest.mark.parametrize(
     "location", ["/b", "b", "./x/../b", "?/b", "{origin}/b", "//{host}/b", "/b#here", "/ b", "/\xfcb"]
 )

@@ -5,6 +5,7 @@ import struct
 import sys
 from base64 import b64encode
 from binascii import crc32
+from functools import cache
 
 import pytest
 
@@ -34,6 +35,16 @@ USAGE = {"inputTokens": 100, "outputTokens": 10, "totalTokens": 110, "cacheReadI
 ASKED = ModelRequest((Message("system", "Be brief."), Message("user", "Hi.")))
 ADD = ToolSpec("math.add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}}})
 CALLED = {"toolUse": {"toolUseId": "t1", "name": "math_add", "input": {"a": 1}}}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_loader():
+    """Read the descriptions of Amazon's services once: each client reads them, which takes 80 ms."""
+    with pytest.MonkeyPatch.context() as patch:
+        from botocore import loaders
+
+        patch.setattr(loaders, "create_loader", cache(loaders.create_loader))
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -12,6 +12,7 @@ from hookline._run.budget import BudgetView
 from hookline.hooks import StepsLimitHook
 from hookline.payloads import Usage
 from hookline.testing import scripted_agent
+from tests.cases import each_case
 
 
 class FakeClock:
@@ -108,7 +109,7 @@ def test_a_limit_of_nothing_is_reached_at_once(limit):
 
 
 @pytest.mark.parametrize("limit", ["steps", "tokens", "seconds", "cost", "tool_calls"])
-@pytest.mark.parametrize("bad", [-1, "5", True, [1], float("nan"), 10**400])
+@each_case("bad", [-1, "5", True, [1], float("nan"), 10**400])
 def test_a_limit_that_is_no_number_is_rejected(limit, bad):
     with pytest.raises(RegistrationError, match=rf"^Limits\({limit}=.*a limit must be 0 or more, such as {limit}=10"):
         Budget(Limits(**{limit: bad}))

@@ -7,7 +7,11 @@ one of these beginnings. Processes that are really killed are in ``tests/stores/
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -19,7 +23,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, Limits, Message, Session, guard, hook, observer, tool
+from hookline import Agent, AgentContext, Budget, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
 from hookline._run.journal import Append
@@ -31,6 +35,7 @@ from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
+from tests import handoff_scene
 from tests.durable_scene import EachFifth, World, make_agent
 from tests.waiting import wait_until
 
@@ -876,6 +881,17 @@ def test_the_session_of_a_recovered_run_has_the_whole_conversation(tmp_path: Pat
         agent.run("go", durable=store, run_id="r", session=Session("other"))
 
 
+def test_a_session_that_was_not_saved_gets_the_messages_of_a_run_that_has_ended(store: RunStore) -> None:
+    before = [Message("user", "hello"), Message("assistant", "hi")]
+    agent = Agent("a", llm=CountingModel(["hi", "done"]))
+    first = Session("s", before)
+    agent.run("go", durable=store, run_id="r", session=first)
+    restored = Session("s", before)
+    for _ in range(2):
+        agent.run("go", durable=store, run_id="r", session=restored)
+        assert list(restored.messages) == list(first.messages)
+
+
 @pytest.mark.sqlite
 @pytest.mark.parametrize(("synced", "level"), [(False, 1), (True, 2)])
 def test_a_synced_store_syncs_each_commit_to_disk(tmp_path: Path, synced: bool, level: int) -> None:
@@ -901,6 +917,48 @@ def test_ended_runs_are_deleted_with_their_journals_and_events(store: RunStore) 
     assert not entries_of(store)
 
 
+# Budgets.
+
+
+def test_a_run_that_is_continued_knows_what_its_conversation_had_spent_before(store: RunStore) -> None:
+    decisions: list[HookResult] = []
+
+    @guard("before_tool")
+    def ask(ctx: Any, request: Any) -> HookResult:
+        return HookResult.ask("Pay?")
+
+    @hook("approval_requested")
+    def decide(ctx: Any, request: Any) -> HookResult:
+        return decisions.pop() if decisions else HookResult.wait()
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    def conversation() -> AgentContext:
+        return AgentContext(budget=Budget(Limits(tokens=200, seconds=1000)), session=Session("talk"))
+
+    def clerk(*turns: Any) -> Agent:
+        return Agent("clerk", llm=ScriptedModel(list(turns)), tools=[pay], hooks=[ask, decide])
+
+    def says(text: str, tokens: int) -> ModelResponse:
+        return ModelResponse(text, usage=Usage(tokens, 0))
+
+    before = conversation()
+    clerk(says("hello", 60)).run("Hello.", ctx=before)
+    spent = before.budget.elapsed
+    with pytest.raises(RunWaitingError):
+        asks = ModelResponse(tool_calls=(ToolCall("c", "pay", {}),), usage=Usage(70, 0))
+        clerk(asks).run("Pay.", ctx=before, durable=store, run_id="r")
+    assert before.budget.tokens == 130
+    decisions.append(HookResult.approve())
+    now = conversation()  # as another process would make it
+    result = clerk(says("done", 20)).run("Pay.", ctx=now, durable=store, run_id="r")
+    assert (result.status, now.budget.tokens, now.budget.tool_calls) == ("completed", 150, 1)
+    assert now.budget.elapsed > spent
+
+
 # Handoffs and streams.
 
 
@@ -924,6 +982,28 @@ def test_a_team_continues_after_a_handoff_in_a_run_of_its_own(tmp_path: Path, st
     assert sorted(run.run_id for run in store.journal.runs()) == ["r", "r+1"]
     assert team().run("go", durable=store, run_id="r").reply == "it is done"  # as another process would
     assert asked == ["r"]
+
+
+@pytest.mark.parametrize("moment", ["end", "claim", "model"])
+def test_a_handoff_is_not_lost_and_its_guards_still_apply_if_the_process_is_killed(tmp_path: Path, moment: str) -> None:
+    scene = [sys.executable, handoff_scene.__file__, str(tmp_path)]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([*filter(None, sys.path)])}
+    killed = subprocess.run([*scene, moment], env=env, check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = RunStore(tmp_path / "runs.db")
+    assert [store.journal.get(run_id) is not None for run_id in ("r", "r+1")] == [True, moment != "end"]
+    session = Session()
+    result = handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r", session=session)
+    assert result.reply == "it is done"
+    assert not (tmp_path / "wiped").exists()  # a guard of the clerk forbids it
+    told = [message.content for message in session.messages if message.role == "tool"]
+    assert "No wiping." in told[1]
+    assert "handed over too often" in told[2]  # the handoff in the killed process counts
+    if moment != "end":  # there, the reply of the model was not committed
+        assert (tmp_path / "asked").read_text().split() == ["r"]
+    assert session.personality_id == "expert"
+    assert handoff_scene.make_team(tmp_path).run("go", durable=store, run_id="r").reply == "it is done"
+    store.close()
 
 
 def test_text_of_a_reply_that_was_in_flight_is_withdrawn(tmp_path: Path, store: RunStore) -> None:
@@ -1077,6 +1157,78 @@ def test_a_run_that_is_cancelled_during_its_recovery_ends_cancelled(tmp_path: Pa
     assert (result.status, result.stop and result.stop.message) == ("cancelled", "not needed")
     assert len(world.lines("ran")) == 1
     assert store.journal.get("r").status == "cancelled"
+
+
+def test_a_hook_may_take_longer_in_recovery_than_recovery_waits_for_the_journal(
+    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hookline._run.durable.STALL_SECONDS", 0.02)
+    world, model = World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+
+    @hook("before_llm", name="slow")
+    async def slow(ctx: Any, request: Any) -> None:
+        await asyncio.sleep(0.2)
+
+    killed_by(payer(world, model, [slow]), store, lambda run: wait_until(lambda: world.lines("ran")))
+    assert payer(world, model, [slow]).run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_recovery_stops_if_a_part_of_the_run_waits_for_something_that_does_not_happen_again(
+    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hookline._run.durable.STALL_SECONDS", 0.05)
+    world = World(tmp_path)
+    tasks = [ToolCall(name, "delegate", {"to": name, "task": "x"}) for name in ("quick", "slow")]
+
+    @hook("before_llm", name="hangs")
+    async def hangs(ctx: Any, request: Any) -> None:
+        if world.lines("killed") and ctx.agent_name == "quick":
+            await asyncio.sleep(60)
+
+    def agent() -> Agent:
+        quick = Agent("quick", llm=CountingModel(["ready"]))
+        pays = CountingModel([ToolCall("p", "pay", {"n": 1}), "done"])
+        slow = Agent("slow", llm=pays, tools=[killed_in_tool(world)])
+        model = CountingModel([ModelResponse("", tuple(tasks)), "done"])
+        return Agent("boss", llm=model, tools=[Team([quick, slow])], hooks=[hangs])
+
+    killed_by(agent(), store, lambda run: wait_until(lambda: world.lines("ran")))
+    world.note("killed")
+    with pytest.raises(RecoveryError, match="nothing for 0.05 s"):
+        agent().run("go", durable=store, run_id="r")
+    assert len(world.lines("ran")) == 1
+
+
+def test_the_progress_of_a_tool_that_readers_saw_stays_and_goes_on_when_the_tool_is_called_again(
+    crashes: Crashes,
+) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        async def build(ctx: Any) -> str:
+            """Build."""
+            world.note("ran", ctx.call_key)
+            for part in range(1, 4):
+                ctx.progress(part / 4, f"part {part}")
+                await asyncio.sleep(0.02)  # so that there are commits in between
+            return "built"
+
+        return Agent("a", llm=CountingModel([ToolCall("c", "build", {}), "done"]), tools=[build])
+
+    def shown(store: RunStore) -> list[str]:
+        events = [msgspec.json.decode(event.data) for event in store.events("r", limit=1000)]
+        return [event["message"] for event in events if event["type"] == "tool_progressed"]
+
+    parts = ["build: part 1 (25%)", "build: part 2 (50%)", "build: part 3 (75%)"]
+    assert make(crashes.world).run("go", durable=crashes.store, run_id="r").reply == "done"
+    assert shown(crashes.store) == parts
+    for world, store in crashes.worlds():
+        before, ran = store.events("r", limit=1000), len(world.lines("ran"))
+        seen = shown(store)
+        assert make(world).run("go", durable=store, run_id="r").reply == "done"
+        assert store.events("r", limit=1000)[: len(before)] == before
+        assert len({line[0] for line in world.lines("ran")}) == 1  # the same key each time
+        again = len(world.lines("ran")) > ran
+        assert shown(store) == ([*seen, *parts] if again else parts)
 
 
 def test_a_journal_that_cannot_be_written_stops_the_run_which_can_be_continued(tmp_path: Path, store: RunStore) -> None:
@@ -1252,3 +1404,14 @@ def test_text_that_two_killed_processes_had_shown_is_not_compared(tmp_path: Path
         killed_by(payer(world, model, [marks]), store, lambda run, done=done: wait_until(done))
     result = payer(world, model, [marks]).run("go", durable=store, run_id="r", sinks=[lambda event: None])
     assert result.reply == "done"
+
+
+async def test_the_cancellation_of_the_task_that_awaits_a_run_ends_it(tmp_path: Path, store: RunStore) -> None:
+    world, model = World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
+    task = asyncio.ensure_future(payer(world, model).arun("go", durable=store, run_id="r"))
+    await wait_until(lambda: world.lines("ran"))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await payer(world, model).arun("go", durable=store, run_id="r")).status == "cancelled"
+    assert len(world.lines("ran")) == 1

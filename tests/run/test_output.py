@@ -48,6 +48,7 @@ from hookline.payloads import ErrorInfo, Usage
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
+from tests.cases import each_case
 
 
 class City(BaseModel):
@@ -117,7 +118,7 @@ Even = Annotated[int, Field(multiple_of=2)]
 # Types
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("output_type", "text", "value", "form"),
     [
         (City, '{"name": "Rome"}', City(name="Rome"), {"name": "Rome", "people": 0}),
@@ -152,7 +153,6 @@ Even = Annotated[int, Field(multiple_of=2)]
         (Star | City, '{"value": {"name": "Rome"}}', City(name="Rome"), {"name": "Rome", "people": 0}),
         (Any, '{"value": [1]}', [1], [1]),
     ],
-    ids=repr,
 )
 def test_a_reply_becomes_a_value_of_the_type(output_type, text, value, form):
     agent = scripted_agent([text], output_type=output_type)

@@ -16,6 +16,7 @@ from hookline._sensitive.detectors import KINDS
 from hookline._sensitive.words import KEYS, PASSWORDS
 from hookline.errors import NotInstalledError
 from hookline.hooks import Redactor, SensitiveDataHook, SensitiveValue, find_sensitive
+from tests.cases import each_case
 
 
 def found(text, kind=None, **options):
@@ -49,13 +50,13 @@ EMAILS = [
 ]
 
 
-@pytest.mark.parametrize("value", EMAILS)
+@each_case("value", EMAILS)
 def test_email_addresses_are_found_completely(value):
     for around in ("{}", "mail {} now", "<{}>", '"{}",', "mailto:{}?x", "邮箱{}。", "({})."):
         assert found(around.format(value)) == [value], around
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "@app.route('/x')",
@@ -109,7 +110,7 @@ PHONES = [
 ]
 
 
-@pytest.mark.parametrize("value", PHONES)
+@each_case("value", PHONES)
 def test_telephone_numbers_are_found_completely(value):
     for around in ("{}", "call {} today", "({})", "{}.", '"{}"', "tel:{}"):
         assert "".join(found(around.format(value), "phone")).strip("()") == value.strip("()"), around
@@ -130,7 +131,7 @@ def test_a_word_before_it_makes_a_number_a_telephone_number(text, value):
     assert found(text, "phone") == [value]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "2026-01-15 10:20:30",
@@ -190,14 +191,14 @@ CARDS = [
 ]
 
 
-@pytest.mark.parametrize("value", CARDS)
+@each_case("value", CARDS)
 def test_payment_cards_are_found_completely(value):
     for around in ("{}", "card {} 12/28 123", "n={},", '"{}"', "order 17 {}", "a_{}"):
         assert found(around.format(value), "card") == [value], around
 
 
 @pytest.mark.parametrize("sign", ["\\n", "\\r\\n", "\\t"])
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         "4111111111111111",
@@ -223,7 +224,7 @@ def test_payment_cards_are_found_in_columns_and_after_abbreviations(card, row):
     assert found(row.format(card)) == [card]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "4111111111111112",
@@ -272,7 +273,7 @@ IBANS = [
 ]
 
 
-@pytest.mark.parametrize("value", IBANS)
+@each_case("value", IBANS)
 def test_bank_accounts_are_found_completely(value):
     for around in ("{}", "to {} OK", "IBAN:{}.", '"{}"', "DE12 {}"):
         assert found(around.format(value), "iban") == [value], around
@@ -302,7 +303,7 @@ def test_other_codes_are_not_bank_accounts(text):
     assert found(text) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "value",
     [
         "203.0.113.7",
@@ -328,7 +329,7 @@ def test_ip_addresses_are_found_completely(value):
         assert found(around.format(value)) == [value], around
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "127.0.0.1:8080",
@@ -381,7 +382,7 @@ def test_nine_digits_are_a_social_security_number_after_its_name(name):
     assert found(f"{name}666123456", "ssn") == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "219099998",  # too common without separators
@@ -500,7 +501,7 @@ def test_token_prefixes_of_at_least_forty_vendors_are_known():
     assert len(_PREFIXES) >= 40
 
 
-@pytest.mark.parametrize("value", SECRETS.values(), ids=SECRETS)
+@each_case("value", SECRETS.values())
 def test_tokens_are_found_completely(value):
     for around in ("{}", "use {} now", '"{}",', "X={}\n", "'k': '{}'", "({}).", "钥{}匙"):
         assert found(around.format(value), "secret") == [value], around
@@ -512,7 +513,7 @@ def test_tokens_are_found_after_a_dash_or_an_underscore(name):
     assert SECRETS[name] in found(f"old-{SECRETS[name]}")[0]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("password=hunter2", "hunter2"),
@@ -551,7 +552,7 @@ def test_a_value_assigned_to_a_password_or_key_is_a_secret(text, value):
     assert found(text, "secret") == [value or "T00000000/B00000000/XXXXXXXXXXXXXXXXXXXXXXXX"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "value"),
     [
         ("password=letmein", "letmein"),
@@ -580,7 +581,7 @@ def test_settings_options_quotes_and_logins_have_secrets(text, value):
     assert found(text, "secret") == [value]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "values"),
     [
         ("curl -u bob:swordfish https://example.com", ["bob:swordfish"]),
@@ -605,14 +606,14 @@ def test_logins_in_commands_and_cookies_are_secrets(text, values):
     assert found(text, "secret") == values
 
 
-@pytest.mark.parametrize("name", sorted({word for words in PASSWORDS.values() for word in words}))
+@each_case("name", sorted({word for words in PASSWORDS.values() for word in words}))
 def test_words_for_a_password_in_other_languages_are_known(name):
     forms = ("{}: hunter22", "{} = hunter22", '{}: "correct horse"', "XX {}：hunter22")
     for form, written in product(forms, (name, name.capitalize(), name.upper())):
         assert found(form.format(written), "secret") == ["correct horse" if '"' in form else "hunter22"], form
 
 
-@pytest.mark.parametrize("name", sorted({word for words in KEYS.values() for word in words}))
+@each_case("name", sorted({word for words in KEYS.values() for word in words}))
 def test_words_for_a_key_in_other_languages_are_known(name):
     assert found(f"{name}: 0a1b2c3d4e", "secret") == ["0a1b2c3d4e"]
     assert found(f"{name}: abcdefgh", "secret") == []
@@ -654,7 +655,7 @@ def test_public_keys_and_certificates_are_not_secrets(sort):
     assert found(KEY.format(sort)) == []
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "123e4567-e89b-12d3-a456-426614174000",

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hookline import RegistrationError
 from hookline._sensitive.redactor import RedactedStream
 from hookline.hooks import Redactor
+from tests.cases import each_case
 from tests.properties import examples
 
 KEY = "-----BEGIN RSA PRIVATE KEY-----\nMIIEpAIBAAKCAQEA7bq98\nfoo bar\n-----END RSA PRIVATE KEY-----"
@@ -170,7 +171,7 @@ def test_clean_text_stays_unchanged(text):
             assert redactor.find(text) == []
 
 
-@pytest.mark.parametrize("value", VALUES)
+@each_case("value", VALUES)
 @pytest.mark.parametrize("action", ["redact", "mask", "hash"])
 def test_replacements_are_not_found_again(value, action):
     redactor = Redactor(action=action)
@@ -191,7 +192,7 @@ def test_allowed_values_domains_and_expressions_are_kept():
     assert Redactor(allow=["@acme.com"]).apply("a@acme.com") == "a@acme.com"
 
 
-@pytest.mark.parametrize(
+@each_case(
     "options",
     [
         {"kinds": "email"},
@@ -315,7 +316,7 @@ def test_the_streamed_pieces_add_up_with_extra_kinds(text, cuts):
     assert streamed(redactor, text, cuts) == redactor.apply(text)
 
 
-@pytest.mark.parametrize("value", VALUES)
+@each_case("value", VALUES)
 def test_no_streamed_piece_has_a_part_of_a_value(value):
     whole = f"It says {value} there. "
     expected = Redactor().apply(whole)

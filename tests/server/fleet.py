@@ -7,13 +7,16 @@ import sys
 from collections import Counter
 from contextlib import asynccontextmanager
 
+import msgspec
+
+from hookline._run.journal import Entry
 from hookline.server.agents import Agents
 from hookline.server.options import ServerOptions
 from hookline.server.runs import RunService
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import JsonSessionStore
-from tests.durable_scene import World, make_agent
+from tests.durable_scene import World, call_key, make_agent
 from tests.server import worker_scene
 from tests.server.rig import ME, read_all
 from tests.waiting import wait_until
@@ -57,6 +60,15 @@ class Fleet:
         pid = self.store.journal.get(run_id).pid
         return next(worker for worker in self.workers if worker.pid == pid)
 
+    def working(self):
+        """The workers that have started and not ended."""
+        ready = self.noted("workers")
+        return [worker for worker in self.workers if worker.poll() is None and worker.pid in ready]
+
+    def held_by(self, worker):
+        """The runs whose last process was this worker, and that have not ended."""
+        return [run.run_id for run in self.store.journal.runs("running", limit=1000) if run.pid == worker.pid]
+
     def ran(self, run_id):
         """The tool calls of a run and of its subagents, each time one was made: key, tool, argument, run, process."""
         return [line for line in self.world.lines("ran") if line[3] == run_id]
@@ -74,7 +86,26 @@ class Fleet:
         asked = [call.id for message in stored for call in message.tool_calls]
         assert sorted(asked) == sorted(message.call_id for message in stored if message.role == "tool")
         assert len([line for line in self.ran(run_id) if line[1] == "pay"]) <= 1
-        return Counter(line[0] for line in self.ran(run_id))
+        made = Counter(line[0] for line in self.ran(run_id))
+        self.check_journal(run_id, made)
+        return made
+
+    def check_journal(self, run_id, made):
+        """Check that a tool call was made again only if its journal says that it was in flight: never after its result.
+
+        An entry ``resumed`` says that. A call has one intent and one answer in the journal, however often it was made.
+        """
+        with self.store.db.transaction() as db:
+            rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+        entries = [entry for (data,) in rows for entry in msgspec.json.decode(data, type=list[Entry])]
+        found = {kind: Counter[str]() for kind in ("asked", "answered", "resumed")}
+        for entry in entries:
+            if entry.kind in found and entry.key.startswith("tool "):
+                found[entry.kind][call_key(entry.lane)] += 1
+        assert set(made) <= set(found["asked"])
+        for key, count in made.items():
+            assert found["asked"][key] == found["answered"][key] == 1
+            assert count <= 1 + found["resumed"][key], (run_id, key)
 
 
 @asynccontextmanager

@@ -92,7 +92,7 @@ async def main(url, options):
     # Changes must be noticed because they are announced.
     push.TAKEOVER_SECONDS = 0.1
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 2.0, 0.2
-    runs.WATCHED_POLL_SECONDS = approvals.POLL_SECONDS = control.POLL_SECONDS = 600.0
+    runs.WATCHED_POLL_SECONDS = approvals.WATCHED_POLL_SECONDS = control.POLL_SECONDS = 600.0
     server = server_at(url, **options)
     await server.start()
     print(server.url, flush=True)

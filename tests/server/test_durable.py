@@ -2,13 +2,21 @@
 
 import asyncio
 import json
+import os
+import signal
+import sys
+import time
 
+import msgspec
 import pytest
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, observer, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
 from hookline.server import durable as durable_module
 from hookline.server import executor as executor_module
 from hookline.stores.approvals import ApprovalStore
+from hookline.stores.runs import RunStore
+from hookline.teams import Team
+from tests.server import poison_scene
 from tests.server.rig import ME, Blocker, make, read_all, service_at, serving
 from tests.waiting import wait_until
 
@@ -206,7 +214,80 @@ async def test_a_queued_run_can_be_cancelled_before_it_begins(tmp_path):
     assert blocker.entered == 1
 
 
-async def test_other_rules_do_not_continue_a_run_until_it_is_refused_with_a_reason(tmp_path, monkeypatch):
+async def test_other_rules_do_not_continue_a_run_until_it_is_refused_with_a_reason(tmp_path, caplog):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+        (digest,) = service._durable.digests
+    counter.open.set()
+    other = counter.agent()
+    other.hooks.register(ask)
+    async with serving(tmp_path, other, durable=True) as service:
+        (here,) = service._durable.digests
+        (pinned,) = service._store.workers.pinned()
+        assert (pinned.digest, pinned.digests, pinned.different) == (digest, (here,), ("hook ask",))
+        problem = f"run {run.id} waits for a worker with digest {digest}; the running workers have {here} (different: "
+        looked = await watched(service, "_look", times=3)
+        assert (await service.get(run.id, ME)).status == "queued"
+        assert looked.executed == []  # nothing tries it again and again
+        assert [record.message.startswith(problem) for record in caplog.records if run.id in record.message] == [True]
+    async with serving(tmp_path, other, durable=True, pin_seconds=0.01) as service:
+        run = await service.wait(run.id, ME)
+    assert run.status == "failed"
+    assert "other hooks, instructions or tools" in run.error
+    assert run.error.endswith("(different: hook ask)")
+    assert len(counter.calls) == 2
+
+
+class Watched:
+    """How often a method of durable runs was called, and which runs were executed meanwhile."""
+
+    def __init__(self):
+        self.calls, self.executed = 0, []
+
+
+async def watched(service, name, times):
+    """Wait until a method was called so often."""
+    seen, runs = Watched(), service._durable
+    real, execute = getattr(runs, name), runs._execute
+
+    async def count(*args):
+        await real(*args)
+        seen.calls += 1
+
+    async def note(run_id):
+        seen.executed.append(run_id)
+        await execute(run_id)
+
+    setattr(runs, name, count)
+    runs._execute = note
+    await wait_until(lambda: seen.calls >= times)
+    return seen
+
+
+async def test_a_run_is_not_refused_while_another_process_has_its_version(tmp_path):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+        versions = service._store.workers._registered[1]
+    other = counter.agent()
+    other.hooks.register(ask)
+    store = RunStore(tmp_path / "runs.db")
+    store.workers.register(versions)  # as a worker that is busy
+    elsewhere = service_at(tmp_path, other, durable=True, pin_seconds=1e-6)
+    elsewhere._store.workers.register = lambda versions: None
+    await elsewhere.open()
+    await watched(elsewhere, "_look", times=3)
+    assert (await elsewhere.get(run.id, ME)).status == "queued"
+    store.workers.unregister()
+    assert (await elsewhere.wait(run.id, ME)).status == "failed"
+    await elsewhere.close(grace=0)
+    store.close()
+
+
+async def test_a_run_that_is_unpinned_goes_on_with_other_rules(tmp_path):
     counter = Counter()
     async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
         run = await service.start(ME, "Work.")
@@ -215,13 +296,27 @@ async def test_other_rules_do_not_continue_a_run_until_it_is_refused_with_a_reas
     other = counter.agent()
     other.hooks.register(ask)
     async with serving(tmp_path, other, durable=True) as service:
-        await asyncio.sleep(0.1)
-        assert (await service.get(run.id, ME)).status == "queued"
-        monkeypatch.setattr(durable_module, "REFUSE_SECONDS", 0.0)
+        assert service._store.journal.unpin(run.id)
+        assert (await service.wait(run.id, ME)).status == "completed"
+    assert [n for n, _ in counter.calls] == [1, 2, 2, 3]
+
+
+async def test_a_run_that_waits_for_an_approval_is_shown_and_refused_after_the_decision(tmp_path):
+    paid = []
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await put_away(service, run.id)
+    other = payer(paid)
+    other.instructions = "Be strict."
+    async with serving(tmp_path, other, durable=True, pin_seconds=0.01) as service:
+        (pinned,) = service._store.workers.pinned()
+        assert (pinned.status, pinned.different) == ("waiting", ("instructions of helper",))
+        await watched(service, "_look", times=3)
+        assert (await service.get(run.id, ME)).status == "waiting"  # a person may still decide
+        decide(tmp_path)
         run = await service.wait(run.id, ME)
     assert run.status == "failed"
-    assert "other hooks, instructions or tools" in run.error
-    assert len(counter.calls) == 2
+    assert paid == []
 
 
 async def test_a_run_that_ends_its_processes_fails_after_some_attempts(tmp_path):
@@ -237,7 +332,7 @@ async def test_a_run_that_ends_its_processes_fails_after_some_attempts(tmp_path)
     assert (run.status, run.error.split(":")[0]) == ("failed", "the run was interrupted 3 times")
 
 
-async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice(tmp_path, monkeypatch):
+async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice(tmp_path, monkeypatch, caplog):
     service = service_at(tmp_path, make([reply("hello")]), durable=True)
     real = service._store.journal.append
 
@@ -259,6 +354,7 @@ async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice
         events = await read_all(service, run.id)
     assert [message.role for message in messages if message.role != "system"] == ["user", "assistant"]
     assert [event["type"] for event in events].count("run_closed") == 1
+    assert f"run {run.id} is taken over from process {os.getpid()} on " in caplog.text
     assert json.loads(json.dumps(numbers(events))) == list(range(1, len(events) + 1))
 
 
@@ -348,3 +444,107 @@ async def test_a_run_that_was_handed_over_between_agents_has_one_stream_of_event
     assert [n for n, _ in counter.calls] == [1, 2, 2]
     assert numbers(events) == list(range(1, len(events) + 1))
     assert [event["run_id"] for event in events if event["type"] == "run_started"] == [run.id, f"{run.id}_2"]
+
+
+async def test_an_approver_that_waits_is_asked_again_after_growing_intervals(tmp_path):
+    asked = []
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    @guard(BEFORE_TOOL)
+    def ask(ctx, request):
+        return HookResult.ask("May I?")
+
+    @hook("approval_requested")
+    def later(ctx, request):
+        asked.append(time.monotonic())
+        return HookResult.wait()
+
+    agent = Agent("helper", llm=ScriptedModel([call("pay")], loop=True), tools=[pay], hooks=[ask, later])
+    async with serving(tmp_path, agent, durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await wait_until(lambda: len(asked) == 2)
+        durable = service._durable
+        while not (stored := await asyncio.to_thread(durable._store.journal.runs, "waiting")):
+            await asyncio.sleep(0.001)
+        old = msgspec.structs.replace(stored[0], created=time.time() - 100, changed=time.time() - 5)
+        assert not durable._can_go_on(old, set())
+        assert durable._can_go_on(msgspec.structs.replace(old, changed=old.changed - 6), set())
+        assert (await service.cancel(run.id, ME)).status == "cancelled"
+
+
+async def test_a_served_team_goes_on_with_the_agent_that_took_over_after_a_restart(tmp_path):
+    wiped, entered, opened = [], [], asyncio.Event()
+
+    def team():
+        @tool
+        async def look() -> str:
+            """Look."""
+            entered.append("look")
+            await opened.wait()
+            return "seen"
+
+        @tool
+        def wipe() -> str:
+            """Wipe."""
+            wiped.append("wiped")
+
+        @guard(BEFORE_TOOL, tools="wipe")
+        def no_wiping(ctx, request):
+            return HookResult.block("No wiping.")
+
+        def clerk(request):
+            return call("handoff", to="expert", message="yours")
+
+        def expert(request):
+            done = sum(message.role == "tool" for message in request.messages)
+            return [call("look"), call("wipe"), reply("It is done.")][done - 1]
+
+        made = Team()
+        made.add(Agent("clerk", "At the desk.", llm=ScriptedModel([clerk], loop=True), tools=[made], hooks=[no_wiping]))
+        made.add(Agent("expert", llm=ScriptedModel([expert], loop=True), tools=[made, look, wipe]))
+        return made
+
+    async with serving(tmp_path, team(), durable=True, grace=0) as service:
+        assert [(agent.description, agent.tools) for agent in service.agents.list()] == [
+            ("At the desk.", ("delegate", "handoff"))
+        ]
+        run = await service.start(ME, "Help.")
+        await wait_until(lambda: entered == ["look"])
+    opened.set()
+    async with serving(tmp_path, team(), durable=True) as service:
+        run = await service.wait(run.id, ME)
+    assert (run.status, run.reply.splitlines()[-1]) == ("completed", "It is done.")
+    assert entered == ["look", "look"]  # it was in flight
+    assert wiped == []  # the guard of the clerk still applies
+
+
+@pytest.mark.slow
+async def test_a_poison_run_fails_after_its_attempts_and_other_runs_are_executed(tmp_path):
+    service = service_at(tmp_path, poison_scene.make_agent(tmp_path), durable=True, execute=False)
+    await service.open()
+    poison = await service.start(ME, "Die.")
+    other = await service.start(ME, "Live.")
+    command = [sys.executable, "-m", "tests.server.poison_scene", str(tmp_path)]
+    codes = []
+    while not all(service._store.get(run.id).is_over for run in (poison, other)):
+        assert len(codes) < 6
+        worker = await asyncio.create_subprocess_exec(*command)
+        stopping = asyncio.create_task(stop_when_over(service, (poison, other), tmp_path / "stop"))
+        codes.append(await worker.wait())
+        stopping.cancel()
+    poison, other = service._store.get(poison.id), service._store.get(other.id)
+    await service.close(grace=0)
+    assert (other.status, other.reply) == ("completed", "alive")
+    assert poison.status == "failed"
+    assert poison.error.startswith("the run was interrupted 3 times: the processes that executed it ended.")
+    assert (tmp_path / "deaths").read_text().split() == ["died"] * 3
+    assert codes == [-signal.SIGKILL] * 3 + [0]
+
+
+async def stop_when_over(service, runs, stop):
+    await wait_until(lambda: all(service._store.get(run.id).is_over for run in runs))
+    stop.touch()

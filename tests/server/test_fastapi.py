@@ -13,6 +13,8 @@ from pathlib import Path
 import httpx
 import pytest
 
+from hookline.stores.runs import RunStore
+
 from ..waiting import block_until
 
 pytest.importorskip("fastapi", reason="the guide needs: pip install fastapi")
@@ -45,7 +47,6 @@ def running(folder):
         process.wait()
 
 
-@pytest.mark.sqlite
 def test_the_app_serves_its_own_users_and_streams_to_them(tmp_path):
     with running(tmp_path) as url, httpx.Client(base_url=url, follow_redirects=True, trust_env=False) as client:
         assert client.get("/agents/runs").status_code == 401
@@ -59,7 +60,9 @@ def test_the_app_serves_its_own_users_and_streams_to_them(tmp_path):
         assert client.get("/agents/metrics").status_code == 403
         servers = client.get("/agents/openapi.json").json()["servers"]
         assert servers == [{"url": "/agents"}]
-    assert (tmp_path / "runs.db").exists()
+    store = RunStore(tmp_path / "runs.db")
+    assert store.find(made.json()["id"]).status == "completed"
+    store.close()
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ import pytest
 from hookline import Agent, ScriptedModel, reply
 from hookline.stores import sqlite
 from tests.environment import with_source
+from tests.leases import expire_lease
 
 from ..waiting import wait_until
 from .rig import ADMIN
@@ -227,6 +228,7 @@ class FullDisk:
         self.is_full = False
 
 
+@pytest.mark.sqlite
 @pytest.mark.parametrize("how", ["the disk is full", "the file is locked", "the file is gone", "another is there"])
 async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_is_lost(tmp_path, monkeypatch, how):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.05)
@@ -275,6 +277,7 @@ async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_i
     assert stored == events, "the events that readers got are stored"
 
 
+@pytest.mark.sqlite
 async def test_a_process_that_locks_the_file_delays_only_runs(tmp_path):
     blocker = TalkingBlocker(closed=False)
     hold = """
@@ -379,6 +382,7 @@ async def test_streams_of_an_ended_process_are_completed_by_it_or_by_the_next(tm
         assert all(is_whole(events, "interrupted") for events in seen.values())
     else:
         assert not any(events[-1]["type"] == "run_closed" for events in seen.values())
+        expire_lease(tmp_path / "runs.db", process.pid)
     async with served(tmp_path, talking()) as server:
         for id, events in seen.items():
             async with Wire(server.url) as wire:

@@ -94,6 +94,17 @@ def test_a_run_that_was_put_away_is_recovered_without_a_takeover(store):
     assert (found["takeovers_total"], found["recoveries_total"]) == (0, 1)
 
 
+def test_workers_are_shown_with_the_runs_that_wait_for_another_version(store):
+    for number, digest in enumerate(["aaa", "bbb", "bbb"]):
+        store.journal.claim(f"run_{number}", "helper", b"{}", digest)
+    store.workers.register({"aaa": {}})
+    found = shown(store)
+    assert (found['workers{digest="aaa"}'], found['pinned_runs{digest="bbb"}']) == (1, 2)
+    assert 'pinned_runs{digest="aaa"}' not in found
+    store.workers.unregister()
+    assert shown(store)['pinned_runs{digest="aaa"}'] == 1
+
+
 def test_a_worker_serves_its_metrics_until_it_stops():
     metrics = MetricsHook()
     metrics.counter("hookline_made_total", "Made.").add()
@@ -127,5 +138,5 @@ def test_the_guide_lists_the_metrics_of_a_fleet():
     add_fleet_metrics(after, RunStore(":memory:"))
     names = [{family.name for family in metrics.registry.collect()} for metrics in (before, after)]
     new = names[1] - names[0]
-    assert len(new) == 8
+    assert len(new) == 10
     assert new <= {name.removesuffix("_total") for name in documented}

@@ -103,6 +103,38 @@ async def test_waiting_for_a_run_works_at_another_replica(clients, tmp_path):
     assert (await waiting).json()["status"] == "completed"
 
 
+# Conversations
+
+
+async def test_the_runs_of_a_conversation_are_executed_in_order_by_all_replicas(clients, tmp_path):
+    one, two = clients
+    first = await start(one, f"wait {tmp_path / 'go'}", session="talk")
+    await stream(one, first, until="tool_started")
+    second = await start(two, "hello", session="talk")
+    third = await start(one, "bye", session="talk")
+    other = await start(two, "hello", session="another talk")
+    assert (await two.get(f"/runs/{other}?wait=30")).json()["status"] == "completed"
+    assert [(await one.get(f"/runs/{run}")).json()["status"] for run in (second, third)] == ["queued", "queued"]
+    (tmp_path / "go").touch()
+    ended = [(await one.get(f"/runs/{run}?wait=30")).json() for run in (first, second, third)]
+    assert [run["status"] for run in ended] == ["completed"] * 3
+    assert ended[0]["ended"] <= ended[1]["started"]
+    assert ended[1]["ended"] <= ended[2]["started"]
+
+
+async def test_a_killed_replica_does_not_block_its_conversations(clients, url, tmp_path):
+    one, _ = clients
+    with replica(url) as dying:
+        async with httpx.AsyncClient(base_url=dying.url, timeout=60, trust_env=False) as client:
+            first = await start(client, f"wait {tmp_path / 'never'}", session="cut off")
+            await stream(client, first, until="tool_started")
+        second = await start(one, "hello", session="cut off")
+        dying.send_signal(signal.SIGKILL)
+        dying.wait()
+    assert (await one.get(f"/runs/{second}?wait=60")).json()["status"] == "completed"
+    assert (await one.get(f"/runs/{first}")).json()["status"] == "interrupted"
+
+
 # A2A
 
 

@@ -25,6 +25,7 @@ from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
 from hookline.hooks import AuditLogHook
 from hookline.hooks.metrics import MetricsHook
+from hookline.server import build
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
 from hookline.server.build import build_server
@@ -36,6 +37,7 @@ from hookline.stores.keys import KeyStore
 from hookline.stores.runs import RunRecord
 from hookline.teams import Roster
 from tests.environment import with_source
+from tests.leases import expire_lease
 
 from ..waiting import wait_until
 from .rig import Blocker, make, service_at
@@ -130,6 +132,24 @@ async def test_a_stopped_server_does_not_start(tmp_path):
     await server.stop()
     await server.start()
     assert (server.state, server.url[-2:]) == ("stopped", ":0"), "the server does not listen"
+
+
+@pytest.mark.parametrize(
+    ("opens", "read"),
+    [
+        ("RunStore", lambda store: store.get("x")),
+        ("ApprovalStore", lambda store: store.rows()),
+        ("session_store_at", lambda store: store.list()),
+    ],
+)
+async def test_a_stopped_server_has_closed_its_stores(tmp_path, monkeypatch, opens, read):
+    open_store, opened = getattr(build, opens), []
+    monkeypatch.setattr(build, opens, lambda *args, **kw: opened.append(open_store(*args, **kw)) or opened[0])
+    server = build_server(msgspec.structs.replace(settings(tmp_path), sessions=str(tmp_path / "sessions.db")), make())
+    await server.start()
+    await server.stop()
+    with pytest.raises(StoreError, match="has been closed"):
+        read(opened[0])
 
 
 async def test_a_second_start_is_an_error_and_changes_nothing(tmp_path):
@@ -480,6 +500,7 @@ async def test_the_run_of_a_killed_process_is_interrupted_and_its_events_can_be_
         process.send_signal(signal.SIGKILL)
         process.wait()
         process.stdout.close()
+    expire_lease(settings(tmp_path).runs, process.pid)
     server = build_server(settings(tmp_path), make())
     await server.start()
     async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:

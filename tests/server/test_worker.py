@@ -61,7 +61,7 @@ async def test_a_worker_that_gets_sigterm_hands_over_and_no_call_is_made_twice(t
 @pytest.mark.slow
 async def test_three_workers_complete_thirty_runs_while_workers_are_killed(tmp_path, postgres_url):
     rng = random.Random(7)
-    async with fleet_of(tmp_path, postgres_url, workers=3, pace=0.15) as fleet:
+    async with fleet_of(tmp_path, postgres_url, workers=3, pace=0.4) as fleet:
         runs = [await fleet.service.start(ME, "go") for _ in range(30)]
         await fleet.executing(runs[0].id)
         kills = 0

@@ -16,7 +16,8 @@ from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.hooks import AuditLogHook
 from hookline.stores import AuditIndex, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import index as audit_index
-from hookline.stores.audit.index import LogIndexer, _find
+from hookline.stores.audit.format import archive_paths
+from hookline.stores.audit.index import LogIndexer, _file_id, _find
 from tests.properties import examples
 from tests.waiting import block_until
 
@@ -57,7 +58,7 @@ def update(index, path):
     LogIndexer(index, path).update()
 
 
-# What is in it.
+# Its content.
 
 
 def test_a_run_is_indexed_with_its_names_and_without_its_texts(path, index):
@@ -215,6 +216,14 @@ def test_a_database_that_is_away_delays_no_run_and_loses_nothing(path, tmp_path,
     assert verify_audit(path, index=AuditIndex(place)).ok
 
 
+def test_a_server_that_cannot_be_reached_delays_no_run(path, caplog):
+    log = AuditLog(path, index="postgresql://nobody@127.0.0.1:1/none")
+    result = Agent("a", llm=ScriptedModel(["Hello."]), hooks=[AuditLogHook(log, on_failure="closed")]).run("Hi.")
+    assert (result.status, result.errors, log.lost) == ("completed", (), 0)
+    block_until(lambda: "cannot be written" in caplog.text)
+    log.index.close()
+
+
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="not on Windows")
 def test_a_pipe_is_not_indexed(tmp_path, index):
     os.mkfifo(tmp_path / "pipe")
@@ -225,12 +234,18 @@ def test_a_pipe_is_not_indexed(tmp_path, index):
     assert index.records() == []
 
 
+@pytest.mark.sqlite
+def test_the_file_of_the_index_is_one_that_tools_must_not_write(path, index, tmp_path):
+    files = AuditLog(path, index=index).own_files
+    assert {str(tmp_path / "index.db"), "index.db-wal"} <= {*files}
+
+
 def test_an_index_needs_a_file(index):
     with pytest.raises(StoreError, match="needs the path of a file"):
         AuditLog(None, logger="audit", index=index)
 
 
-# What it reveals.
+# Changes that it reveals.
 
 
 def cut_end(path):
@@ -355,7 +370,66 @@ def test_damaged_lines_are_left_out_and_the_index_goes_on(path, index):
     assert kinds(path, index)
 
 
+def test_a_file_that_is_rotated_while_it_is_read_is_read_to_its_end(path, index, monkeypatch):
+    """The files are listed before they are opened, and may get other names in between."""
+    write(path, None, 20)
+    indexer, listed = LogIndexer(index, path), []
+    real = LogIndexer._files
+
+    def list_and_rotate(self):
+        found = real(self)
+        listed.append(found)
+        if len(listed) in (1, 3, 5):
+            os.rename(path, path.with_name(f"audit-{len(listed):06d}.jsonl"))
+            write(path, None, 5)
+        return found
+
+    monkeypatch.setattr(LogIndexer, "_files", list_and_rotate)
+    indexer.update()
+    monkeypatch.undo()
+    indexer.update()
+    assert numbers(index) == list(range(1, 21 + 1 + 3 * 6))
+    assert len(index.logs()) == 1
+
+
+def test_a_file_that_is_rotated_while_the_files_are_listed_is_not_left_out(path, index, monkeypatch):
+    write(path, None, 5)
+    os.rename(path, path.with_name("audit-000001.jsonl"))
+    write(path, None, 5)
+    reading, read = [], LogIndexer._read
+
+    def list_then_rotate(log):
+        found = archive_paths(log)
+        if reading == [1]:
+            reading.append(2)
+            os.rename(path, path.with_name("audit-000002.jsonl"))
+            write(path, None, 5)
+        return found
+
+    monkeypatch.setattr(LogIndexer, "_read", lambda self: reading.append(1) or read(self))
+    monkeypatch.setattr(audit_index, "archive_paths", list_then_rotate)
+    update(index, path)
+    assert numbers(index) == list(range(1, 19))
+
+
+def test_a_log_that_was_cut_is_not_taken_for_a_new_one(path, index):
+    write(path, index, 9)
+    cut_end(path)
+    update(index, path)
+    assert [log.seq for log in index.logs()] == [10]
+    assert len(index.records()) == 10
+
+
 # Forgetting.
+
+
+def test_many_records_are_deleted_in_several_transactions(path, index, monkeypatch):
+    monkeypatch.setattr(audit_index, "_MAX_DELETED", 3)
+    write(path, index, 20)
+    assert index.forget(before="9999") == 21
+    write(path, index, 6)
+    assert index.forget(file=str(path)) == 7
+    assert (index.records(), index.logs()) == ([], [])
 
 
 def test_old_records_can_be_forgotten_without_forgetting_where_the_log_ends(path, index):
@@ -391,7 +465,7 @@ def test_the_first_record_from_a_number_on_is_found_in_any_files(tmp_path, data)
             rows.append(b'{"seq":%d,"time":"t","type":"x","prev":"%b"}\n' % (seq, b"0" * data.draw(st.integers(0, 90))))
         file.write_bytes(b"".join(rows))
     wanted = data.draw(st.integers(1, 62))
-    found, offset, entry = _find(paths, wanted)
+    found, offset, entry = _find({path: _file_id(path.stat()) for path in paths}, wanted)
     expected = next((seq for seq in seqs if seq >= wanted), None)
     assert (entry and entry.line.seq) == expected
     if entry is not None:

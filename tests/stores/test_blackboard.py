@@ -2,17 +2,23 @@
 
 import asyncio
 import logging
+import subprocess
+import sys
 import threading
 
 import pytest
 
 from hookline import Agent, AgentContext, ScriptedModel, call, reply, tool
-from hookline.stores import Blackboard
+from hookline.stores import Blackboard, DatabaseBlackboard, StoreError, blackboard
+from tests.waiting import block_until
 
 
-@pytest.fixture
-def board():
-    return Blackboard()
+@pytest.fixture(params=["memory", "database"])
+def board(request, tmp_path):
+    made = Blackboard() if request.param == "memory" else DatabaseBlackboard(tmp_path / "board.db")
+    yield made
+    if isinstance(made, DatabaseBlackboard):
+        made.close()
 
 
 def test_a_value_stays_until_it_is_deleted(board):
@@ -218,3 +224,104 @@ def test_watchers_see_changes_that_a_failed_update_made_to_other_keys(board):
     with pytest.raises(ValueError, match="no"):
         board.update("a", fails)
     assert (board.get("a"), changes) == (None, [("other", 1)])
+
+
+# Several processes.
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "board.db"
+
+
+@pytest.fixture
+def shared(path):
+    made = DatabaseBlackboard(path)
+    yield made
+    made.close()
+
+
+def elsewhere(path, code):
+    """Run code in another process, with the same board."""
+    program = (
+        f"import sys; from hookline.stores import DatabaseBlackboard\nboard = DatabaseBlackboard(sys.argv[1])\n{code}"
+    )
+    return subprocess.Popen([sys.executable, "-c", program, path])
+
+
+def test_values_outlive_the_process_and_are_seen_by_others(path, shared):
+    assert (
+        elsewhere(path, "board.set('a\\0\\ud800', {'b': [1, None, 'ü\\ud800']}); board.set('none', None)").wait() == 0
+    )
+    assert shared.snapshot() == {"a\0?": {"b": [1, None, "ü?"]}, "none": None}
+    assert shared.get("none", 3) is None
+
+
+def test_updates_by_several_processes_are_atomic(path, shared):
+    code = "for _ in range(40): board.update('count', lambda count: (count or 0) + 1)"
+    programs = [elsewhere(path, code) for _ in range(3)]
+    assert [program.wait() for program in programs] == [0, 0, 0]
+    assert shared.get("count") == 120
+
+
+def test_watchers_are_called_for_changes_by_other_processes(path, shared):
+    shared.set("task.0", "before")
+    seen = []
+    stop = shared.watch("task.*", lambda key, value: seen.append((key, value)))
+    shared.set("task.1", "mine")
+    assert elsewhere(path, "board.set('task.2', [2]); board.set('other', 1); board.delete('task.1')").wait() == 0
+    block_until(lambda: len(seen) == 3)
+    shared.set("task.3", "mine")
+    assert seen == [("task.1", "mine"), ("task.2", [2]), ("task.1", None), ("task.3", "mine")]
+    stop()
+
+
+def test_a_watcher_gets_the_last_value_of_another_process_and_its_own_changes_once(path, shared):
+    seen = []
+    shared.watch("*", lambda key, value: seen.append((key, value)))
+    program = elsewhere(path, "for n in range(50): board.set('theirs', n)")
+    for n in range(50):
+        shared.set("mine", n)
+    assert program.wait() == 0
+    block_until(lambda: ("theirs", 49) in seen)
+    shared.set("end", 1)
+    block_until(lambda: ("end", 1) in seen)
+    assert [value for key, value in seen if key == "mine"] == list(range(50))
+    theirs = [value for key, value in seen if key == "theirs"]
+    assert theirs == sorted(set(theirs))
+
+
+async def test_changed_waits_for_a_change_by_another_process(path, shared):
+    waiting = asyncio.create_task(shared.changed("answer"))
+    while not shared._watchers:
+        await asyncio.sleep(0)
+    program = elsewhere(path, "board.set('answer', 42)")
+    assert await waiting == ("answer", 42)
+    assert program.wait() == 0
+
+
+def test_a_database_that_fails_stores_nothing_and_calls_no_watcher(shared, monkeypatch):
+    seen = []
+    shared.watch("*", lambda key, value: seen.append(key))
+
+    def fail(value):
+        shared.set("inner", 1)
+        raise StoreError("the database is away")
+
+    with pytest.raises(StoreError):
+        shared.update("a", fail)
+    shared.set("b", 1)
+    assert (shared.snapshot(), seen) == ({"b": 1}, ["b"])
+
+
+def test_deleted_keys_leave_the_database_in_time(shared, monkeypatch):
+    monkeypatch.setattr(blackboard, "_KEPT", 3)
+    for n in range(10):
+        shared.set("a", n)
+        shared.delete("a" if n % 2 else "none")
+    shared.delete("a")
+    for n in range(5):
+        shared.set("b", n)
+    shared.delete("b")
+    with shared._db.transaction() as db:
+        assert db.execute("SELECT key FROM board").fetchall() == [("b",)]

@@ -14,16 +14,19 @@ from hookline.stores import (
     MemoryStore,
     SqliteSessionStore,
     TicketBoard,
+    verify_audit,
 )
-from hookline.stores.artifacts import DatabaseArtifactStore
+from hookline.stores.artifacts import ArtifactStore, DatabaseArtifactStore
+from hookline.stores.blackboard import DatabaseBlackboard
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
 from hookline.stores.mailbox import gateway_database
-from hookline.stores.notes import DatabaseNotes
+from hookline.stores.notes import DatabaseNotes, NotesFile
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 from hookline.stores.schemas import STORES, all_schemas
+from hookline.stores.skills import STATES, AnalysisOutcome, DatabaseSkillStore, QueuedRun, Skill, SkillStore
 from tests.postgres_cluster import MISSING
 from tests.stores.test_approvals import ask
 
@@ -40,6 +43,8 @@ NAMES = (
     "artifacts",
     "notes",
     "audit",
+    "skills",
+    "blackboard",
     "gateway",
 )
 
@@ -76,6 +81,8 @@ STORE_CLASSES = (
     DatabaseArtifactStore,
     DatabaseNotes,
     AuditIndex,
+    DatabaseSkillStore,
+    DatabaseBlackboard,
 )
 
 
@@ -88,9 +95,27 @@ def opened(place):
     return [*made, gateway := gateway_database(place("gateway"))], [*databases, gateway]
 
 
+def fill_skills(store):
+    for name in ("kept", "waiting", "bad"):
+        store.propose(Skill(name, f"For {name}.", "Grüße\n\n---\n1. Do it.", origin=name, source_tools=("a", "b")))
+    store.accept("kept")
+    store.reject("bad")
+    queue = store.queue()
+    ident, _ = queue.add(QueuedRun("run/1", "task", "text", ("look",), "o1"))
+    queue.add(QueuedRun("run/2", "task", "text", (), "o2", allowed_plugins=("p",)))
+    with queue.claim(ident) as run:
+        queue.finish(ident, run, AnalysisOutcome("failed", "why"))
+
+
+def skills_in(store):
+    queue = store.queue()
+    shown = [(skill, store.raw(skill)) for state in STATES for skill in store.list(state)]
+    return shown, [(ident, queue.get(ident)) for ident in queue.ids()], queue.outcomes()
+
+
 def fill(place):
     stores, _ = opened(place)
-    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, gateway = stores
+    runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, skills, shared, gateway = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
     verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None) for n in range(50)]
@@ -110,6 +135,10 @@ def fill(place):
     sessions.save(Session("s", [Message("user", "Look.", attachments=(attached,))]))
     artifacts.save("a\0.txt", b"\0\xff")
     notes.append("Ann prefers tea.")
+    fill_skills(skills)
+    shared.set("a\0b", {"c": [None, "\0"]})
+    shared.set("gone", 1)
+    shared.delete("gone")
     log = AuditLog(place("log").with_suffix(".jsonl"), index=index)
     for n in range(20):
         log.record("tool", run_id=f"run_{n}", tool="a\0b", outcome="ok")
@@ -159,6 +188,90 @@ def test_sessions_in_json_files_are_copied_unchanged(tmp_path, postgres_url):
     for id in ("one", "two", "../odd"):
         assert (store.load(id).metadata, store.load(id).messages) == ({"id": id}, folder.load(id).messages)
         assert store.load(id).messages[0].attachments[0].data == b"content"
+    store.close()
+
+
+def test_an_audit_log_goes_on_in_the_copied_index(tmp_path, postgres_url):
+    def write(place):
+        log = AuditLog(tmp_path / "log.jsonl", index=place)
+        log.record("test", n=1)
+        log.close()
+        log.index.close()
+
+    write(tmp_path / "index.db")
+    copy_stores([tmp_path / "index.db"], postgres_url)
+    write(postgres_url)
+    index = AuditIndex(postgres_url)
+    assert [log.seq for log in index.logs()] == [4]
+    assert sorted(record.seq for record in index.records()) == [1, 2, 3, 4]
+    assert verify_audit(tmp_path / "log.jsonl", index=index).ok
+    index.close()
+
+
+def test_a_folder_of_skills_is_copied_unchanged(tmp_path, postgres_url):
+    folder = SkillStore(tmp_path / "skills")
+    fill_skills(folder)
+    by_hand = tmp_path / "skills" / "by-hand"
+    by_hand.mkdir()
+    (by_hand / "SKILL.md").write_text("Written by hand,\nwithout front matter.\n")
+    (copied,) = copy_stores([tmp_path / "skills"], postgres_url)
+    assert copied.rows == {"skills": 4, "queue": 2, "outcomes": 1}
+    store = DatabaseSkillStore(postgres_url)
+    assert skills_in(store) == skills_in(folder)
+    store.close()
+
+
+def test_a_text_file_of_notes_is_copied_unchanged(tmp_path, postgres_url):
+    notes = NotesFile(tmp_path / "notes.md")
+    notes.append("Ann prefers tea.")
+    with open(notes.path, "a", encoding="utf-8") as file:
+        file.write("\n# By hand\n  indented \u2028 x\x85y\r\nlast")
+    copy_stores([notes.path], postgres_url)
+    store = DatabaseNotes(postgres_url)
+    assert store.read() == notes.path.read_bytes().decode() + "\n"
+    store.close()
+
+
+def test_a_folder_of_artifacts_is_copied_unchanged(tmp_path, postgres_url):
+    folder = ArtifactStore(tmp_path / "artifacts")
+    for name, data in (("a\0.txt", b"\0\xff"), ("../odd", b""), ("report.md", "Grüße".encode())):
+        folder.save(name, data)
+    copy_stores([tmp_path / "artifacts"], postgres_url)
+    store = DatabaseArtifactStore(postgres_url)
+    assert store.list() == folder.list()
+    assert [store.load(each.name) for each in store.list()] == [folder.load(each.name) for each in folder.list()]
+    store.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reason"),
+    [
+        ("artifact", "is not an artifact, so nothing was copied"),
+        ("beside", "script.py is beside a skill, and a database has only the SKILL.md"),
+        ("invalid", "nothing was copied, because a skill cannot be read"),
+        ("queued", "nothing was copied, because .* cannot be read"),
+        ("notes.md", "the notes in .* cannot be read .*, so nothing was copied"),
+    ],
+)
+def test_what_a_database_would_not_keep_of_a_folder_prevents_the_copy(tmp_path, postgres_url, kind, reason):
+    if kind == "notes.md":
+        (tmp_path / "notes.md").write_bytes(b"\xff")
+    elif kind == "artifact":
+        ArtifactStore(tmp_path / "folder").save("a", "text")
+        (tmp_path / "folder" / "readme.txt").write_text("mine")
+    else:
+        folder = SkillStore(tmp_path / "folder")
+        fill_skills(folder)
+        if kind == "beside":
+            (tmp_path / "folder" / "kept" / "script.py").write_text("print()")
+        elif kind == "invalid":
+            (tmp_path / "folder" / "kept" / "SKILL.md").write_text(" ")
+        else:
+            (tmp_path / "folder" / ".queue" / f"{folder.queue().ids()[0]}.json").write_text("{")
+    with pytest.raises(StoreError, match=reason):
+        copy_stores([tmp_path / (kind if kind == "notes.md" else "folder")], postgres_url)
+    store = DatabaseSkillStore(postgres_url)
+    assert store.list() == []
     store.close()
 
 

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 
 from hookline.payloads import AgentResult
 from hookline.stores import RunStore
-from tests.durable_scene import World
+from tests.durable_scene import World, call_key
 from tests.waiting import block_until
 
 MOMENTS = ("ran 4", "ledger 4", "person 1", "asked 6", "before_commit 5", "after_commit 9", "after_commit 20")
@@ -157,6 +158,80 @@ print(result.reply, store.journal.get("r").status, len(store.events("r")))
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout.split() == ["done", "completed", "15"]
+
+
+@pytest.mark.slow
+def test_a_forked_child_that_outlives_its_killed_parent_does_not_hold_the_run(tmp_path: Path) -> None:
+    program = """
+import os, signal, sys
+from hookline import Agent, tool
+from hookline.stores import RunStore
+from hookline.testing import ScriptedModel, call, reply
+
+@tool
+async def fork() -> str:
+    "Fork once, and let the parent be killed."
+    if not os.path.exists(sys.argv[2]):
+        child = os.fork()
+        if child == 0:
+            signal.pause()
+        with open(sys.argv[2], "w") as file:
+            file.write(str(child))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "forked"
+
+def turn(request):
+    return reply("done") if request.messages[-1].role == "tool" else call("fork")
+
+store = RunStore(sys.argv[1], lease_seconds=1)
+agent = Agent("a", llm=ScriptedModel([turn], loop=True), tools=[fork])
+while True:
+    try:
+        result = agent.run("go", durable=store, run_id="r")
+        break
+    except Exception as error:
+        if type(error).__name__ != "RunHeldError":
+            raise
+numbers = [event.seq for event in store.events("r")]
+print(result.reply, store.journal.get("r").status, numbers == list(range(1, len(numbers) + 1)))
+"""
+    child = tmp_path / "child"
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db", child]
+    options: Any = {"env": environment(), "stdout": subprocess.PIPE, "text": True}
+    try:
+        with subprocess.Popen(command, **options) as parent:
+            assert parent.wait(timeout=60) == -signal.SIGKILL
+            os.kill(int(child.read_text()), 0)  # the child lives
+            done = subprocess.run(command, **options, timeout=60, check=True)
+            os.kill(int(child.read_text()), signal.SIGKILL)
+    finally:
+        if child.exists():
+            with suppress(ProcessLookupError):
+                os.kill(int(child.read_text()), signal.SIGKILL)
+    assert done.stdout.split() == ["done", "completed", "True"]
+
+
+@pytest.mark.slow
+@pytest.mark.sqlite
+@pytest.mark.parametrize("moment", ["ran 2", "person 1", "asked 6"])
+@pytest.mark.parametrize("full", ["pages", "file size"])
+def test_a_run_whose_disk_is_full_starts_no_tool_says_so_and_is_resumed_when_there_is_space(
+    tmp_path: Path, full: str, moment: str
+) -> None:
+    world = World(tmp_path)
+    assert start(world, FULL=full, FULL_AT=moment, PACE="0.01").wait(timeout=60) == 1
+    ((_, error, *words),) = world.lines("failed")
+    assert error == "StoreError"
+    assert ("is full" if full == "pages" else "disk I/O error") in " ".join(words)
+    # Every tool that began has its intent in the journal.
+    store = RunStore(tmp_path / "runs.db")
+    with store.db.transaction() as db:
+        rows = db.execute("SELECT data FROM journal WHERE run_id = 'r'").fetchall()
+    store.close()
+    entries = [entry for (data,) in rows for entry in msgspec.json.decode(data)]
+    asked = {call_key(lane) for lane, kind, key, _ in entries if kind == "asked" and key.startswith("tool ")}
+    assert {line[0] for line in world.lines("ran")} <= asked
+    check(world, finish(start(world, PACE="0.01"), world), kills=1)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """PostgresDatabase: the tables of stores in a PostgreSQL database that processes share."""
 
 import asyncio
+import itertools
 import os
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 import pytest
 
 from hookline import Session
-from hookline.stores import ApprovalStore, MemoryStore, SqliteSessionStore, TicketBoard
+from hookline.stores import ApprovalStore, MemoryStore, SqliteSessionStore, TicketBoard, postgres
 from hookline.stores.chats import ChatStore
 from hookline.stores.database import open_database
 from hookline.stores.errors import LockedFileError, StoreError
@@ -28,6 +29,12 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 TABLES = ("CREATE TABLE words (seq INTEGER PRIMARY KEY AUTOINCREMENT, word TEXT, data BLOB, number INTEGER, at REAL)",)
 WORDS = Schema("words", contents="words", application_id=7, version=1, statements=TABLES)
+
+
+@pytest.fixture
+def own_url(postgres_url):
+    """An address with connections that no other test uses."""
+    return f"{postgres_url}&application_name=alone"
 
 
 @pytest.fixture
@@ -171,11 +178,11 @@ def test_what_a_writing_transaction_read_is_still_true_when_it_writes(open_words
     ("held", "wanted", "waits"),
     [("", "", True), ("", "x", True), ("x", "", True), ("x", "x", True), ("x", "y", False), ("", None, False)],
 )
-def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, monkeypatch, held, wanted, waits):
+def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, own_url, monkeypatch, held, wanted, waits):
     from hookline.stores import postgres
 
-    monkeypatch.setattr(postgres, "_SESSION", "SET lock_timeout = 50")
-    database = open_words()
+    monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})
+    database = open_words(url=own_url)
     add(database, "a")
     with database.transaction(write=True, lock=held):
         if waits:
@@ -218,6 +225,51 @@ def test_a_process_that_is_stopped_inside_a_transaction_blocks_others_for_a_few_
         child.wait()
         child.stdout.close()
         store.close()
+
+
+@pytest.mark.parametrize("count", [1, 2, 150])
+def test_a_transaction_that_is_idle_after_many_rows_is_ended_by_the_server(open_words, count):
+    database = open_words()
+    with database.transaction(write=True) as db:
+        db.executemany("INSERT INTO words (word) VALUES (?)", [(f"{n:04}",) for n in range(count)])
+    assert words(database) == [f"{n:04}" for n in range(count)]
+    watcher = open_words()
+    with pytest.raises(StoreError), database.transaction(write=True) as db:  # noqa: PT012 - it is ended at any statement
+        (pid,) = db.execute("SELECT pg_backend_pid()").fetchone()
+        db.execute("SET LOCAL idle_in_transaction_session_timeout = 200")
+        db.executemany("INSERT INTO words (word) VALUES (?)", [(f"again {n}",) for n in range(count)])
+
+        def is_ended():
+            with watcher.transaction() as other:
+                return not other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = ?", (pid,)).fetchall()
+
+        block_until(is_ended)
+    assert len(words(database)) == count
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_a_pooler_that_shares_connections_between_transactions_is_refused(open_words, monkeypatch, mode):
+    """PgBouncer is not installed for the tests, so the numbers are those that it shows."""
+    numbers = itertools.count(-1, -1) if mode == "session" else itertools.repeat(-1)
+    monkeypatch.setattr(postgres, "_backend_pid", lambda connection: next(numbers))
+    monkeypatch.setattr(postgres, "_servers", {})
+    database = open_words()
+    if mode == "session":
+        add(database, "a")
+    else:
+        with pytest.raises(StoreError, match="a connection pooler in transaction mode.* set it to session mode"):
+            add(database, "a")
+
+
+def test_a_paused_process_does_not_hold_the_locks_of_the_queue(open_words):
+    """The queue has connections of its own, which the server must end in the same way."""
+    import psycopg
+
+    database = open_words()
+    with psycopg.connect(database.conninfo) as connection:
+        connection.execute(database.settings_for("queue"))
+        shown = [connection.execute(f"SHOW {name}").fetchone()[0] for name in ("search_path", *postgres._SESSION)]
+    assert shown == ["queue", "5s", "5s", "1min"]
 
 
 # Versions.
@@ -402,11 +454,11 @@ store.close()
 """
 
 
-def test_a_listener_hears_what_another_process_stores_and_nothing_else(postgres_url):
-    store, heard, others = RunStore(postgres_url), threading.Event(), threading.Event()
+def test_a_listener_hears_what_another_process_stores_and_nothing_else(own_url):
+    store, heard, others = RunStore(own_url), threading.Event(), threading.Event()
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
     with (
-        subprocess.Popen([sys.executable, "-c", ANNOUNCER, postgres_url], env=with_source(), **pipes) as child,
+        subprocess.Popen([sys.executable, "-c", ANNOUNCER, own_url], env=with_source(), **pipes) as child,
         store.watch("run_1", heard.set),
         store.watch("run_2", others.set),
     ):
@@ -437,6 +489,31 @@ def test_a_listener_is_called_after_the_server_was_away(own_cluster):
 
         block_until(announced)
     database.close()
+
+
+def test_a_listener_of_a_store_that_is_opened_while_another_is_closed_hears_everything(own_url):
+    """The thread of the first listener may not have ended when the second one begins."""
+    first, heard = open_database(own_url, WORDS), threading.Event()
+    entered, go_on = threading.Event(), threading.Event()
+
+    def busy():
+        entered.set()
+        go_on.wait()
+
+    with first.listen("x", busy):
+        entered.wait()  # the thread is in a callback, so it ends later
+        closing = threading.Thread(target=first.close)
+        closing.start()
+        block_until(lambda: first._server._listener.running is None)
+        second = open_database(own_url, WORDS)
+        with second.listen("y", heard.set):
+            go_on.set()
+            closing.join()
+            block_until(heard.is_set)
+            heard.clear()
+            second.announce("y")
+            block_until(heard.is_set)
+    second.close()
 
 
 async def test_a_watcher_of_an_approval_is_woken_by_a_decision_of_another_connection(postgres_url, monkeypatch):

@@ -64,6 +64,23 @@ def test_abandoned_subscriptions_are_claimed_once(store, tmp_path):
     other.close()
 
 
+def test_released_subscriptions_can_be_claimed_while_their_process_runs(store, tmp_path):
+    """Claimed as from another process: on SQLite, a process always claims its own."""
+    for id in ("a", "b", "c"):
+        store.push_subscriptions.save(row(id), 5)
+    store.push_subscriptions.release([("run_1", "a"), ("run_1", "b")])
+    code = (
+        "import sys\nfrom hookline.stores.runs import RunStore\nstore = RunStore(sys.argv[1])\n"
+        "print([each.id for each in store.push_subscriptions.claim_abandoned()])\n"
+        "store.push_subscriptions.release([('run_1', 'c')])"  # not its own
+    )
+    claim = [sys.executable, "-c", code, str(tmp_path / "runs.db")]
+    assert subprocess.run(claim, check=True, capture_output=True, text=True).stdout == "['a', 'b']\n"
+    with store.db.transaction() as db:
+        found = db.execute("SELECT id FROM pushes WHERE host = ''").fetchall()
+    assert found == []
+
+
 def test_subscriptions_are_deleted_with_their_runs(store):
     store.write([run("run_1", status="completed", ended=1.0), run("run_2")], [])
     store.push_subscriptions.save(row("a"), 5)

@@ -348,6 +348,8 @@ def test_the_guide_describes_the_real_schema(store):
                 "durable_runs",
                 "journal",
                 "durable_totals",
+                "workers",
+                "agent_versions",
             )
         )
         for table in tables:

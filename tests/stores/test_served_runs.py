@@ -203,6 +203,7 @@ def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owne
         ({}, "served_by_time"),
         ({"owner": "me"}, "served_by_owner"),
         ({"session_id": "served-1"}, "served_by_session"),
+        ({"agent": "helper"}, "served_by_agent"),
         ({"states": OPEN_STATES}, "open_runs"),
     ],
 )

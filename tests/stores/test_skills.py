@@ -1,8 +1,10 @@
 """SkillStore and SkillQueue."""
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -10,17 +12,17 @@ from hypothesis import strategies as st
 
 from hookline import call, reply
 from hookline._base.files import locked
-from hookline.stores import Skill, SkillStore, StoreError, skills
+from hookline.stores import DatabaseSkillStore, Skill, SkillStore, StoreError, skills
 from hookline.stores.skills import (
     MAX_OUTCOMES,
     MAX_TRIES,
     AnalysisOutcome,
     QueuedRun,
-    SkillQueue,
     format_skill,
     front_matter,
     is_skill_name,
     parse_skill,
+    skill_store_at,
 )
 from hookline.testing import scripted_agent
 
@@ -28,14 +30,22 @@ TIDY = Skill("tidy-notes", "Tidy notes up.", "1. List them.\n2. Sort them.", sou
 
 
 @pytest.fixture
-def store(tmp_path):
-    return SkillStore(tmp_path / "skills")
+def store(tmp_path, request):
+    made = skill_store_at(tmp_path / getattr(request, "param", "skills"))
+    yield made
+    if isinstance(made, DatabaseSkillStore):
+        made.close()
+
+
+everywhere = pytest.mark.parametrize("store", ["skills", "skills.db"], indirect=True)
 
 
 def files(store):
-    return sorted(str(path.relative_to(store.folder.parent)) for path in store.folder.parent.rglob("*"))
+    place = Path(store.place).parent
+    return sorted(str(path.relative_to(place)) for path in place.rglob("*"))
 
 
+@everywhere
 def test_a_proposal_is_not_a_skill_until_it_is_accepted(store):
     assert store.propose(TIDY)
     assert store.list() == []
@@ -45,10 +55,11 @@ def test_a_proposal_is_not_a_skill_until_it_is_accepted(store):
     assert (accepted.state, accepted.source_run) == ("accepted", "run_1")
     assert store.list() == [accepted]
     assert store.list("proposed") == []
-    assert (store.folder / "tidy-notes" / "SKILL.md").read_text().startswith("---\nname: tidy-notes\n")
+    assert store.raw(accepted).startswith("---\nname: tidy-notes\n")
     assert store.tools()[0].fn("tidy-notes") == TIDY.text
 
 
+@everywhere
 def test_a_rejected_skill_is_not_proposed_again_and_can_still_be_accepted(store):
     store.propose(TIDY)
     store.reject("tidy-notes")
@@ -59,6 +70,7 @@ def test_a_rejected_skill_is_not_proposed_again_and_can_still_be_accepted(store)
     assert store.list("rejected") == []
 
 
+@everywhere
 @pytest.mark.parametrize("state", ["accepted", "proposed", "rejected"])
 def test_no_skill_is_overwritten(store, state):
     store.propose(TIDY)
@@ -106,6 +118,7 @@ HOSTILE = [
 ]
 
 
+@everywhere
 @pytest.mark.parametrize("name", HOSTILE, ids=ascii)
 def test_a_hostile_name_stays_in_the_folder(store, name):
     store.propose(TIDY)
@@ -205,6 +218,7 @@ def test_any_text_can_be_parsed(raw):
     assert fields or rest == f"---\n{raw}" or "---" in raw
 
 
+@everywhere
 def test_a_run_reads_a_skill_with_the_tool(store):
     store.propose(TIDY)
     store.accept("tidy-notes")
@@ -215,6 +229,7 @@ def test_a_run_reads_a_skill_with_the_tool(store):
     assert "Did you mean 'tidy-notes'?" in bad
 
 
+@everywhere
 def test_a_long_skill_is_cut_for_a_model_with_a_note(store):
     store.propose(TIDY.replace(text="x" * 20_000))
     store.accept("tidy-notes")
@@ -229,6 +244,7 @@ def test_a_skill_with_an_empty_or_too_long_text_is_refused(store, change):
         store.propose(TIDY.replace(**change))
 
 
+@everywhere
 def test_an_invalid_revision_changes_nothing(store):
     store.propose(TIDY)
     for raw in ("", "---\nname: Not A Name\n---\ntext", "---\nname: ok\n---\n"):
@@ -261,18 +277,18 @@ def test_the_folder_is_locked_during_a_change(store, monkeypatch):
 
 PROPOSE = """
 import sys
-from hookline.stores import Skill, SkillStore
-store = SkillStore(sys.argv[1])
+from hookline.stores import Skill
+from hookline.stores.skills import skill_store_at
+store = skill_store_at(sys.argv[1])
 sys.stdin.readline()
 print([store.propose(Skill("tidy-notes", "Tidy notes up.", f"from {sys.argv[2]}")) for _ in range(4)].count(True))
 """
 
 
+@everywhere
 def test_only_one_of_several_processes_proposes_a_name(store):
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    programs = [
-        subprocess.Popen([sys.executable, "-c", PROPOSE, str(store.folder), str(number)], **pipes) for number in "12"
-    ]
+    programs = [subprocess.Popen([sys.executable, "-c", PROPOSE, store.place, str(number)], **pipes) for number in "12"]
     for program in programs:
         program.stdin.write("go\n")
         program.stdin.flush()
@@ -285,34 +301,36 @@ def test_only_one_of_several_processes_proposes_a_name(store):
 
 
 @pytest.fixture
-def queue(tmp_path):
-    return SkillQueue(tmp_path / "skills", 3)
+def queue(store):
+    return store.queue(3)
 
 
 def waiting(number=1, **fields):
     return QueuedRun(f"run/{number}", "task", "text", ("look",), f"o{number}", **fields)
 
 
+@everywhere
 def test_a_full_queue_drops_and_reports_the_oldest_runs(queue):
     added = [queue.add(waiting(number)) for number in range(5)]
     assert [len(gone) for _, gone in added] == [0, 0, 0, 1, 1]
     assert [queue.get(ident).run_id for ident in queue.ids()] == ["run/2", "run/3", "run/4"]
     assert queue.get(added[0][0]) is None
-    assert all(path.parent == queue.folder for path in queue.folder.rglob("*"))
 
 
-def test_a_run_is_claimed_by_one_process_at_a_time(queue):
+@everywhere
+def test_a_run_is_claimed_by_one_process_at_a_time(store, queue):
     ident, _ = queue.add(waiting())
-    with queue.claim(ident) as first, SkillQueue(queue.folder.parent).claim(ident) as second:
+    with queue.claim(ident) as first, store.queue().claim(ident) as second:
         assert first == waiting()
         assert second is None
     with queue.claim(ident) as again:
         queue.finish(ident, again, AnalysisOutcome("nothing"))
     with queue.claim(ident) as gone:
         assert gone is None
-    assert list(queue.folder.glob("*.lock")) == []
+    assert not [name for name in files(store) if name.endswith(".lock")]
 
 
+@everywhere
 def test_a_failed_analysis_is_retried_a_limited_number_of_times(queue):
     ident, _ = queue.add(waiting())
     for _ in range(MAX_TRIES):
@@ -324,6 +342,7 @@ def test_a_failed_analysis_is_retried_a_limited_number_of_times(queue):
     assert not queue.has_origin("o1")
 
 
+@everywhere
 def test_an_exception_inside_a_claim_releases_the_run(queue):
     ident, _ = queue.add(waiting())
     with pytest.raises(TimeoutError), queue.claim(ident):
@@ -352,3 +371,80 @@ def test_a_limited_number_of_outcomes_is_remembered(queue):
     assert queue.has_origin("o1")
     assert len(queue.outcomes()) <= MAX_OUTCOMES
     assert queue.outcomes()[-1].note == "why"
+
+
+# In a database.
+
+
+CLAIM = """
+import os, signal, sys
+from hookline.stores.skills import skill_store_at
+queue = skill_store_at(sys.argv[1]).queue()
+with queue.claim(queue.ids()[0]) as run:
+    assert run is not None
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.sqlite
+@everywhere
+def test_a_run_that_a_killed_process_had_claimed_can_be_claimed_again(store, queue):
+    ident, _ = queue.add(waiting())
+    done = subprocess.run([sys.executable, "-c", CLAIM, store.place], check=False)
+    assert done.returncode == -signal.SIGKILL
+    with queue.claim(ident) as run:
+        assert run == waiting()
+
+
+@pytest.fixture
+def database(tmp_path):
+    made = DatabaseSkillStore(tmp_path / "skills.db")
+    yield made
+    made.close()
+
+
+def test_a_failed_change_of_a_database_is_undone(database, monkeypatch):
+    database.propose(TIDY)
+    monkeypatch.setattr(database, "_remove", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        database.accept("tidy-notes")
+    assert (database.list(), [skill.name for skill in database.list("proposed")]) == ([], ["tidy-notes"])
+
+
+def test_an_unreadable_row_is_reported_and_hides_no_other(database):
+    database.propose(TIDY)
+    with database.db.transaction(write=True) as db:
+        db.execute("INSERT INTO skills VALUES ('empty', 'proposed', ' ')")
+    assert [skill.name for skill in database.list("proposed")] == ["tidy-notes"]
+    (problem,) = database.problems()
+    assert "the skill empty needs a text" in problem
+
+
+def test_skills_in_a_database_have_no_files(database):
+    database.propose(TIDY)
+    with pytest.raises(StoreError, match="has no file: it is in"):
+        database.path("tidy-notes")
+    assert database.location("tidy-notes") == f"tidy-notes in {database.place}"
+    with pytest.raises(StoreError, match="there is no skill 'x'"):
+        database.find("x")
+
+
+def test_an_entry_that_cannot_be_read_leaves_the_queue(database):
+    queue = database.queue()
+    ident, _ = queue.add(waiting())
+    with database.db.transaction(write=True) as db:
+        db.execute("UPDATE queue SET run = ?", (b"\xff{",))
+    with queue.claim(ident) as run:
+        assert run is None
+    assert queue.ids() == []
+
+
+def test_a_limited_number_of_outcomes_is_kept_in_a_database(database, monkeypatch):
+    monkeypatch.setattr(skills, "MAX_OUTCOMES", 3)
+    queue = database.queue()
+    for number in range(5):
+        ident, _ = queue.add(waiting(number))
+        with queue.claim(ident) as run:
+            queue.finish(ident, run, AnalysisOutcome("nothing"))
+    assert [outcome.origin for outcome in queue.outcomes()] == ["o2", "o3", "o4"]
+    assert queue.has_origin("o4")

@@ -350,17 +350,22 @@ def test_any_sequence_of_changes_keeps_the_board_consistent(steps):
         board.close()
 
 
-@pytest.mark.sqlite
 def test_a_change_without_a_history_entry_is_rolled_back(board):
     board.create("x", by="ann")
+    if board._db.is_shared:
+        refuse = "ALTER TABLE history ADD CONSTRAINT no_room CHECK (false) NOT VALID"
+        accept = "ALTER TABLE history DROP CONSTRAINT no_room"
+    else:
+        refuse = "CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'no_room'); END"
+        accept = "DROP TRIGGER full"
     with board._db.transaction(write=True) as db:
-        db.execute("CREATE TRIGGER full BEFORE INSERT ON history BEGIN SELECT RAISE(ABORT, 'no room'); END")
-    with pytest.raises(StoreError, match="no room"):
+        db.execute(refuse)
+    with pytest.raises(StoreError, match="no_room"):
         board.start("T-1", by="bob")
-    with pytest.raises(StoreError, match="no room"):
+    with pytest.raises(StoreError, match="no_room"):
         board.create("y", by="bob")
     with board._db.transaction(write=True) as db:
-        db.execute("DROP TRIGGER full")
+        db.execute(accept)
     assert (board.get("T-1").column, board.count()) == ("todo", 1)
     check_history(board, "T-1")
 
@@ -479,21 +484,28 @@ def test_tickets_are_listed_by_column_assignee_and_words_in_pages(board):
     assert board.count(["todo"], text="milk") == 1
 
 
+@pytest.mark.sqlite  # PostgreSQL reads small tables without their indexes
+@pytest.mark.parametrize(
+    "rows", ["tickets WHERE number = 5", "history WHERE ticket = 5", "history WHERE assignee = 'a'"]
+)
+def test_tickets_and_their_history_are_found_by_an_index(board, rows):
+    board.count()
+    with board._db.transaction() as db:
+        plan = db.execute(f"EXPLAIN QUERY PLAN SELECT * FROM {rows}").fetchone()[3]
+    assert plan.startswith("SEARCH")
+
+
 @pytest.mark.slow
 def test_ten_thousand_tickets_can_be_listed_in_pages_and_counted(board):
     board.count()
     with board._db.transaction(write=True) as db:
         db.execute(
             """WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 10000)
-            INSERT INTO tickets SELECT i, 'job ' || i, 'some words', '[]',
-            CASE i % 4 WHEN 0 THEN 'todo' ELSE 'done' END, 'auto', 'w' || (i % 7), 'ann', 0, 0, '', '', 0, NULL, NULL
-            FROM n"""
+            INSERT INTO tickets (title, description, criteria, "column", tier, assignee, created_by, created, changed,
+            summary, reason, changes) SELECT 'job ' || i, 'some words', '[]',
+            CASE i % 4 WHEN 0 THEN 'todo' ELSE 'done' END, 'auto', 'w' || (i % 7), 'ann', 0, 0, '', '', 0
+            FROM n ORDER BY i"""
         )
-        plans = [
-            db.execute(f"EXPLAIN QUERY PLAN SELECT * FROM {rest}").fetchall()[0][3]
-            for rest in ("tickets WHERE number = 5", "history WHERE ticket = 5", "history WHERE assignee = 'a'")
-        ]
-    assert all(plan.startswith("SEARCH") for plan in plans)
     assert [row.id for row in board.list(["todo"], limit=2, offset=2000)] == ["T-8004", "T-8008"]
     assert board.list(["todo"], limit=2, offset=2500) == []
     assert (board.counts()["done"], board.count(["done"], assignee="w1")) == (7500, 1072)

@@ -42,12 +42,14 @@ from hookline import (
     observer,
     tool,
 )
-from hookline.events import HookExecuted, ToolEnded
+from hookline.events import HookExecuted, PointFired, ToolEnded
 from hookline.models import OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay
 from hookline.tape import format as fmt
 from hookline.tape.order import Order, settle
 from hookline.teams import Team
+from hookline.testing import EventLog
+from tests.waiting import wait_until
 
 POINTS = (BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_PROGRESS, ON_ERROR)
 PAUSES = (0, 0, 0, 0.0005, 0.002, 0.005)
@@ -318,6 +320,17 @@ LIMITED = {
 }
 
 
+LAST = {"model": ("on_token", 2), "tools": ("on_progress", 4), "subagent": ("on_progress", 4)}
+"""The last point that each of them fires before it hangs, and how often it has fired then."""
+
+
+def hangs(which: str, log: EventLog) -> bool:
+    """Return whether the run has come to where it hangs."""
+    point, times = LAST[which]
+    innermost = [getattr(event, "event", event) for event in log]
+    return sum(isinstance(event, PointFired) and event.point == point for event in innermost) == times
+
+
 def note_only(seed: int) -> Any:
     return hooks(seed)[0]
 
@@ -338,15 +351,15 @@ async def test_a_time_limit_is_reached_at_its_recorded_position_at_any_speed(tmp
 async def test_a_cancellation_comes_at_its_recorded_position_at_any_speed(
     tmp_path: Path, which: str, by_caller: bool
 ) -> None:
-    path, agent = tmp_path / "run.tape", LIMITED[which](1)
+    path, agent, log = tmp_path / "run.tape", LIMITED[which](1), EventLog()
     if by_caller:
-        task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)], sinks=[lambda event: None]))
-        await asyncio.sleep(0.5)
+        task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)], sinks=[log]))
+        await wait_until(lambda: hangs(which, log))
         task.cancel()
         await asyncio.wait([task])
     else:
-        run = agent.start("go", hooks=[TapeHook(path)])
-        await asyncio.sleep(0.5)
+        run = agent.start("go", hooks=[TapeHook(path)], sinks=[log])
+        await wait_until(lambda: hangs(which, log))
         run.cancel("enough")
         await run.settled()
     for seed in range(1, 5):

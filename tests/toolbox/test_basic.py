@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from hookline import Agent, ScriptedModel, call, reply
 from hookline.tools import calculator, clock
+from tests.cases import each_case
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "result"),
     [
         ("2 + 2", "4"),
@@ -45,7 +46,7 @@ def test_the_calculator_calculates(expression, result):
     assert calculator(expression)[:12] == result[:12]
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("expression", "problem"),
     [
         ("1 / 0", "division by zero"),

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hookline._toolbox.command_line import CommandError, CommandLine, parse_command
+from tests.cases import each_case
 from tests.properties import examples
 
 
@@ -23,7 +24,7 @@ def expansions(text):
     return set(parse_command(text).pipelines[-1].commands[-1].words[-1].expansions)
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("ls -l", ["ls", "-l"]),
@@ -50,7 +51,7 @@ def test_words_are_parsed_as_in_a_shell(text, expected):
     assert expansions(text) == set()
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("text", "expected"),
     [
         ("echo $x", {"variable"}),
@@ -119,7 +120,7 @@ def test_redirects_and_assignments_are_not_words():
     assert words("echo 2 >x") == ["echo", "2"]
 
 
-@pytest.mark.parametrize(
+@each_case(
     "text",
     [
         "",

@@ -25,6 +25,7 @@ from hookline._base.frozen import FrozenDict, freeze
 from hookline.tools import Effect, Tool
 from hookline.tools._tool import CheckedArguments, jsonable
 from hookline.tools.arguments import paths_in
+from tests.cases import each_case
 
 
 class Unit(enum.Enum):
@@ -623,7 +624,7 @@ RESULTS = {
 }
 
 
-@pytest.mark.parametrize(("value", "expected"), RESULTS.values(), ids=RESULTS)
+@each_case(("value", "expected"), RESULTS.values())
 def test_any_return_value_becomes_json(value, expected):
     result = jsonable(value)
     assert result == expected
@@ -665,7 +666,7 @@ def anything(**given: Any): ...
 def not_paths(profile: str, pathology: str, text: str, count: int, file: int): ...
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("fn", "arguments", "paths"),
     [
         (by_type, {"source": "a", "many": ["b", "c"], "maybe": None}, ["a", "b", "c"]),
@@ -732,7 +733,7 @@ NewPath = NewType("NewPath", pathlib.Path)
 Nested = TypeAliasType("Nested", "list[Nested] | str")
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("hint", "value", "paths"),
     [
         (os.PathLike, "a", ["a"]),
@@ -770,7 +771,7 @@ def test_paths_are_found_by_type_under_any_name_and_at_any_depth(hint, value, pa
 P = {"type": "string", "format": "path"}
 
 
-@pytest.mark.parametrize(
+@each_case(
     ("schema", "value"),
     [
         (P, "a"),
@@ -925,3 +926,16 @@ def test_effects_are_a_list(wrong):
 
 def test_a_tool_runs_in_no_sandbox_unless_it_says_so():
     assert Tool(look).sandbox == ""
+
+
+def test_tools_with_equal_parameters_have_schemas_of_their_own():
+    def make(default, description):
+        def find(name: str, limit: int = default): ...
+
+        find.__doc__ = f"Find.\n\nArgs:\n    name: {description}"
+        return tool(find)
+
+    few, many, other = make(1, "a name"), make(2, "a name"), make(1, "a word")
+    assert [each.spec.parameters["properties"]["limit"]["default"] for each in (few, many, other)] == [1, 2, 1]
+    described = [each.spec.parameters["properties"]["name"]["description"] for each in (few, many, other)]
+    assert described == ["a name", "a name", "a word"]

@@ -10,6 +10,7 @@ import os
 import sys
 import weakref
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from typing import NamedTuple
 
@@ -80,25 +81,19 @@ def _loaded_code() -> Iterator[OwnFile]:
     found: dict[str, OwnFile] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not isinstance(file, str):
-            continue
-        if getattr(module, "__spec__", None) is None:  # a script, or a file of hooks
-            found.setdefault(file, OwnFile(_real(file), "code that this program has loaded"))
-            continue
-        # The folder that was searched: a package or a compiled module there would be found before the module.
-        depth = name.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")
-        folder = os.path.dirname(file)
-        for _ in range(depth):
-            folder = os.path.dirname(folder)
-        description = f"the folder from which this program has imported {name.partition('.')[0]}"
-        found.setdefault(folder, OwnFile(_real(folder), description, is_folder=True))
+        if isinstance(file, str):
+            code = _code(name, file, getattr(module, "__spec__", None) is not None)
+            found.setdefault(code.path, code)
     yield from found.values()
 
 
-_resolved: dict[str, str] = {}
-
-
-def _real(path: str) -> str:
-    if path not in _resolved:
-        _resolved[path] = os.path.realpath(path)
-    return _resolved[path]
+@cache  # each command in a sandbox asks, and a program has thousands of modules
+def _code(name: str, file: str, was_imported: bool) -> OwnFile:
+    if not was_imported:  # a script, or a file of hooks
+        return OwnFile(os.path.realpath(file), "code that this program has loaded")
+    # The folder that was searched: a package or a compiled module there would be found before the module.
+    folder = os.path.dirname(file)
+    for _ in range(name.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")):
+        folder = os.path.dirname(folder)
+    description = f"the folder from which this program has imported {name.partition('.')[0]}"
+    return OwnFile(os.path.realpath(folder), description, is_folder=True)

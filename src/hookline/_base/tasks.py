@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable
+from contextlib import suppress
 from typing import Any, Never
 
 
@@ -69,6 +70,12 @@ async def forever() -> Never:
     """Wait until the task is cancelled."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("the future never gets a result")
+
+
+def wake_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
+    """Set an event of an event loop from another thread."""
+    with suppress(RuntimeError):  # the loop has been closed
+        loop.call_soon_threadsafe(event.set)
 
 
 def running_loop() -> asyncio.AbstractEventLoop | None:

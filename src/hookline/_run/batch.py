@@ -322,7 +322,7 @@ class Batch:
             assert call.tool is not None
             failure = TimeoutError(f"no result after {call.tool.timeout:g} s")
         except CallRefusedError as refused:
-            if isinstance(refused.__cause__, (RunEndedError, HookError)):
+            if refused.hook:
                 raise  # a hook's decision about a model call of the tool applies to the run
             failure = refused
         except GeneratorExit as closed:

@@ -129,6 +129,16 @@ _LARGEST = sys.float_info.max
 NO_LIMITS = Limits()
 
 
+class Spending(Frozen, frozen=True, omit_defaults=True):
+    """The usage of a budget at one time, which another process continues with. ``seconds`` is the elapsed time."""
+
+    usage: Usage = Usage()
+    cost: float = 0.0
+    priced: bool = True
+    tool_calls: int = 0
+    seconds: float = 0.0
+
+
 class Budget:
     """The usage of a run or a conversation, and its limits.
 
@@ -167,6 +177,7 @@ class Budget:
         self.steps = 0
         self.clock: Any = clock
         self._began: float | None = None
+        self._earlier = 0.0  # seconds in another process
         self._lock: threading.Lock | None = None  # created when several runs share this budget
         self._enforce((("", limits),))
 
@@ -287,7 +298,7 @@ class Budget:
     @property
     def elapsed(self) -> float:
         """Seconds since the first run started."""
-        return 0.0 if self._began is None else self.clock.monotonic() - self._began
+        return self._earlier + (0.0 if self._began is None else self.clock.monotonic() - self._began)
 
     @property
     def usage(self) -> Usage:
@@ -334,6 +345,18 @@ class Budget:
     def count_step(self) -> None:
         """Count one step in this budget only."""
         self.steps += 1
+
+    @property
+    def spending(self) -> Spending:
+        """The usage so far."""
+        return Spending(self.usage, self._cost, self._priced, self.tool_calls, self.elapsed)
+
+    def resume(self, spent: Spending) -> None:
+        """Continue with what was spent in another process. A budget that has been used here knows it already."""
+        if self.spending == Spending():
+            usage = spent.usage
+            self._add(usage.input_tokens, usage.output_tokens, usage.cached_tokens, spent.cost, spent.tool_calls)
+            self._priced, self._earlier = spent.priced, spent.seconds
 
 
 class BudgetView:

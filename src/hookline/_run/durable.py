@@ -16,15 +16,17 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 from hashlib import sha256
+from math import inf
 from typing import Any, Never, TypeVar
 
 import msgspec
 
-from .._base.frozen import json_encoder
+from .._base.frozen import json_encoder, plain
 from .._base.tasks import StillRunningError, abandon, forever, with_timeout
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, HookExecuted, PointFired
+from .._kernel.hook import Entry as HookEntry
 from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
@@ -32,6 +34,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, ModelResponse, Usage
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, take_attachments
+from .budget import Spending
 from .engine import Engine
 from .events import (
     ENGINE_EVENTS,
@@ -54,6 +57,7 @@ from .journal import (
     LeaseLostError,
     OutcomeUnknownError,
     RecoveryError,
+    Refusal,
     RunHandedOverError,
     RunHead,
     RunWaitingError,
@@ -65,11 +69,14 @@ from .journal import (
     encoded,
     entry_decoder,
     failures_decoder,
+    following_id,
+    head_of,
     spent_decoder,
     steering_decoder,
     with_contents,
 )
 from .recorded import RecordedError, RequestDigests, outcome_of, without_addresses
+from .session import Session
 from .sources import install_sources
 
 T = TypeVar("T")
@@ -89,6 +96,12 @@ _NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message"))
 
 LIVE, INSIDE, PAST = "", "inside", "past"
 """Modes of a place: part of the run; inside a call or an observer, which is not repeated; or something that is over."""
+WATCHING, WATCHING_PAST = "watching", "watching past"
+"""Modes of an observer whose hook also decides: what it reads is recorded, because it observes again in recovery."""
+_NEW = frozenset((INSIDE, WATCHING))
+"""Modes in which events are new."""
+_UNRECORDED = frozenset((INSIDE, PAST))
+"""Modes in which nothing is answered from the journal."""
 
 PLACE: ContextVar[tuple[str, str]] = ContextVar("hookline_durable_place", default=("", LIVE))
 """The lane of the current task in its durable run, and the mode."""
@@ -114,6 +127,8 @@ class DurableRun:
         self._writer = Writer(journal, claim, claimed_at, self._fail)
         self._engines: dict[str, Engine] = {}
         self._root: Engine | None = None
+        self.continues = bool(claim.entries)
+        """Whether a process that has ended began the run."""
         self.error: BaseException | None = None
         """Why this process no longer executes the run; ``None`` while it does."""
         self._digests = RequestDigests()
@@ -129,6 +144,7 @@ class DurableRun:
         self._asking = 0
         """Calls in flight that are approvals."""
         self._waiting: dict[str, ToolCallRequest] = {}
+        self._handoff: tuple[str, str] | None = None
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._load(claim.entries)
 
@@ -151,8 +167,8 @@ class DurableRun:
             self._entries.append(entry)
             self._done.append(False)
         self._reached = 0
-        self._relaxed = len(self._entries)
-        """The position from which events need not be the same: after a cancellation or a time limit."""
+        self._relaxed: list[tuple[int, float]] = []
+        """Positions between which events need not be the same: after a cancellation or a time limit."""
         self._turns: list[tuple[int, asyncio.Future[None]]] = []
         self._late: dict[int, list[Steering]] = {}
         """By the position of a request, the steering messages that came too late for it."""
@@ -161,12 +177,18 @@ class DurableRun:
         self._is_repeating = False
         self._begun: dict[tuple[str, str], int] = {}
         """By lane and key, the number of calls so far."""
+        self._writer.is_held = self.is_recovering
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
     @property
     def is_recovering(self) -> bool:
         """Whether the journal has entries that have not happened again."""
         return self._reached < len(self._entries)
+
+    @property
+    def steering(self) -> list[Message]:
+        """The messages that were sent into the run before this process took it up."""
+        return [with_contents(steering_decoder, each.data).message for each in self._entries if each.kind == "steer"]
 
     # The life of the run.
 
@@ -179,9 +201,13 @@ class DurableRun:
         stored = self._claim.run
         if stored.is_over:
             assert stored.result is not None
-            return _result_of(stored.result, engine)  # type: ignore[return-value]
+            ended = _result_of(stored.result, engine)
+            _add_to_session(engine.services.session, head_of(stored).messages, ended.messages)
+            return ended  # type: ignore[return-value]
         async with self.opened():
             result: Any = await self._execute_root(engine, work)
+            if self._handoff is not None and result.status == "completed":
+                self._writer.following = self._following(engine, *self._handoff)
             await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
         return result  # type: ignore[no-any-return]
 
@@ -206,6 +232,29 @@ class DurableRun:
             for task in tasks:
                 abandon(task)
 
+    def hand_off(self, run_id: str, agent: str, task: str) -> None:
+        """Create the run that follows in the transaction that ends this one: the handoff is not lost in between.
+
+        Served runs have one journal for all their agents, so nothing is created for them.
+        """
+        if run_id == self.run_id and self.stores_events:
+            self._handoff = agent, task
+
+    def _following(self, engine: Engine, agent: str, task: str) -> tuple[str, str, bytes]:
+        session, run_id = engine.services.session, following_id(self.run_id)
+        head = RunHead(
+            msgspec.structs.replace(engine.ids, run_id=run_id, agent=agent),
+            task,
+            tuple(session.messages),
+            head_of(self._claim.run).metadata,
+            fresh=False,
+            spent=engine.budget.parents[0].spending if engine.budget.parents else Spending(),
+            personality=session.personality_id,
+            personality_changes=plain(session.personality_changes),
+            handed_over_by=session.handed_over_by,
+        )
+        return run_id, agent, encoded(head)
+
     async def finish(self, status: str, result: bytes) -> None:
         """Store the end of the run.
 
@@ -218,6 +267,16 @@ class DurableRun:
     async def stored(self) -> bool:
         """Wait until everything so far is in the journal. Return false if this process no longer executes the run."""
         return await self._writer.flush()
+
+    @property
+    def written(self) -> int:
+        """The number of entries that this process has written so far."""
+        return self._writer.count
+
+    async def commit(self, written: int) -> None:
+        """Wait until this many entries are committed."""
+        if self._writer.committed < written:
+            await self._committed()
 
     async def hand_over(self, grace: float) -> None:
         """Stop executing the run, so that another process continues it at once.
@@ -260,7 +319,10 @@ class DurableRun:
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
         lane, mode = PLACE.get()
-        place = PLACE.set((lane if mode else f"{engine.ids.run_id}/", mode))
+        if mode:
+            place = PLACE.set((lane, INSIDE if mode in _NEW else PAST))
+        else:
+            place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
         self._engines[engine.ids.run_id] = engine
         if self.error is not None:
             engine.abandon()
@@ -345,6 +407,7 @@ class DurableRun:
                 break
             self._reached += 1
         if not self.is_recovering:
+            self._writer.end_hold()
             deferred, self._deferred = self._deferred, []
             for steer in deferred:
                 steer()
@@ -404,11 +467,21 @@ class DurableRun:
         return None
 
     def _relax(self, position: int) -> None:
-        """Do not insist on the events after this position: how fast each task reacts is not recorded."""
-        self._relaxed = min(self._relaxed, position)
-        for index in range(position + 1, len(self._entries)):
-            if self._entries[index].kind in _SOFT:
+        """Do not insist on the events after this position: how fast each task reacts is not recorded.
+
+        The outermost run has reacted when it begins its next step. What it does from there on is compared again.
+        """
+        root, entries = "" if self._root is None else f"{self._root.ids.run_id}/", self._entries
+        until = next((float(i) for i in range(position + 1, len(entries)) if _is_step(entries[i], root)), inf)
+        self._relaxed.append((position, until))
+        for index in range(position + 1, len(entries)):
+            if entries[index].kind in _SOFT and self._is_relaxed(index):
                 self._done[index] = True
+
+    def _is_relaxed(self, position: int) -> bool:
+        root = None if self._root is None else f"{self._root.ids.run_id}/"
+        is_nested = root is None or not self._entries[position].lane.startswith(root)
+        return any(start < position and (is_nested or position < end) for start, end in self._relaxed)
 
     def _charge(self, spent: Spent) -> None:
         engine = self._engines.get(spent.run)
@@ -426,7 +499,7 @@ class DurableRun:
             return self.error is None
         lane, mode = PLACE.get()
         if mode:
-            return mode == INSIDE
+            return mode in _NEW
         if isinstance(event, (ToolStarted, ApprovalAsked)):
             # The calls of a batch run concurrently, each in its own task: what follows is in another lane.
             part = f"{event.attempt}" if isinstance(event, ToolStarted) else "approval"
@@ -452,7 +525,7 @@ class DurableRun:
                 self._take(lane)
                 return False
             if entry.kind not in ("text", "observed"):
-                if head > self._relaxed:
+                if self._is_relaxed(head):
                     return self._compare_relaxed(lane, key)
                 self._differ(_describe(entry), _describe(Entry(lane, "event", key)))
                 return False
@@ -473,34 +546,47 @@ class DurableRun:
     async def observe(self, firing: Firing, verdict: Verdict) -> None:
         """Call the observers of a fire, unless they were called before the process ended."""
         lane, mode = PLACE.get()
-        observers = firing.chain.observers
         head = self._head(lane) if not mode else None
         before, error = firing.failures, firing.error
-        if mode == PAST or head is not None:
+        if mode in (PAST, WATCHING_PAST) or head is not None:
             failures: tuple[ErrorInfo, ...] | None = ()
             if head is not None and self._entries[head].kind == "observed" and self._entries[head].key == firing.point:
                 failures = failures_decoder.decode(self._entries[head].data)
                 self._take(lane)
             if failures is not None:
                 deciding = self._deciding_hooks(firing)
-                again = tuple([entry for entry in observers if id(entry.hook) in deciding])
+                again = [entry for entry in firing.chain.observers if id(entry.hook) in deciding]
                 await self._call_observers(firing, verdict, again, PAST)
                 firing.failures, firing.error = (*before, *failures), error
                 firing.has_results = firing.has_results or bool(failures)
                 return
-        await self._call_observers(firing, verdict, observers, INSIDE)
+        await self._call_observers(firing, verdict, firing.chain.observers, INSIDE)
         if not mode and firing.point != ON_TOKEN:
             failed_closed = firing.error is not error
             self._put(lane, "observed", firing.point, None if failed_closed else firing.failures[len(before) :])
 
-    async def _call_observers(self, firing: Firing, verdict: Verdict, observers: Any, mode: str) -> None:
-        if observers:
-            lane, outer = PLACE.get()
-            place = PLACE.set((lane, outer or mode))
-            try:
-                await firing.call_observers(observers, verdict)
-            finally:
-                PLACE.reset(place)
+    async def _call_observers(
+        self, firing: Firing, verdict: Verdict, observers: Sequence[HookEntry], mode: str
+    ) -> None:
+        if not observers:
+            return
+        lane, outer = PLACE.get()
+        if outer in _UNRECORDED:
+            mode = outer
+        elif firing.point != ON_TOKEN:
+            deciding, number, placed = self._deciding_hooks(firing), 0, list[HookEntry]()
+            for entry in observers:
+                if id(entry.hook) in deciding:  # async observers run concurrently, so each has a lane
+                    number += 1
+                    placed.append(_at((f"{lane}~{number}", WATCHING if mode == INSIDE else WATCHING_PAST), entry))
+                else:
+                    placed.append(entry)
+            observers = placed
+        place = PLACE.set((lane, mode))
+        try:
+            await firing.call_observers(tuple(observers), verdict)
+        finally:
+            PLACE.reset(place)
 
     def _deciding_hooks(self, firing: Firing) -> frozenset[int]:
         """Return the ids of the hooks that also decide: their observers are called again, to rebuild their state."""
@@ -537,20 +623,22 @@ class DurableRun:
 
     def _read(self, kind: str, real: Callable[[], Any]) -> Any:
         lane, mode = PLACE.get()
-        if not mode:
+        if mode not in _UNRECORDED:
             known = self._draws.get((lane, kind))
             if known:
                 return known.popleft()
         value = real() + self._shift if kind == "monotonic" else real()
-        if not mode and not self._writer.muted:
+        if mode not in _UNRECORDED and not self._writer.muted:
             self._drawn.setdefault(lane, []).append((kind, value))
         return value
 
     def _set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
-        lane, _ = PLACE.get()
-        self._timers[lane] = number = self._timers.get(lane, 0) + 1
+        lane, mode = PLACE.get()
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         later = getattr(clock, "call_later", None) or loop.call_later
+        if mode:  # part of a call or an observer
+            return later(seconds, partial(context.run, callback))
+        self._timers[lane] = number = self._timers.get(lane, 0) + 1
         timer = _Timer()
         recorded = any(
             entry.kind == "timer" and entry.lane == lane and msgspec.json.decode(entry.data) == number
@@ -598,7 +686,9 @@ class DurableRun:
     async def begin(self, key: str, *, commit: bool = False, repeatable: bool = True) -> Call:
         """Begin a call: return its answer from the journal, or the right to make it."""
         lane, mode = PLACE.get()
-        if mode or self._writer.muted:
+        if mode == WATCHING_PAST and self._head(lane) is None:
+            mode = PAST
+        if mode in _UNRECORDED or self._writer.muted:
             if self.error is not None:
                 await forever()
             return Call(self, lane, key, None, unrecorded=True)
@@ -651,7 +741,7 @@ class DurableRun:
         """Return the position of the next entry that is not about text or observers."""
         while (head := self._head(lane)) is not None:
             entry = self._entries[head]
-            if entry.kind in ("text", "observed") or (head > self._relaxed and entry.kind == "event"):
+            if entry.kind in ("text", "observed") or (entry.kind == "event" and self._is_relaxed(head)):
                 self._take(lane)
             else:
                 return head
@@ -689,13 +779,20 @@ class DurableRun:
         position = call.answered
         assert position is not None
         self._skip_to(call.lane, position)
-        await self._turn(position)
+        try:
+            await self._turn(position)
+        except asyncio.CancelledError:
+            if self._is_relaxed(position):  # a repeated cancellation or time limit came before the turn of the answer
+                self.give_up(call)
+            raise
         self._remove(call.lane, position)
         answer = self.peek(call)
         if answer.cut:
             await forever()
         if answer.raised is not None:
             raise answer.raised.error()
+        if answer.refused is not None:
+            raise answer.refused.error()
         return answer
 
     def peek(self, call: Call) -> Answer:
@@ -865,8 +962,6 @@ class Call:
         try:
             value, answer = await work()
             return value
-        except CallRefusedError:
-            raise  # a decision of hooks about a model call inside: the call has no result, and is made again
         except BaseException as error:
             answer = answer_of_error(error)
             raise
@@ -967,10 +1062,33 @@ def _reply(response: Any) -> Answer:
     return Answer(raised=RecordedError("ModelError", f"the model returned {type(response).__name__}", "model"))
 
 
+def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:
+    """Return a hook that is called at this place."""
+
+    async def finish(result: Awaitable[Any]) -> Any:
+        token = PLACE.set(place)
+        try:
+            return await result
+        finally:
+            PLACE.reset(token)
+
+    def call(*args: Any, **named: Any) -> Any:
+        token = PLACE.set(place)
+        try:
+            result = entry.call(*args, **named)
+        finally:
+            PLACE.reset(token)
+        return finish(result) if hasattr(result, "__await__") else result
+
+    return msgspec.structs.replace(entry, call=call)
+
+
 def answer_of_error(error: BaseException) -> Answer:
     """Return the answer for a call that raised."""
     if isinstance(error, StillRunningError):
         return Answer(timed_out=True)
+    if isinstance(error, CallRefusedError):
+        return Answer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
     outcome = outcome_of(error)
     return Answer(cut=True) if "cancelled" in outcome else Answer(raised=outcome["raised"])
 
@@ -1014,6 +1132,11 @@ def _event_key(event: Event) -> str:
     return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 
 
+def _is_step(entry: Entry, run: str) -> bool:
+    """Whether an entry is the request of a step of this run, whose lanes begin with ``run``."""
+    return entry.kind == "asked" and entry.lane.startswith(run) and entry.key.startswith("model step ")
+
+
 def _is_about_text(entry: Entry) -> bool:
     """Whether an entry is about text that was shown, or about observers: it may be missing in recovery."""
     return entry.kind in ("text", "observed") or entry.key.startswith(f"hook_executed {ON_TOKEN} ")
@@ -1048,6 +1171,13 @@ def _result_of(stored: bytes, engine: Engine) -> AgentResult[Any]:
     if engine.output is None or result.output is None:
         return result
     return msgspec.structs.replace(result, output=engine.output.spec.read(result.reply).value)
+
+
+def _add_to_session(session: Session, before: Sequence[Message], added: Sequence[Message]) -> None:
+    """Add the messages of a run that has ended to a session that was not saved after it."""
+    messages, metadata = session.snapshot()
+    if tuple(messages) == tuple(before):
+        session.save(messages, (*messages, *added), added, metadata)
 
 
 def open_run(store: JournalStore, head: RunHead) -> DurableRun:

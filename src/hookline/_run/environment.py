@@ -101,7 +101,11 @@ class Environment:
     def name_run(self, run_id: str) -> None:
         """Give the next run this id."""
         given, new_id = [run_id], self.new_id
-        self.new_id = lambda prefix="id": given.pop() if prefix == "run" and given else new_id(prefix)
+
+        def make(prefix: str = "id") -> str:
+            return given.pop() if prefix == "run" and given else new_id(prefix)
+
+        self.new_id = make
 
     def copy(self) -> Environment:
         """Return a copy for a nested run."""

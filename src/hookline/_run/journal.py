@@ -21,16 +21,22 @@ from .._base.frozen import Frozen, json_encoder, plain, scrub
 from .._base.package import __version__
 from .._base.tasks import forever, running_loop
 from .._base.workers import call_in_thread, in_thread
-from .._kernel.errors import HooklineError
+from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .budget import Spending
 from .events import log
 from .recorded import RecordedError
+
+JOURNAL_FORMAT = 1
+"""Version of the entries of a journal. It grows when runs cannot be continued from journals of the former version."""
 
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
 """The id of the message from outside that is being carried out: the key of its entry in the journal."""
 
+COLLECT_SECONDS = 0.005
+"""Seconds for which entries are collected that nothing waits for: a commit costs as much as many entries."""
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 
@@ -143,7 +149,8 @@ class Append(msgspec.Struct, frozen=True):
     ``seq`` is the number of the first entry. Each event is its number, type, time and JSON. A ``status`` ends the
     lease: ``waiting``, ``interrupted``, or that of the result. ``result`` is the result of a run that has ended, or the
     calls for which a run waits, as JSON. ``recovery_seconds`` is the time since the claim, in the first write of a
-    process that continues the run of another one.
+    process that continues the run of another one. ``following`` is the run to create after a handoff: its id, agent and
+    input.
     """
 
     run_id: str
@@ -154,6 +161,7 @@ class Append(msgspec.Struct, frozen=True):
     status: str = ""
     result: bytes | None = None
     recovery_seconds: float | None = None
+    following: tuple[str, str, bytes] | None = None
 
 
 class Journal(Protocol):
@@ -188,7 +196,11 @@ class JournalStore(Protocol):
 
 
 class RunHead(Frozen, frozen=True, omit_defaults=True):
-    """The input of a durable run, which recovery starts from."""
+    """The input of a durable run, which recovery starts from.
+
+    ``spent`` is what the conversation had spent before. For the run after a handoff it has what the handoff changed in
+    the session: the agent or personality that answers, and the agents whose guards still apply.
+    """
 
     ids: Ids = Ids()
     task: str = ""
@@ -198,6 +210,10 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     attachments: tuple[Attachment, ...] = ()
     contents: Mapping[str, bytes] = {}
     hookline: str = __version__
+    spent: Spending = Spending()
+    personality: str = ""
+    personality_changes: Any = None
+    handed_over_by: tuple[str, ...] = ()
 
 
 class Entry(msgspec.Struct, array_like=True, frozen=True):
@@ -207,6 +223,20 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     kind: str
     key: str = ""
     data: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class Refusal(msgspec.Struct, omit_defaults=True):
+    """Why a call of ``ctx.llm`` inside a tool or a hook was refused."""
+
+    message: str
+    status: str
+    reply: str = ""
+    hook: str = ""
+    reason: str = ""
+
+    def error(self) -> CallRefusedError:
+        """Return the error again."""
+        return CallRefusedError(**msgspec.structs.asdict(self))
 
 
 class Answer(msgspec.Struct, omit_defaults=True):
@@ -222,6 +252,7 @@ class Answer(msgspec.Struct, omit_defaults=True):
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
     raised: RecordedError | None = None
+    refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False
 
@@ -250,6 +281,12 @@ head_decoder = msgspec.json.Decoder(RunHead)
 steering_decoder = msgspec.json.Decoder(Steering)
 spent_decoder = msgspec.json.Decoder(Spent)
 failures_decoder = msgspec.json.Decoder(tuple[ErrorInfo, ...] | None)
+
+
+def following_id(run_id: str) -> str:
+    """Return the id of the durable run that follows after a handoff: ``order-7``, ``order-7+1``, ``order-7+2``."""
+    first, _, count = run_id.rpartition("+")
+    return f"{first}+{int(count) + 1}" if first and count.isdecimal() else f"{run_id}+1"
 
 
 def head_of(run: StoredRun) -> RunHead:
@@ -310,13 +347,20 @@ class Writer:
         self._events: list[tuple[int, str, float, bytes]] = []
         self._flushes: list[_Flush] = []
         self._is_writing = False
+        self._timer: asyncio.TimerHandle | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
+        self.is_held = False
+        """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
         """Number of entries so far, to notice that something happens."""
+        self.committed = 0
+        """Number of these entries that are committed."""
         self.take_draws: Callable[[], list[bytes]] = list
+        self.following: tuple[str, str, bytes] | None = None
+        """The run to create when this one ends, because of a handoff."""
 
     def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
         """Append an entry, from any thread. It is written soon."""
@@ -358,8 +402,15 @@ class Writer:
             return False
         done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._flushes.append((status, result, done))
-        self._start()
+        self._start(at_once=True)
         return await done
+
+    def end_hold(self) -> None:
+        """Write what was held back."""
+        if self.is_held:
+            self.is_held = False
+            if self._entries or self._events:
+                self._start()
 
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
@@ -397,26 +448,33 @@ class Writer:
             self._fail(error)
             await forever()
 
-    def _start(self) -> None:
-        """Write soon what waits, in the event loop of the run, unless a write is scheduled or under way."""
-        if self._is_writing:
+    def _start(self, *, at_once: bool = False) -> None:
+        """Write what waits, at once or after a moment, in the event loop of the run, unless a write is under way."""
+        if self._is_writing or (self._timer is not None and not at_once):
             return
         loop = running_loop()
         if self._loop is None:
             self._loop = loop
-        if self._loop is None:
+        if self._loop is None or (self.is_held and not self._flushes):
             return
-        if loop is self._loop:
-            self._is_writing = True
-            loop.call_soon(self._write, context=contextvars.Context())
-        else:
+        if loop is None or loop is not self._loop:
             with suppress(RuntimeError):  # the loop is closed
                 self._loop.call_soon_threadsafe(self._start)
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._is_writing = at_once
+        context = contextvars.Context()
+        if at_once:
+            loop.call_soon(self._write, context=context)
+        else:
+            self._timer = loop.call_later(COLLECT_SECONDS, self._write, context=context)
 
     def _write(self) -> None:
         """Write everything that waits, in a thread. What is put meanwhile is in the next write."""
+        self._timer = None
         with self._lock:
-            waiting = self._entries, self._events, self._flushes
+            waiting, count = (self._entries, self._events, self._flushes), self.count
             self._is_writing = any(waiting) and not self.muted
             if self._is_writing:
                 self._entries, self._events, self._flushes = [], [], []
@@ -428,22 +486,32 @@ class Writer:
         began = time.monotonic()
         recovery = None if self._recovers_since is None else began - self._recovers_since
         entries = [*self.take_draws(), *entries]
-        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery)
-        call_in_thread(partial(self._journal.append, write), partial(self._written, write, began, flushes))
+        following = self.following if status in RUN_STATUSES else None
+        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery, following)
+        written = partial(self._written, write, began, count, flushes)
+        call_in_thread(partial(self._journal.append, write), written)
 
-    def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:
+    def _written(
+        self, write: Append, began: float, count: int, flushes: list[_Flush], error: BaseException | None
+    ) -> None:
         """Continue the tasks that wait for a write, and begin the next one."""
         self._recovers_since = None
         if error is not None:  # nothing may happen that is not in the journal
             self._fail(error)
         else:
             self._next += len(write.entries)
+            self.committed = count
             if write.status:
                 self.muted = True
             if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
                 self._deadline = 0.0
         _resolve(flushes, error is None)
-        self._write()
+        if self._flushes or self.muted:
+            self._write()
+        else:
+            self._is_writing = False
+            if self._entries or self._events:
+                self._start()
 
 
 def _resolve(flushes: Sequence[_Flush], committed: bool) -> None:

@@ -268,7 +268,9 @@ class Loop:
         if self._recording:
             engine.append_steered()  # too late for this run, but the next one will see it
         result = self._result()
-        saved = _SessionSaver(engine.services.session, self._base)
+        durable = engine.environment.durable
+        continues = durable is not None and durable.continues
+        saved = _SessionSaver(engine.services.session, self._base, continues=continues)
         saved.save(state, result.messages)
         if engine.has_listeners(ON_RUN_END):
             settled = result
@@ -384,10 +386,14 @@ def _withdrawn(offered: ModelRequest, asked: ModelRequest) -> frozenset[str]:
 
 
 class _SessionSaver:
-    """Saves the transcript and the metadata of a run in its session."""
+    """Saves the transcript and the metadata of a run in its session.
 
-    def __init__(self, session: Session, base: Sequence[Message]) -> None:
+    If the run ``continues`` after a crash, the session may have the transcript already: it was saved before the crash.
+    """
+
+    def __init__(self, session: Session, base: Sequence[Message], *, continues: bool) -> None:
         self._session = session
+        self._continues = continues
         self._messages = base
         self._metadata: Mapping[str, Any] | None = None
         self.added: Sequence[Message] = ()
@@ -405,8 +411,13 @@ class _SessionSaver:
             self.changed = True
         else:
             self.added = added
-        self._session.save(self._messages, messages, added, metadata)
+        if not (self._continues and _begins_with(self._session.messages, messages)):
+            self._session.save(self._messages, messages, added, metadata)
         self._messages, self._metadata = messages, metadata
+
+
+def _begins_with(longer: Sequence[Message], messages: Sequence[Message]) -> bool:
+    return tuple(longer[: len(messages)]) == tuple(messages)
 
 
 def _last_reply(messages: Sequence[Message]) -> str:

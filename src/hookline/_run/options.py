@@ -17,7 +17,7 @@ from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
 from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
-from .budget import Budget, Limits
+from .budget import Budget, Limits, Spending
 from .cancellation import Cancellation, Interrupt
 from .context import AgentContext, DepsT, Services, call_of, new_services, services_of
 from .engine import AgentSetup, Engine
@@ -172,7 +172,9 @@ class Preparation:
         self.base = self._services.session.messages
         """The transcript at the start of the run."""
         if self._head is not None:
-            self.base, self.attachments = self._head.messages, self._head.attachments
+            if tuple(self.base) != self._head.messages:  # the conversation was saved before the process ended
+                self.base = self._head.messages
+            self.attachments = self._head.attachments
         if (store := options.get("durable")) is not None:
             self._make_durable(store)
         self.engine = self._make_engine()
@@ -240,6 +242,7 @@ class Preparation:
                 not services.session.started,
                 self.attachments,
                 contents_of(self.attachments),
+                spent=self._base_services().budget.spending if self._given is not None else Spending(),
             )
         services.environment.boundary = services.environment.durable = open_run(store, head)
 
@@ -260,6 +263,7 @@ class Preparation:
                 raise TypeError(f"deps= of agent {agent.name!r} takes a {wanted}, not a {got}")
         if self._head is not None:
             services.ids = self._head.ids
+            base.budget.resume(self._head.spent)
         else:
             run_id = options.get("run_id") or services.environment.new_id("run")
             task_id = str(options.get("task_id") or run_id)

@@ -177,8 +177,8 @@ class ConfinedFolder:
             RegistrationError: one of them cannot be made read-only.
         """
         found: dict[str, None] = {}
-        for root in self._writable:
-            for file in own_files():
+        for file in own_files():
+            for root in self._writable:
                 if is_below(file.path, root):
                     found[self._protection(file, root)] = None
         return list(found)

@@ -422,6 +422,11 @@ class Adapter:
 def _unknown_option(name: str) -> RegistrationError:
     if name in ("hook", "hooks"):
         return RegistrationError(f"there is no option {name}=: write the hooks as arguments, such as (guard1, guard2)")
+    if name in ("durable", "run_id"):
+        return RegistrationError(
+            f"there is no option {name}=: a journal cannot continue the loop of a framework. Start the framework in a "
+            "tool of a durable hookline.Agent, or make it durable with its own means"
+        )
     known = sorted(AdapterOptions.__annotations__)
     return RegistrationError(f"there is no option {name}=.{did_you_mean(name, known)} Known: {', '.join(known)}")
 

@@ -16,13 +16,14 @@ import msgspec
 
 from .._base.text import describe, error_text, one_line, visible_json
 from .._base.workers import in_thread
-from ..hooks.approvals import ApprovalsHook
+from ..hooks.approvals import ApprovalsHook, wait_until_decided
 from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, matches
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, OutboxItem
 from . import notices
 from .access import Access
-from .conversations import address_of, label_of
+from .conversations import Conversations, address_of, label_of
+from .durable import PREFIX
 from .options import GatewayOptions
 from .outbox import Outbox
 from .protocol import ApprovalOutcome, ApprovalPrompt, Channel
@@ -36,6 +37,12 @@ COMMANDS = {
     "deny": "do not let a call run: /deny CODE reason",
     "edit": 'let a call run with other arguments: /edit CODE {"path": "notes/a.txt"}',
 }
+
+HOLD_SECONDS = 5.0
+"""Seconds that a durable run waits for a decision before it is put away."""
+
+RETRY_SECONDS = 5.0
+"""Seconds until decisions are read again after an error."""
 
 SEND_TIMEOUT = 5.0
 """Seconds that a decision waits for the request itself, if that is still being sent."""
@@ -85,6 +92,7 @@ class Approvals:
         channels: the channels by name.
         access: the access rules by channel name. Without rules, nobody in the channel may decide.
         options: of the gateway.
+        conversations: the sessions; given if runs are durable, whose calls may be decided while no process has the run.
     """
 
     def __init__(
@@ -94,11 +102,13 @@ class Approvals:
         channels: Mapping[str, Channel],
         access: Mapping[str, Access],
         options: GatewayOptions,
+        conversations: Conversations | None = None,
     ) -> None:
         self.store = store
         self._outbox = outbox
         self._channels = channels
         self._access = access
+        self._conversations = conversations
         self.seconds = options.approval_seconds
         self._pending: dict[str, dict[str, PendingApproval]] = {}
         self._closed_at: dict[str, float] = {}
@@ -106,7 +116,12 @@ class Approvals:
         self.commands: Mapping[str, str] = COMMANDS if store is not None else {}
 
     def for_run(
-        self, item: InboxItem, set_waiting: Callable[[bool], None], was_interrupted: Callable[[], bool]
+        self,
+        item: InboxItem,
+        set_waiting: Callable[[bool], None],
+        was_interrupted: Callable[[], bool],
+        *,
+        durable: bool = False,
     ) -> RunApprovals | None:
         """Create the approvals of one run; ``None`` if approvals in conversations are switched off.
 
@@ -114,12 +129,60 @@ class Approvals:
             item: the message that the run answers.
             set_waiting: called with true when the run starts to wait for a decision, and with false when it stops.
             was_interrupted: whether the run was interrupted and will be started again.
+            durable: whether the run is put away if nobody decides at once: its calls wait without it.
         """
-        return None if self.store is None else RunApprovals(self, self.store, item, set_waiting, was_interrupted)
+        if self.store is None:
+            return None
+        return RunApprovals(self, self.store, item, set_waiting, was_interrupted, durable=durable)
 
     def is_pending(self, key: str) -> bool:
         """Whether a call of this conversation waits for approval."""
         return bool(self._pending.get(key))
+
+    async def wait_for_decision(self, key: str) -> None:
+        """Wait until a call of this conversation, whose run was put away, no longer waits, and report its outcome."""
+        assert self.store is not None
+        waits = [asyncio.create_task(self._wait_for(pending)) for pending in self._pending.get(key, {}).values()]
+        try:
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in waits:
+                task.cancel()
+
+    async def _wait_for(self, pending: PendingApproval) -> None:
+        assert self.store is not None
+        while await self.is_waiting(pending):
+            try:
+                await wait_until_decided(self.store, pending.row, self.seconds)
+            except StoreError as error:
+                log.error("%s: decisions cannot be read: %s", label_of(pending.key), error_text(error))
+                await asyncio.sleep(RETRY_SECONDS)
+        await asyncio.shield(self.spawn(self._report(pending)))
+
+    async def is_waiting(self, pending: PendingApproval) -> bool:
+        """Whether a call still waits for a decision, as far as the store can be read."""
+        assert self.store is not None
+        try:
+            return (await in_thread(self.store.find, pending.row.id)).status == "pending"  # type: ignore[no-any-return]
+        except StoreError:
+            return True
+
+    async def end_run(self, key: str, run_id: str) -> None:
+        """Cancel the calls of a run that has ended and can no longer ask about them."""
+        if self.store is None:
+            return
+        try:
+            for row in await in_thread(self.store.rows, status="pending", root_id=run_id):
+                await in_thread(self.store.end_pending, row.id, "cancelled")
+        except StoreError as error:
+            log.error("%s: calls of the run %s cannot be cancelled: %s", label_of(key), run_id, error_text(error))
+        for pending in list(self._pending.get(key, {}).values()):
+            if pending.row.root_id == run_id:
+                await self._report(pending)
+
+    async def _report(self, pending: PendingApproval) -> None:
+        self.remove(pending)
+        await self.send_outcome(pending, False)
 
     async def close(self) -> None:
         """Cancel the notices that are not sent yet."""
@@ -130,6 +193,7 @@ class Approvals:
 
     async def run_command(self, item: InboxItem, name: str, argument: str) -> str:
         """Carry out one of :data:`COMMANDS` and return the reply."""
+        await self._find_stored(item)
         if name == "approvals":
             return self._list(item)
         if not self._may_decide(item):
@@ -143,14 +207,30 @@ class Approvals:
     async def plain_decision(self, item: InboxItem, text: str) -> str | None:
         """Treat a plain "yes" or "no" as a decision and return the reply; ``None`` if it is an ordinary message."""
         decision = _PLAIN.get(text.strip().rstrip(".!").lower())
-        if decision is None or item.recovered or not self._may_decide(item):
+        if decision is None or not self._may_decide(item):
             return None
+        await self._find_stored(item)
         shown = [pending for pending in self._pending.get(item.key, {}).values() if pending.messages]
+        if item.recovered:  # it may be the answer to something else that was asked before
+            shown = [pending for pending in shown if pending.messages[-1].at < item.at]
         if len(shown) > 1 or (shown and item.key in self._recently_closed()):
             return notices.which_call(decision, [pending.code for pending in shown])
         if not shown or not await self._outbox.wait_until_sent(shown[0].messages, SEND_TIMEOUT):
             return None
         return await self._decide(item, shown[0], decision, "")
+
+    async def _find_stored(self, item: InboxItem) -> None:
+        """Find the calls of a durable run that was put away by another process, and has not been taken up here yet."""
+        if self.store is None or self._conversations is None or item.key in self._pending:
+            return
+        try:
+            session = await self._conversations.session(item.key, item.message.platform)
+            owner = channel_owner(item.channel)
+            for row in await in_thread(self.store.rows, status="pending", owner=owner, limit=HISTORY_LIMIT):
+                if row.session_id == session.id and row.root_id.startswith(PREFIX):
+                    await self.send_request(self.add(item, row), item)
+        except StoreError as error:
+            log.error("%s: the calls that wait for approval cannot be read: %s", label_of(item.key), error_text(error))
 
     def _may_decide(self, item: InboxItem, *, always: bool = False) -> bool:
         access = self._access.get(item.channel)
@@ -235,6 +315,8 @@ class Approvals:
     def add(self, item: InboxItem, row: ApprovalRow) -> PendingApproval:
         """Record that a call waits in the conversation of a message."""
         pending = self._pending.setdefault(item.key, {})
+        if row.id in pending:
+            return pending[row.id]  # its run was put away, and asks again
         code = short_code(item.key, row.id, pending.values())
         pending[row.id] = added = PendingApproval(item.key, row, code, self._is_decidable(item))
         return added
@@ -257,7 +339,9 @@ class Approvals:
         return self._closed_at
 
     async def send_request(self, pending: PendingApproval, item: InboxItem) -> None:
-        """Show a call to the people in its conversation."""
+        """Show a call to the people in its conversation, unless it has been shown there before."""
+        if pending.complete:
+            return
         capabilities = self._channels[item.channel].capabilities
         hide = not pending.decidable and not item.message.direct
         buttons = capabilities.buttons and pending.decidable
@@ -270,8 +354,9 @@ class Approvals:
         )
         if earlier := await self._earlier_codes(pending, item):
             texts = [notices.asking_again(earlier), *texts]
-        for text in texts:
-            sent = await self._outbox.reply(item.key, item.channel, [], [text])
+        pending.messages = []
+        for number, text in enumerate(texts):
+            sent = await self._outbox.reply(item.key, item.channel, [], [text], token=f"{pending.row.id} {number}")
             self._outbox.track(sent)  # before the next await, which may send them
             pending.messages += sent
             complete = complete and bool(sent)
@@ -350,8 +435,11 @@ class RunApprovals:
         item: InboxItem,
         set_waiting: Callable[[bool], None],
         was_interrupted: Callable[[], bool],
+        *,
+        durable: bool,
     ) -> None:
         self._approvals = approvals
+        self._durable = durable
         self._item = item
         self._set_waiting = set_waiting
         self._was_interrupted = was_interrupted
@@ -359,7 +447,9 @@ class RunApprovals:
         self._waiting = 0
         self._closing: list[asyncio.Task[None]] = []
         owner = channel_owner(item.channel)
-        self.hook = ApprovalsHook(store, seconds=approvals.seconds, owner=owner, notify=self._request)
+        self.hook = ApprovalsHook(
+            store, seconds=approvals.seconds, owner=owner, hold_seconds=HOLD_SECONDS, notify=self._request
+        )
 
     async def wait_closed(self) -> None:
         """Wait until all outcomes are reported."""
@@ -391,6 +481,8 @@ class RunApprovals:
 
     async def _close(self, pending: PendingApproval, sending: asyncio.Task[None]) -> None:
         await asyncio.wait([sending])
+        if self._durable and await self._approvals.is_waiting(pending):
+            return  # the run was put away or handed over, and the call can be decided without it
         self._approvals.remove(pending)
         await self._approvals.send_outcome(pending, self._was_interrupted())
 

@@ -16,7 +16,7 @@ from .._kernel.results import Verdict
 from .._run.context import AgentContext
 from .._run.session import Session
 from ..stores.mailbox import Mailbox
-from ..stores.sessions import SessionStore
+from ..stores.sessions import SessionStore, was_saved
 from .protocol import Address, Answerer
 
 log = logging.getLogger("hookline")
@@ -102,6 +102,21 @@ class Conversations:
             StoreError: the session cannot be written.
         """
         await asyncio.to_thread(self._store.save, session)
+
+    async def save_once(self, session: Session, before: int) -> None:
+        """Save a session that began with ``before`` messages, unless another process did so just before it ended.
+
+        Raises:
+            StoreError: the session cannot be read or written.
+        """
+        if await asyncio.to_thread(was_saved, self._store, session, before):
+            self.forget(session.key)  # the stored one knows what is stored
+        else:
+            await self.save(session)
+
+    def replace(self, key: str, session: Session) -> None:
+        """Let a conversation have this session from now on."""
+        self._cached[key] = session
 
     async def start_new_session(self, key: str) -> Session:
         """Give the conversation an empty session with the same personality. The old session stays in the store."""

@@ -26,6 +26,7 @@ from ..plugins.plugin import Plugin
 from ..stores.approvals import ApprovalStore
 from ..stores.mailbox import Mailbox
 from ..stores.paths import is_database_url
+from ..stores.runs import RunStore
 from ..stores.schemas import check_database
 from ..stores.sessions import session_store_at
 from .access import Access
@@ -94,6 +95,7 @@ def build_gateway(
         context=lambda session: make_context(settings, session),
         metadata=settings.metadata,
         approvals=_approvals(settings),
+        durable=_runs(settings, options),
     )
 
 
@@ -150,6 +152,15 @@ def _declared(settings: Settings) -> list[DeclaredChannel]:
 def _approvals(settings: Settings) -> ApprovalStore | None:
     """Return the store for calls that wait for approval; ``None`` if calls never wait."""
     return None if settings.approvals in ("yes", "deny") else ApprovalStore(settings.approval_file)
+
+
+def _runs(settings: Settings, options: GatewayOptions) -> RunStore | None:
+    """Return the store for the journals of durable runs; ``None`` if runs are not durable."""
+    if not options.durable:
+        return None
+    if not settings.runs:
+        raise ConfigError("durable runs need a file or a database: set runs")
+    return RunStore(settings.runs, pinned=True, lease_seconds=options.lease)
 
 
 def _access(item: DeclaredChannel) -> Access:

@@ -13,6 +13,7 @@ import msgspec
 
 from .._base.frozen import EMPTY
 from .._base.lifecycle import Lifecycle, stop_component
+from .._base.tasks import wake_from_thread
 from .._base.text import describe, did_you_mean, error_text
 from .._run.context import AgentContext
 from .._run.session import Session
@@ -21,10 +22,12 @@ from ..config.errors import ConfigError
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.mailbox import Mailbox
+from ..stores.runs import RunStore
 from ..stores.sessions import SessionStore
 from .access import Access
 from .approvals import Approvals
 from .conversations import Conversations, address_of
+from .durable import Journals
 from .inbox import Inbox
 from .options import GatewayOptions
 from .outbox import Counters, Outbox
@@ -32,9 +35,6 @@ from .protocol import Answerer, Channel, ChannelError, Health
 from .runner import Runner
 
 log = logging.getLogger("hookline")
-
-POLL_INTERVAL = 1.0
-"""Seconds between two checks of the mailbox for items that other processes left."""
 
 SEND_GRACE = 5.0
 """Minimum time in seconds to send the remaining replies when the gateway stops."""
@@ -105,9 +105,12 @@ class Gateway:
             channel has routes.
         approvals: stores calls that wait for approval. Senders whom ``access`` permits decide about them in their
             conversation; operators decide elsewhere. Without a store, such calls are denied unless a hook decides.
+        durable: stores journals of the runs. Then a run survives the end of its process: this gateway continues it
+            after a restart, or another one that shares the mailbox and the other stores. Its agent needs the same
+            hooks, instructions and tools. A run that waits for approval is put away until somebody decides.
 
     Raises:
-        ConfigError: there is no channel, or two channels have the same name.
+        ConfigError: there is no channel, two channels have the same name, or durable runs have no store.
     """
 
     def __init__(
@@ -123,6 +126,7 @@ class Gateway:
         metadata: Mapping[str, Any] = EMPTY,
         servers: Sequence[Server] | None = None,
         approvals: ApprovalStore | None = None,
+        durable: RunStore | None = None,
     ) -> None:
         self.channels: dict[str, Channel] = {}
         for channel in channels:
@@ -131,6 +135,8 @@ class Gateway:
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
         self.options = options = options or GatewayOptions()
+        if options.durable and durable is None:
+            raise ConfigError("durable runs need a store: Gateway(..., durable=RunStore('runs.db'))")
         self._access = dict(access or {})
         for name in self._access:
             if name not in self.channels:
@@ -140,7 +146,9 @@ class Gateway:
         self._counters = Counters()
         self._conversations = Conversations(answerer, mailbox, sessions)
         self._outbox = Outbox(mailbox, self._conversations, self.channels, options, self._counters)
-        self._approvals = Approvals(approvals, self._outbox, self.channels, self._access, options)
+        self._journals = None if durable is None else Journals(durable, answerer, options.keep_days)
+        sessions_of = None if durable is None else self._conversations
+        self._approvals = Approvals(approvals, self._outbox, self.channels, self._access, options, sessions_of)
         self._runner = Runner(
             answerer,
             self._conversations,
@@ -151,6 +159,7 @@ class Gateway:
             options,
             context,
             metadata,
+            self._journals,
         )
         self._inbox = Inbox(
             answerer,
@@ -200,6 +209,8 @@ class Gateway:
 
     async def _start(self) -> None:
         await self._mailbox.open()
+        if self._journals is not None:
+            await self._journals.open()
         self._inbox.enqueue(await self._mailbox.poll(self.channels))
         await self._warn_about_missing_channels()
         for name, channel in self.channels.items():
@@ -246,6 +257,8 @@ class Gateway:
         if self._polling is not None:
             self._polling.cancel()
             await asyncio.wait([self._polling])
+        if self._journals is not None:
+            await self._journals.close()
         try:
             self._unanswered = await self._mailbox.close()
         except StoreError as error:
@@ -364,17 +377,23 @@ class Gateway:
 
     async def _poll(self) -> None:
         """Renew the lease, take over items of other processes, and release idle conversations, periodically."""
-        while True:
-            await asyncio.sleep(POLL_INTERVAL)
-            try:
-                self._inbox.enqueue(await self._mailbox.poll(self.channels))
-                await self._release_idle()
-                if not self._lifecycle.is_stopping and self._has_ended():
-                    self._ending = asyncio.create_task(self.stop())
-            except StoreError as error:
-                log.error("%s", error_text(error))
-            except Exception:
-                log.exception("polling the mailbox failed")
+        left, loop = asyncio.Event(), asyncio.get_running_loop()
+        with self._mailbox.watch(partial(wake_from_thread, loop, left)):
+            while True:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(left.wait(), self._mailbox.poll_seconds)
+                left.clear()
+                try:
+                    self._inbox.enqueue(await self._mailbox.poll(self.channels))
+                    await self._release_idle()
+                    if self._journals is not None:
+                        await self._journals.prune()
+                    if not self._lifecycle.is_stopping and self._has_ended():
+                        self._ending = asyncio.create_task(self.stop())
+                except StoreError as error:
+                    log.error("%s", error_text(error))
+                except Exception:
+                    log.exception("polling the mailbox failed")
 
     async def _release_idle(self) -> None:
         """Give idle conversations back to the mailbox, so that other processes can take them."""

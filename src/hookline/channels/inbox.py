@@ -22,7 +22,7 @@ from .options import GatewayOptions
 from .outbox import Counters, Outbox
 from .protocol import Address, Answerer, Channel, ChannelError, Command
 from .queues import ConversationQueues
-from .runner import CommandCall, Runner
+from .runner import CommandCall, Runner, text_of
 
 log = logging.getLogger("hookline")
 
@@ -91,6 +91,8 @@ class Inbox:
 
     def enqueue(self, pending: PendingItems) -> None:
         """Process stored messages and send stored replies. After :meth:`close` they stay in the mailbox."""
+        for key in pending.claimed:
+            self._conversations.forget(key)  # another process may have continued it
         if self._closed:
             return
         for item in pending.inbox:
@@ -169,10 +171,8 @@ class Inbox:
         await self._handle(item)
 
     async def _handle(self, item: InboxItem) -> None:
-        text = item.message.text
-        if text.startswith("//"):
-            text = text[1:]
-        elif text.startswith("/") and text[1:2].isalnum():
+        text = text_of(item.message)
+        if text == item.message.text and text.startswith("/") and text[1:2].isalnum():
             await self._run_command(item, text)
             return
         if not text.strip():

@@ -6,6 +6,10 @@ from collections.abc import Sequence
 
 NOT_HANDLED = "Sorry, your message could not be processed."
 FAILED = "Sorry, something went wrong and there is no answer. You can try again."
+CHANGED = (
+    "Sorry, I was changed while I worked on this, so I cannot finish it. Some of it may have been done: please check, "
+    "and ask again."
+)
 STOPPED_EARLY = "I had to stop before I was finished."
 NO_ANSWER = "I have no answer to that."
 CANCELLED = "This was cancelled."

@@ -17,7 +17,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     """Settings of a gateway.
 
     Args:
-        database: the SQLite file for messages and pairings.
+        database: the SQLite file, or the PostgreSQL database, for messages and pairings.
         max_concurrent: maximum number of active runs.
         max_waiting: maximum number of messages of all conversations that wait for a run; ``None`` for no limit.
         max_queued: maximum number of waiting messages of one conversation; ``None`` for no limit.
@@ -32,6 +32,8 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
         grace: how many seconds active runs may take to finish when the gateway stops.
         send_timeout: seconds after which a send without a response counts as failed.
         give_up: hours after which a message that cannot be sent is given up.
+        durable: whether runs survive the end of their process: another gateway, or this one after a restart, continues
+            them from their journals.
         lease: seconds after which another process takes over the conversations of a process that does not respond.
         keep_days: how many days finished messages are remembered, to recognize duplicates.
         host: the address at which channels with web pages listen.
@@ -52,6 +54,7 @@ class GatewayOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw
     grace: Seconds = 20.0
     send_timeout: Annotated[float, msgspec.Meta(gt=0)] = 60.0
     give_up: Annotated[float, msgspec.Meta(gt=0)] = 24.0
+    durable: bool = False
     lease: Annotated[float, msgspec.Meta(ge=1)] = 30.0
     keep_days: Annotated[float, msgspec.Meta(gt=0)] = 7.0
     host: str = "127.0.0.1"

@@ -7,6 +7,8 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
 from typing import Any, TypeVar
 
 from .._base.text import describe, error_text, is_number
@@ -98,7 +100,13 @@ class Outbox:
         return message
 
     async def reply(
-        self, key: str, channel: str, answered: Sequence[InboxItem], replies: Iterable[str | OutboundMessage]
+        self,
+        key: str,
+        channel: str,
+        answered: Sequence[InboxItem],
+        replies: Iterable[str | OutboundMessage],
+        *,
+        token: str = "",
     ) -> Sequence[OutboxItem]:
         """Store replies and mark the messages they answer as done, in one transaction; then send the replies.
 
@@ -107,6 +115,7 @@ class Outbox:
             channel: the name of its channel.
             answered: the messages that are done.
             replies: texts, or messages that name their speaker. Each passes the hooks first.
+            token: identifies the replies, so that they are sent only once, also by another process.
 
         Returns:
             the stored replies; :meth:`wait_until_sent` waits for them.
@@ -121,8 +130,12 @@ class Outbox:
             message = message.replace(reply_to=reply_to, thread_id=address_of(key).thread_id)
             if (allowed := await self.apply_hooks(key, message)) is not None:
                 accepted += self._parts(channel, allowed)
-        items = await retry_store(self._mailbox.complete, key, channel, answered, accepted)
-        self.enqueue(items)
+        tokens = [sha256(f"{token} {i}".encode()).hexdigest()[:32] for i in range(len(accepted))] if token else []
+        for each in tokens:  # another task may be sending it already
+            self._tracked.setdefault(each, None)
+        store = partial(self._mailbox.complete, tokens=tokens)
+        items = await retry_store(store, key, channel, answered, accepted)
+        self.enqueue(item for item in items if not item.state)
         return items
 
     def enqueue(self, items: Iterable[OutboxItem]) -> None:
@@ -133,7 +146,9 @@ class Outbox:
 
     def track(self, items: Iterable[OutboxItem]) -> None:
         """Record the outcome of these messages for :meth:`wait_until_sent`."""
-        self._tracked.update((item.token, None) for item in items)
+        outcomes = {"sent": True, "failed": False}
+        for item in items:
+            self._tracked[item.token] = outcomes.get(item.state, self._tracked.get(item.token))
 
     def untrack(self, items: Iterable[OutboxItem]) -> None:
         """Stop recording the outcome of these messages."""

@@ -19,12 +19,13 @@ CANCEL_SECONDS = 5.0
 
 
 class _Queue(Generic[T]):
-    __slots__ = ("current", "task", "waiting")
+    __slots__ = ("current", "held", "task", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[T] = deque()
         self.current: T | None = None
         self.task: asyncio.Task[None] | None = None
+        self.held: T | None = None
 
 
 class ConversationQueues(Generic[T]):
@@ -97,10 +98,13 @@ class ConversationQueues(Generic[T]):
                 self._idle.clear()
         queue.waiting.append(item)
         self._waiting += 1
-        if queue.task is None and not self._paused:
+        self._start(key, queue)
+        self._changed(key)
+
+    def _start(self, key: str, queue: _Queue[T]) -> None:
+        if queue.task is None and queue.held is None and not self._paused:
             # The caller may be a hook or a web request: its context variables must not leak into the work.
             queue.task = asyncio.create_task(self._drain(key, queue), context=self._context.copy())
-        self._changed(key)
 
     def put_first(self, key: str, items: Sequence[T]) -> None:
         """Insert items before all waiting items of a conversation that is being processed."""
@@ -109,20 +113,43 @@ class ConversationQueues(Generic[T]):
             self._waiting += 1
         self._changed(key)
 
-    def clear(self, key: str) -> list[T]:
-        """Remove and return the waiting items of a conversation."""
+    def hold(self, key: str, item: T) -> None:
+        """Put the current item of a conversation back; it and those after it wait until :meth:`resume`."""
+        self.put_first(key, [item])
+        self._queues[key].held = item
+
+    def resume(self, key: str) -> None:
+        """Process the item that :meth:`hold` put back, and those after it."""
+        queue = self._queues.get(key)
+        if queue is not None:
+            queue.held = None
+            self._start(key, queue)
+
+    def is_held(self, key: str) -> bool:
+        """Whether :meth:`hold` has put back an item of a conversation."""
+        return key in self._queues and self._queues[key].held is not None
+
+    def take(self, key: str, is_wanted: Callable[[T], bool]) -> list[T]:
+        """Remove and return waiting items of a conversation."""
         if key not in self._queues:
             return []
-        removed = list(self._queues[key].waiting)
-        self._queues[key].waiting.clear()
-        self._waiting -= len(removed)
+        queue = self._queues[key]
+        taken = [item for item in queue.waiting if is_wanted(item)]
+        queue.waiting = deque(item for item in queue.waiting if not is_wanted(item))
+        self._waiting -= len(taken)
         self._changed(key)
-        return removed
+        return taken
+
+    def clear(self, key: str) -> list[T]:
+        """Remove and return the waiting items of a conversation, except one that :meth:`hold` put back."""
+        held = self._queues[key].held if key in self._queues else None
+        return self.take(key, lambda item: item is not held)
 
     async def cancel(self, keys: Iterable[str], timeout: float) -> None:
         """Drop the waiting items of these conversations, and cancel their current items after ``timeout`` seconds."""
         tasks = set()
         for key in keys:
+            self.resume(key)
             self.clear(key)
             if key in self._queues and (task := self._queues[key].task) is not None:
                 tasks.add(task)
@@ -166,7 +193,7 @@ class ConversationQueues(Generic[T]):
 
     async def _drain(self, key: str, queue: _Queue[T]) -> None:
         try:
-            while queue.waiting and not self._paused:
+            while queue.waiting and queue.held is None and not self._paused:
                 async with self._slots:
                     if not queue.waiting or self._paused:
                         break

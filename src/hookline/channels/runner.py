@@ -1,29 +1,46 @@
-"""Run the agent for messages and turn the results into replies."""
+"""Run the agent for messages and turn the results into replies.
+
+With a journal, a run that was interrupted or put away is continued later, here or by another gateway: its message stays
+in the mailbox meanwhile, and is the first of its conversation.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from .._base.attachment import Attachment
+from .._base.frozen import plain
 from .._base.text import describe, error_text
 from .._kernel.state import AgentResult
-from .._kernel.values import Message
-from .._run.context import AgentContext
+from .._kernel.values import Ids, Message
+from .._run.context import AgentContext, services_of
+from .._run.durable import DurableRun
+from .._run.journal import LeaseLostError as RunLostError
+from .._run.journal import (
+    RecoveryError,
+    RunHandedOverError,
+    RunPinnedError,
+    RunWaitingError,
+    contents_of,
+    encoded,
+)
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
+from ..stores.sessions import SessionRecord
 from . import notices
 from .activity import ActivityIndicator
 from .approvals import Approvals
 from .conversations import Conversations, address_of, label_of
+from .durable import ClaimedRun, Journals, MessageHead, Outcome, run_id_of
 from .files import FileReader
 from .options import GatewayOptions
 from .outbox import Outbox, retry_store
@@ -38,10 +55,17 @@ MAX_TRIES = 3
 MAX_FOLLOW_UPS = 8
 """Maximum number of follow-up runs after one message, for example after handoffs."""
 
+HANDOVER_SECONDS = 4.0
+"""Seconds for calls in flight of a durable run that is handed over."""
+
+FIRST_DELAY, MAX_DELAY = 1.0, 60.0
+"""Seconds after which a run is continued that waits for an approver of its own; each time, they are doubled."""
+
 CommandCall = Callable[[Session], Awaitable[str]]
 """A command that waits in the queue like a message; it returns the reply."""
 
 Replies = list[str | OutboundMessage]
+Queued = tuple[InboxItem, str | CommandCall]
 
 
 class _ActiveItem:
@@ -53,6 +77,14 @@ class _ActiveItem:
         self.steered: list[tuple[InboxItem, str]] = []  # with the texts before the notes about their files
         self.stopped = False  # by /stop
         self.interrupted = False  # by a shutdown: the message is answered later
+        self.durable: DurableRun | None = None
+
+    def cancel(self, reason: str) -> None:
+        """Cancel the run; one that is being recovered, when it has caught up with its journal."""
+        if self.run is not None and self.durable is not None and self.durable.is_recovering:
+            self.durable.defer(partial(self.run.cancel, reason))
+        elif self.run is not None:
+            self.run.cancel(reason)
 
     @property
     def answered(self) -> list[InboxItem]:
@@ -74,6 +106,7 @@ class Runner:
         options: GatewayOptions,
         context: Callable[[Session], AgentContext] | None,
         metadata: Mapping[str, Any],
+        journals: Journals | None,
     ) -> None:
         self._answerer = answerer
         self._conversations = conversations
@@ -84,12 +117,18 @@ class Runner:
         self._options = options
         self._context = context
         self._metadata = metadata
+        self._journals = journals
         self._follow_up: Any = getattr(answerer, "follow_up", None)
         self._active: dict[str, _ActiveItem] = {}
         self._closing = False
         self._winding_down = False
-        self._slot_tasks: set[asyncio.Task[None]] = set()
-        self.queues: ConversationQueues[tuple[InboxItem, str | CommandCall]] = ConversationQueues(
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._take_ups: dict[str, asyncio.Task[None]] = {}
+        """By conversation, the tasks that wait until a run that was put away can go on."""
+        self._delays: dict[str, float] = {}
+        self._to_stop: set[str] = set()
+        """Conversations with a run that was put away, and is to be cancelled."""
+        self.queues: ConversationQueues[Queued] = ConversationQueues(
             self._process, limit=options.max_concurrent, changed=self._notify_channel
         )
 
@@ -106,10 +145,18 @@ class Runner:
 
     def put(self, item: InboxItem, work: str | CommandCall) -> None:
         """Queue a run with this text, or a command."""
-        self.queues.put(item.key, (item, work))
+        if not self._is_steered(item):
+            self.queues.put(item.key, (item, work))
+
+    def _is_steered(self, item: InboxItem) -> bool:
+        """Whether a message is part of the active run of its conversation, as its journal says."""
+        active = self._active.get(item.key)
+        return active is not None and any(each.seq == item.seq for each, _ in active.steered)
 
     async def steer(self, item: InboxItem, text: str) -> bool:
         """Add a message to the active run of its conversation. Return false if no run will read it."""
+        if self._is_steered(item):
+            return True
         if not self._can_steer(item.key):
             return False
         session = await self._conversations.session(item.key, item.message.platform)
@@ -137,14 +184,17 @@ class Runner:
         """Carry out ``/stop``: cancel the run of the conversation, and with ``all`` drop its waiting messages."""
         key = item.key
         active = self._active.get(key)
-        was_running = active is not None and not active.stopped
+        was_running = self.queues.is_held(key) or (active is not None and not active.stopped)
         if active is not None:
             active.stopped = True
-            if active.run is not None:
-                active.run.cancel("the user sent /stop")
+            active.cancel("the user sent /stop")
+        elif self.queues.is_held(key):
+            self._to_stop.add(key)
         dropped = [waiting for waiting, _ in self.queues.clear(key)] if all else []
-        text = notices.stopped(was_running, self.queues.waiting_in(key), len(dropped))
+        text = notices.stopped(was_running, self.queues.waiting_in(key) - self.queues.is_held(key), len(dropped))
         await self._reply([*dropped, item], [text])
+        if key in self._to_stop:
+            self.queues.resume(key)
 
     def wind_down(self) -> None:
         """Start no more runs. Interrupt runs that wait for an approval, since no more replies are read."""
@@ -155,19 +205,32 @@ class Runner:
     async def close(self) -> None:
         """Interrupt all runs. Their messages stay in the mailbox for the next start."""
         self._closing = True
+        for task in self._take_ups.values():
+            task.cancel()
         self._interrupt(list(self._active), "the gateway is stopping")
         await self.queues.wait_until_idle()
 
     async def cancel(self, keys: Sequence[str], timeout: float) -> None:
         """Interrupt the runs of these conversations. Their messages stay in the mailbox."""
         self._interrupt(keys, "the channel was removed")
+        for key in keys:
+            if (task := self._take_ups.pop(key, None)) is not None:
+                task.cancel()
         await self.queues.cancel(keys, timeout)
 
     def _interrupt(self, keys: Iterable[str], reason: str) -> None:
         for active in [self._active[key] for key in keys if key in self._active]:
             active.interrupted = True
-            if active.run is not None:
+            if active.durable is not None:
+                self._spawn(active.durable.hand_over(HANDOVER_SECONDS))
+            elif active.run is not None:
                 active.run.cancel(reason)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
 
     def _notify_channel(self, key: str) -> None:
         """Notify the channel of the message that is being answered and the number of waiting messages."""
@@ -182,10 +245,14 @@ class Runner:
         except Exception as error:  # noqa: BLE001 - the run must not fail because of an indicator
             log.debug("%s: activity_changed failed: %s", address.channel, describe(error))
 
-    async def _process(self, key: str, queued: tuple[InboxItem, str | CommandCall]) -> None:
+    async def _process(self, key: str, queued: Queued) -> None:
         item, work = queued
         active = self._active[key] = _ActiveItem(item)
         active.interrupted = self._closing
+        active.stopped = key in self._to_stop
+        self._to_stop.discard(key)
+        if (task := self._take_ups.pop(key, None)) is not None:
+            task.cancel()
         try:
             session = await self._conversations.session(key, item.message.platform)
             if isinstance(work, str):
@@ -224,6 +291,8 @@ class Runner:
 
     async def _answer(self, active: _ActiveItem, session: Session, text: str) -> Replies | None:
         """Run the agent and return its replies; ``None`` if the message must stay in the mailbox."""
+        if self._journals is not None:
+            return await self._answer_durably(active, session, text, self._journals)
         item = active.item
         if item.base is not None and (finished := _finished_answer(session, item, text)):
             log.info("%s: the run had finished when the process ended: its answer is sent", label_of(item.key))
@@ -234,32 +303,187 @@ class Runner:
         if active.stopped:
             return []
         await retry_store(self._mailbox.begin_attempt, item, len(session.messages))
-        replies: Replies = []
         task, files = await self._with_files(item, session, text)
-        for _ in range(1 + MAX_FOLLOW_UPS):
+        metadata = {**self._metadata, **_message_metadata(item.channel, item.message)}
+        replies, status = await self._run_agents(active, session, task, files, metadata)
+        if status == "interrupted":
+            await self._leave(active)
+            return None
+        late = self._take_unanswered(active, session)
+        await retry_store(self._conversations.save, session)
+        if late:
+            self.queues.put_first(item.key, late)
+        return replies
+
+    async def _leave(self, active: _ActiveItem) -> None:
+        """Leave a message in the mailbox, without what its run has added to the conversation."""
+        self._conversations.forget(active.item.key)
+        with suppress(StoreError):
+            await self._mailbox.discard_attempt(active.item)
+
+    async def _leave_to_others(self, key: str) -> None:
+        """Leave a conversation to another process, which has the version of the agent that its run needs."""
+        self.queues.clear(key)
+        self._conversations.forget(key)
+        await retry_store(self._mailbox.leave, key)
+
+    async def _run_agents(
+        self, active: _ActiveItem, session: Session, task: str, files: list[Attachment], metadata: Mapping[str, Any]
+    ) -> tuple[Replies, str]:
+        """Run the agent, and those that it hands over to. Return their replies and the status of the last run."""
+        replies: Replies = []
+        status = ""
+        for number in range(1, 2 + MAX_FOLLOW_UPS):
             speaker = self._conversations.speaker(session)  # the run may change the speaker
-            result = await self._run(active, session, task, files, speaker)
+            result = await self._run(active, session, task, files, metadata, speaker, number)
+            status = "failed" if result is None else result.status
             files = []  # they belong to the first run
-            if active.interrupted and (result is None or result.status == "cancelled"):
-                self._conversations.forget(item.key)  # discards the messages of the interrupted run
-                with suppress(StoreError):
-                    await self._mailbox.discard_attempt(item)
-                return None
+            if active.interrupted and active.durable is None and (result is None or result.status == "cancelled"):
+                return [], "interrupted"
             if reply := _reply_text(result, active.stopped):
                 replies.append(OutboundMessage(reply, speaker=speaker))
             task = await self._next_task(session, result)
             if not task or active.stopped:
                 break
+        return replies or ([] if active.stopped else [notices.NO_ANSWER]), status
+
+    # Durable runs.
+
+    async def _answer_durably(
+        self, active: _ActiveItem, session: Session, text: str, journals: Journals
+    ) -> Replies | None:
+        """Answer a message as :meth:`_answer` does, or continue its run from the journal."""
+        item = active.item
+        try:
+            claimed = await journals.claim(item, partial(self._head, item, session, text))
+            if isinstance(claimed, Outcome):
+                return await self._stored_replies(active, claimed)
+            active.durable = claimed.durable
+            async with claimed.durable.opened():
+                return await self._continue(active, session, claimed)
+        except (RunPinnedError, RecoveryError) as error:
+            if isinstance(error, RunPinnedError) and await journals.is_elsewhere(error.digest):
+                await self._leave_to_others(item.key)
+                return None
+            log.error("%s: %s", label_of(item.key), error_text(error))
+            self._conversations.forget(item.key)
+            outcome = await journals.end(item, "failed", Outcome((OutboundMessage(notices.CHANGED),)))
+            await self._approvals.end_run(item.key, run_id_of(item))
+            return await self._stored_replies(active, outcome)
+        except RunLostError as error:
+            log.warning("%s: %s", label_of(item.key), error_text(error))
+            self._conversations.forget(item.key)
+            return None
+        except RunHandedOverError:
+            await self._leave(active)
+            return None
+        except RunWaitingError:
+            await self._leave(active)
+            self._put_away(item, text)
+            return None
+        except LeaseLostError:
+            raise
+        except StoreError as error:
+            log.error("%s: the run is interrupted: %s", label_of(item.key), error_text(error))
+            await self._leave(active)
+            self._put_away(item, text)
+            return None
+
+    async def _head(self, item: InboxItem, session: Session, text: str) -> MessageHead:
+        """Return everything that the run of a message depends on, for its journal."""
+        task, files = await self._with_files(item, session, text)
+        run_id, agent = run_id_of(item), str(getattr(self._answerer, "name", ""))
+        return MessageHead(
+            ids=Ids(run_id, run_id, item.message.message_id or run_id, session.id, agent),
+            task=task,
+            metadata=plain({**self._metadata, **_message_metadata(item.channel, item.message)}),
+            attachments=tuple(files),
+            contents=contents_of(files),
+            conversation=SessionRecord.snapshot(session).to_json().decode(),
+        )
+
+    async def _continue(self, active: _ActiveItem, session: Session, claimed: ClaimedRun) -> Replies:
+        """Execute a run from its journal and store its outcome; return its replies."""
+        item, durable, head = active.item, claimed.durable, claimed.head
+        if active.interrupted:
+            await durable.hand_over(0)
+        if durable.error is not None:
+            raise durable.error
+        if active.stopped and not durable.is_recovering:
+            return await self._finish(active, durable, [], "cancelled")
+        if item.tries >= MAX_TRIES:
+            log.error("%s: giving up: the process ended %d times during the run", label_of(item.key), item.tries)
+            return await self._finish(active, durable, [notices.FAILED], "failed")
+        await retry_store(self._mailbox.begin_attempt, item, len(session.messages))
+        if not claimed.is_new:
+            session = head.session()
+            self._conversations.replace(item.key, session)
+            following = await retry_store(self._mailbox.following, item)
+            self._adopt(active, _steered_among(following, durable.steering))
+        before = len(session.messages)
+        replies, status = await self._run_agents(
+            active, session, head.task, list(head.attachments), head.metadata or {}
+        )
         late = self._take_unanswered(active, session)
-        await retry_store(self._conversations.save, session)
+        await retry_store(self._conversations.save_once, session, before)
+        replies = await self._finish(active, durable, replies, status)
         if late:
             self.queues.put_first(item.key, late)
-        return replies or ([] if active.stopped else [notices.NO_ANSWER])
+        return replies
+
+    async def _finish(self, active: _ActiveItem, durable: DurableRun, replies: Replies, status: str) -> Replies:
+        """Store the outcome of a run: from now on its replies are sent, whatever happens."""
+        messages = tuple(OutboundMessage(each) if isinstance(each, str) else each for each in replies)
+        await durable.finish(status, encoded(Outcome(messages, tuple(item.seq for item, _ in active.steered))))
+        self._delays.pop(active.item.key, None)
+        if status != "completed":
+            await self._approvals.end_run(active.item.key, durable.run_id)
+        return replies
+
+    async def _stored_replies(self, active: _ActiveItem, outcome: Outcome) -> Replies:
+        """Return the replies of a run that has ended, with the messages that they answer."""
+        if outcome.steered:
+            following = await retry_store(self._mailbox.following, active.item)
+            self._adopt(active, [(each, "") for each in following if each.seq in outcome.steered])
+        return list(outcome.replies)
+
+    def _adopt(self, active: _ActiveItem, steered: list[tuple[InboxItem, str]]) -> None:
+        """Make messages that were steered into the run before it was interrupted part of it again."""
+        active.steered = steered
+        seqs = {item.seq for item, _ in steered}
+        self.queues.take(active.item.key, lambda queued: queued[0].seq in seqs)
+
+    def _put_away(self, item: InboxItem, text: str) -> None:
+        """Let a message wait, with those after it, until its run can go on. No run exists meanwhile."""
+        key = item.key
+        self.queues.hold(key, (item, text))
+        if not self._closing:
+            self._take_ups[key] = self._spawn(self._take_up(key))
+
+    async def _take_up(self, key: str) -> None:
+        """Continue a run when a call that it waits for is decided; without such a call, after a while."""
+        if self._approvals.is_pending(key):
+            await self._approvals.wait_for_decision(key)
+        else:
+            delay = self._delays.get(key, FIRST_DELAY)
+            self._delays[key] = min(2 * delay, MAX_DELAY)
+            await asyncio.sleep(delay)
+        self.queues.resume(key)
+
+    # One run.
 
     async def _run(
-        self, active: _ActiveItem, session: Session, text: str, files: list[Attachment], speaker: str
+        self,
+        active: _ActiveItem,
+        session: Session,
+        text: str,
+        files: list[Attachment],
+        metadata: Mapping[str, Any],
+        speaker: str,
+        number: int,
     ) -> AgentResult[Any] | None:
-        item = active.item
+        """Run the agent once. In a durable run, the runs have ids that are the same in every process."""
+        item, durable = active.item, active.durable
         message, channel = item.message, self._channels.get(item.channel)
         if channel is None:
             active.interrupted = True
@@ -274,16 +498,21 @@ class Runner:
             speaker=speaker,
         )
         approvals = self._approvals.for_run(
-            item, partial(self._set_waiting, active, indicator), lambda: active.interrupted
+            item, partial(self._set_waiting, active, indicator), lambda: active.interrupted, durable=durable is not None
         )
         hooks = {} if approvals is None else {"hooks": [approvals.hook]}
         ctx = {} if self._context is None else {"ctx": self._context(session)}
+        if durable is not None:
+            ctx.setdefault("ctx", AgentContext(session=session))
+            environment = services_of(ctx["ctx"]).environment
+            environment.name_run(durable.run_id if number == 1 else f"{durable.run_id}_{number}")
+            environment.boundary = environment.durable = durable
         async with indicator:
             try:
                 active.run = self._answerer.start(
                     text,
                     session=session,
-                    metadata={**self._metadata, **_message_metadata(item.channel, message)},
+                    metadata=metadata,
                     correlation_id=message.message_id,
                     sinks=indicator.sinks,
                     **({"attachments": files} if files else {}),
@@ -292,13 +521,15 @@ class Runner:
                 )
                 if approvals is not None:
                     approvals.hook.root_id = active.run.id
-                if active.stopped or active.interrupted:
-                    active.run.cancel("stopped before it began")
+                if active.stopped or (active.interrupted and durable is None):
+                    active.cancel("stopped before it began")
                 result: AgentResult[Any] = await active.run.result()
             except RunFailedError as failure:
                 log.error("%s: the run failed: %s", label_of(item.key), error_text(failure))
                 result = failure.result
             except Exception:
+                if durable is not None and durable.error is not None:
+                    raise durable.error from None
                 log.exception("%s: the run could not be started", label_of(item.key))
                 return None
             finally:
@@ -315,9 +546,7 @@ class Runner:
             if self._winding_down:
                 self._interrupt([active.item.key], "the gateway is stopping")
             return
-        task = asyncio.create_task(self.queues.reacquire_slot())
-        self._slot_tasks.add(task)
-        task.add_done_callback(self._slot_tasks.discard)
+        self._spawn(self.queues.reacquire_slot())
 
     async def _next_task(self, session: Session, result: AgentResult[Any] | None) -> str:
         if self._follow_up is None or result is None:
@@ -330,7 +559,7 @@ class Runner:
             return ""
         return str(task or "")
 
-    def _take_unanswered(self, active: _ActiveItem, session: Session) -> list[tuple[InboxItem, str | CommandCall]]:
+    def _take_unanswered(self, active: _ActiveItem, session: Session) -> list[Queued]:
         """Remove steered messages that came too late for the run from its transcript, and return them."""
         messages, steered = list(session.messages), active.steered
         while steered and messages and _is_message(messages[-1], *steered[-1]):
@@ -341,6 +570,24 @@ class Runner:
             return []
         session.messages, active.steered = tuple(messages), steered
         return list(unanswered)
+
+
+def text_of(message: InboundMessage) -> str:
+    """Return the text of a message for the agent: ``//`` at its beginning stands for one slash."""
+    return message.text.removeprefix("/") if message.text.startswith("//") else message.text
+
+
+def _steered_among(items: Sequence[InboxItem], steering: Sequence[Message]) -> list[tuple[InboxItem, str]]:
+    """Return the messages of the mailbox that were steered into a run, in order, with their texts."""
+    found: list[tuple[InboxItem, str]] = []
+    rest = list(items)
+    for message in steering:
+        for number, item in enumerate(rest):
+            if _is_message(message, item, text_of(item.message)):
+                found.append((item, text_of(item.message)))
+                rest = rest[number + 1 :]
+                break
+    return found
 
 
 def _reply_text(result: AgentResult[Any] | None, stopped: bool) -> str:

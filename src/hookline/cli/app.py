@@ -23,7 +23,7 @@ GROUPS = {
         "worker": "Execute the durable runs of servers that share a database.",
         "gateway": "Connect the agent to channels such as Slack, Telegram or a web page.",
         "approvals": "Approve or deny tool calls that wait for approval.",
-        "runs": "List or resume durable runs.",
+        "runs": "List, resume, unpin or delete durable runs.",
         "keys": "List, add and revoke API keys for hookline serve.",
         "claude-hook": "Protect a session of Claude Code with hooks of Hookline.",
     },
@@ -37,7 +37,7 @@ GROUPS = {
         "explain": "Show each step of a recorded run, and what each hook decided.",
         "diff": "Show two recorded runs side by side.",
         "stats": "Show statistics of runs: models, tools, hooks, tokens, cost and time.",
-        "audit": "Verify or show an audit log, or create a key pair for signing.",
+        "audit": "Verify, show or search audit logs, or create a key pair for signing.",
     },
     "Test rules on recorded runs": {
         "backtest": "Show which decisions would differ under other rules.",

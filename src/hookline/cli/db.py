@@ -81,12 +81,13 @@ def copy(
         list[str] | None,
         typer.Argument(
             metavar="[FILE]...",
-            help="SQLite files of stores, or folders of sessions. [default: those that the database replaces]",
+            help="SQLite files of stores, folders of sessions, skills or artifacts, or text files of notes. "
+            "[default: those that the database replaces]",
             show_default=False,
         ),
     ] = None,
 ) -> int:
-    """Copy stores from SQLite files, and sessions from JSON files, to the database: all of them, or none.
+    """Copy stores from SQLite files, folders and text files to the database: all of them, or none.
 
     Stop all programs that use the files first. The files stay as they are.
     """
@@ -134,7 +135,8 @@ def replaced_files(config: Configuration) -> list[str]:
 def _url(config: Configuration) -> str:
     if not config.settings.database:
         raise ConfigError(
-            'no database is set: add database = "postgresql://USER@HOST/NAME" to hookline.toml, or --database URL'
+            'no database is set: add database = "postgresql://USER@HOST/NAME" to hookline.toml, set '
+            "HOOKLINE_DATABASE, or give --database URL"
         )
     return config.settings.database
 

@@ -64,6 +64,9 @@ EXTRAS = {
 KEYS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY")
 GOOD, BAD, NOTE = "ok", "no", "-"
 
+MAX_PINNED = 10
+"""Maximum number of runs to show that no worker can continue."""
+
 Check = tuple[str, str, str]
 
 
@@ -138,7 +141,7 @@ def run_checks(config: Configuration) -> Iterator[Check]:
     if config.settings.database:
         yield (database := _database_check(config.settings.database))
         if database[0] == GOOD:
-            yield _durable_runs_check(config.settings.database)
+            yield from _durable_runs_checks(config.settings.database)
     yield from _channel_checks(config)
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
@@ -161,30 +164,41 @@ def _database_check(url: str) -> Check:
     return (BAD, "database", bad[0]) if bad else (GOOD, "database", f"{without_password(url)}, all tables up to date")
 
 
-def _durable_runs_check(url: str) -> Check:
-    """Say how many durable runs there are. A run whose lease has ended should have been taken over by now."""
+def _durable_runs_checks(url: str) -> Iterator[Check]:
+    """Say how many durable runs there are, who executes them, and which of them nobody can continue."""
     from ..stores.runs import RunStore
 
     store = RunStore(url)
     try:
         states = store.journal.states()
         queued = store.count(served=True, states=("queued",))
+        workers, pinned = store.workers.running(), store.workers.pinned(limit=MAX_PINNED)
     finally:
         store.close()
     found = ", ".join(f"{count:,} {name}" for name, count in ({"queued": queued} | states).items() if count)
-    if states["expired"]:
-        return BAD, "durable runs", f"{found}: no process took over the expired ones: hookline worker"
-    return GOOD, "durable runs", found or "none is unfinished"
+    if states["expired"]:  # another process should have taken it over by now
+        yield BAD, "durable runs", f"{found}: no process took over the expired ones: hookline worker"
+    else:
+        yield GOOD, "durable runs", found or "none is unfinished"
+    for digest in sorted({digest for worker in workers for digest in worker.digests}):
+        yield GOOD, "workers", f"{sum(digest in worker.digests for worker in workers)} with digest {digest}"
+    if not workers:
+        yield BAD if queued else NOTE, "workers", "none is running: hookline worker, or hookline serve --durable"
+    for run in pinned:
+        yield BAD, "pinned run", run.problem
 
 
 def _audit_check(config: Configuration) -> Check:
     from ..config.factory import audit_path
+    from ..stores.paths import without_password
 
     path = audit_path(config.settings)
     if path is None:
         return NOTE, "audit log", "off (audit = none)"
     size = os.path.getsize(path) if os.path.isfile(path) else 0
-    return GOOD, "audit log", f"{short_path(path)}, {size:,} bytes" if size else f"{short_path(path)}, no records yet"
+    index = config.settings.audit_index
+    indexed = f", indexed in {short_path(without_password(index))}" if index else ""
+    return GOOD, "audit log", f"{short_path(path)}, {f'{size:,} bytes' if size else 'no records yet'}{indexed}"
 
 
 def _channel_checks(config: Configuration) -> Iterator[Check]:

@@ -19,7 +19,7 @@ from ..config.errors import ConfigError
 from ..config.sources import FILE, Configuration
 from .errors import COMPLETED
 from .help import Command
-from .options import with_settings
+from .options import DURABLE, service_option, with_settings, with_table
 from .output import print_table
 from .services import run_until_stopped, timestamped
 from .terminal import can_move_cursor
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 EPILOG = """
 Examples:
   hookline gateway
-  hookline gateway --config bot.toml
+  hookline gateway --config bot.toml --durable
   hookline gateway list
   hookline gateway pair K7QM-2XHD
   hookline gateway revoke telegram 123456789
@@ -61,8 +61,10 @@ def gateway(
             show_default=False,
         ),
     ] = None,
+    durable: Annotated[bool | None, service_option(DURABLE, "--durable/--no-durable")] = None,
 ) -> int:
     """Connect the agent to channels such as Slack, Telegram or a web page."""
+    config = with_table(config, "gateway", {"durable": durable})
     match action or []:
         case []:
             return _build_and_run(config)
@@ -78,22 +80,15 @@ def gateway(
 
 def _build_and_run(config: Configuration) -> int:
     from ..channels.factory import build_gateway
-    from ..config.factory import build_plugins
-    from .plugins import close_plugins
-    from .runner import finish_recording, prepare_unattended_agent, start_recording
+    from .runner import unattended_agent
     from .weights import prepare_model
 
-    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
-    try:
-        answerer, agent = prepare_unattended_agent(config, recorders, plugins)
+    with unattended_agent(config) as (answerer, agent, plugins):
         gateway = build_gateway(
             config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
         )
         prepare_model(agent.model)
         return asyncio.run(_run_until_stopped(gateway, config, plugins))
-    finally:
-        close_plugins(plugins)
-        finish_recording(recorders)
 
 
 async def _run_until_stopped(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:

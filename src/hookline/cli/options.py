@@ -4,20 +4,36 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
+import msgspec
 import typer
 
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Key
-from ..config.sources import Flag, load
+from ..config.sources import Configuration, Flag, load
 from .errors import print_note
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Since = Annotated[
     str | None, typer.Option(metavar="WHEN", help="Only runs since 30m, 24h, 7d, 2w ago, or since a date.")
 ]
+
+
+def service_option(help: str, *names: str, panel: str | None = None, **options: Any) -> Any:
+    """Return an option of a command that runs until it is stopped. Without a value, the settings decide."""
+    return typer.Option(*names, help=help, show_default=False, rich_help_panel=panel, **options)
+
+
+DURABLE = "Keep a journal of each run, so that another process can continue it. [default: no-durable]"
+
+
+def with_table(config: Configuration, name: str, given: Mapping[str, Any]) -> Configuration:
+    """Return the configuration with options in one of its tables. Options without a value are left as they are."""
+    table = getattr(config.settings, name) | {key: value for key, value in given.items() if value is not None}
+    return msgspec.structs.replace(config, settings=msgspec.structs.replace(config.settings, **{name: table}))
+
 
 APPROVALS = {
     "ask": "When a hook asks for approval: run and chat ask at the terminal (and deny without one); serve and gateway "

@@ -123,6 +123,7 @@ def open_journals(config: Configuration) -> RunStore:
 
 def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
+    from .._run.environment import make_id
     from .._run.journal import RunWaitingError
     from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
@@ -152,6 +153,11 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
     try:
         answerer, agent = prepare_agent(config, [approver, *recorders, *tapes], ctx.session, plugins)
         prepare_model(agent.model)
+        if job.store is not None and job.run_id is None:
+            job.store.journal.states()  # says what is wrong with the store before the note
+            job.run_id = make_id("run")
+            if not (quiet or json):
+                print_note(f"durable: hookline runs resume {job.run_id} continues this run if it is interrupted")
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]
             runs = run_with_handovers(

@@ -24,6 +24,7 @@ from .._kernel.values import Usage
 from .._run.agent import Agent
 from .._run.context import AgentContext
 from .._run.events import RunFinished, Sink, SubagentEvent
+from .._run.journal import following_id
 from .._run.run import Run, background_loop
 from .._run.session import Session
 from .._run.termination import RunFailedError
@@ -69,12 +70,15 @@ def run_with_handovers(
     Raises:
         RunWaitingError: a durable run was put away.
     """
-    follow_up = getattr(answerer, "follow_up", None)
     text: str | None = task
     while text is not None:
         outcome = run_once(answerer, text, ctx, sinks, metadata, attachments, store, run_id)
-        attachments, run_id = (), None  # the session has them now
-        text = follow_up(ctx.session, outcome.result) if follow_up is not None else None
+        attachments, text = (), None  # the session has them now
+        if not isinstance(answerer, Agent):
+            text = answerer.follow_up(ctx.session, outcome.result)
+            if store is not None:
+                run_id = following_id(outcome.result.ids.run_id)
+                text = text or answerer.stored_follow_up(ctx.session, store, run_id)
         yield outcome
 
 
@@ -199,16 +203,27 @@ def prepare_agent(
     return answerer, answerer.agent_for(session)
 
 
-def prepare_unattended_agent(
-    config: Configuration, hooks: Sequence[Any], plugins: PluginManager
-) -> tuple[Agent[Any, Any] | Roster, Agent[Any, Any]]:
-    """Build the agent or roster for a server or gateway, where nobody is at the terminal to approve calls."""
+@contextmanager
+def unattended_agent(
+    config: Configuration,
+) -> Iterator[tuple[Agent[Any, Any] | Roster, Agent[Any, Any], PluginManager]]:
+    """Build the agent or roster for a server, worker or gateway, where nobody is at the terminal to approve calls.
+
+    Yields the agent or roster, its base agent, and the plugins, which are closed at the end.
+    """
+    from ..config.factory import build_plugins
     from .approval_prompt import Approver
+    from .plugins import close_plugins
 
     mode, file = config.settings.approvals, config.settings.approval_file
     # In the other modes, calls wait in the approval file.
     decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []
-    return prepare_agent(config, [*decided, *hooks], Session(), plugins)
+    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
+    try:
+        yield *prepare_agent(config, [*decided, *recorders], Session(), plugins), plugins
+    finally:
+        close_plugins(plugins)
+        finish_recording(recorders)
 
 
 def current_agent(answerer: Agent[Any, Any] | Roster, session: Session) -> Agent[Any, Any]:

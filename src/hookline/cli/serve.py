@@ -9,7 +9,6 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-import msgspec
 import typer
 from rich.console import Console, Group
 from rich.live import Live
@@ -20,8 +19,8 @@ from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .errors import COMPLETED
 from .help import Command
-from .options import with_settings
-from .services import run_until_stopped, timestamped
+from .options import DURABLE, service_option, with_settings, with_table
+from .services import ServiceLog, run_until_stopped, timestamped
 from .terminal import can_move_cursor
 from .text import arguments_text, counted, printable, rough_duration, short, short_id
 
@@ -61,76 +60,41 @@ def add_to(app: typer.Typer) -> None:
 def serve(
     config: Configuration,
     host: Annotated[
-        str | None,
-        typer.Option(
-            metavar="ADDRESS",
-            help="Address to listen on. [default: 127.0.0.1]",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        str | None, service_option("Address to listen on. [default: 127.0.0.1]", metavar="ADDRESS", panel=_PANEL)
     ] = None,
     port: Annotated[
-        int | None,
-        typer.Option(
-            metavar="N",
-            help="Port to listen on; 0 for any free port. [default: 8420]",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        int | None, service_option("Port to listen on; 0 for any free port. [default: 8420]", metavar="N", panel=_PANEL)
     ] = None,
-    durable: Annotated[
-        bool | None,
-        typer.Option(
-            "--durable/--no-durable",
-            help="Keep a journal of each run, so that another process can continue it. [default: no-durable]",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
-    ] = None,
+    durable: Annotated[bool | None, service_option(DURABLE, "--durable/--no-durable", panel=_PANEL)] = None,
     execute: Annotated[
         bool | None,
-        typer.Option(
+        service_option(
+            "Execute durable runs here, or leave them to hookline worker. [default: execute]",
             "--execute/--no-execute",
-            help="Execute durable runs here, or leave them to hookline worker. [default: execute]",
-            show_default=False,
-            rich_help_panel=_PANEL,
+            panel=_PANEL,
         ),
     ] = None,
     grace: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            help="Seconds that runs get to finish at shutdown. [default: 30]",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        service_option("Seconds that runs get to finish at shutdown. [default: 30]", metavar="S", panel=_PANEL),
     ] = None,
 ) -> int:
     """Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API."""
     options = {"host": host, "port": port, "durable": durable, "execute": execute, "grace": grace}
-    given = {name: value for name, value in options.items() if value is not None}
-    settings = msgspec.structs.replace(config.settings, server={**config.settings.server, **given})
-    return _build_and_serve(msgspec.structs.replace(config, settings=settings))
+    return _build_and_serve(with_table(config, "server", options))
 
 
 def _build_and_serve(config: Configuration) -> int:
-    from ..config.factory import build_plugins
     from ..server.build import build_server
     from ..server.options import ServerOptions
-    from .plugins import close_plugins
-    from .runner import finish_recording, prepare_unattended_agent, start_recording
+    from .runner import unattended_agent
     from .weights import prepare_model
 
     ServerOptions.of(config.settings.server)  # report invalid options before loading the model
-    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
-    try:
-        answerer, agent = prepare_unattended_agent(config, recorders, plugins)
+    with unattended_agent(config) as (answerer, agent, _):
         server = build_server(config.settings, answerer, home=config.home)
         prepare_model(agent.model)
         return asyncio.run(_serve(server, config.settings))
-    finally:
-        close_plugins(plugins)
-        finish_recording(recorders)
 
 
 async def _serve(server: Server, settings: Settings) -> int:
@@ -158,23 +122,18 @@ def make_view(server: Server, *, debug: bool = False) -> ServerLog:
     return (ServerScreen if live else ServerLog)(server, debug=debug)
 
 
-class ServerLog:
+class ServerLog(ServiceLog):
     """Print log lines to stderr in the configured format."""
 
     def __init__(self, server: Server, *, debug: bool) -> None:
-        self._server, self._debug = server, debug
+        super().__init__(server.options.logs, debug=debug)
+        self._server = server
         self.is_started = False
 
-    def __enter__(self) -> Self:
-        from ..server.logs import setup_logs
-
-        self._undo = setup_logs(self._server.options.logs, debug=self._debug)
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self.is_started:
             self.print(stopped_text(self._server))
-        self._undo()
+        super().__exit__(*exception)
 
     def print(self, line: str) -> None:
         """Print a line."""
@@ -197,9 +156,6 @@ class ServerLog:
     def stopping(self, *, again: bool) -> None:
         """Announce the shutdown."""
         self.print("stopping now" if again else "stopping after the current runs; Ctrl-C again stops at once")
-
-    async def watch(self) -> None:
-        """Do nothing: the log shows what happens."""
 
 
 class ServerScreen(ServerLog, logging.Handler):

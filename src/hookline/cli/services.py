@@ -7,12 +7,15 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rich.table import Table
 from rich.text import Text
 
 from .text import printable
+
+if TYPE_CHECKING:
+    from ..server.logs import LogFormat
 
 
 class Service(Protocol):
@@ -29,6 +32,31 @@ class Service(Protocol):
     async def wait(self) -> None:
         """Wait until it has stopped."""
         ...
+
+
+class ServiceLog:
+    """Print log lines to stderr while a service runs.
+
+    Args:
+        logs: the format: ``json``, ``text`` or ``auto``.
+        debug: whether to print everything.
+    """
+
+    def __init__(self, logs: LogFormat, *, debug: bool) -> None:
+        self._logs: LogFormat = logs
+        self._debug = debug
+
+    def __enter__(self) -> Self:
+        from ..server.logs import setup_logs
+
+        self._undo = setup_logs(self._logs, debug=self._debug)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._undo()
+
+    async def watch(self) -> None:
+        """Do nothing: the log shows what happens."""
 
 
 async def run_until_stopped(service: Service, view: Any, on_started: Callable[[], object]) -> None:

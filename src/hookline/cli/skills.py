@@ -36,7 +36,8 @@ Examples:
   hookline skills accept tidy-notes --as tidy-my-notes
   hookline skills list
 
-A skill is a file NAME/SKILL.md in the skills folder. Agents use a proposed skill only after you have accepted it.
+A skill is a file NAME/SKILL.md in the skills folder, or a text in a database. Agents use a proposed skill only after
+you have accepted it.
 """
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the skill.")]
@@ -77,7 +78,7 @@ def list_skills(
     if rows:
         print_table(("name", "state", "date", "what it is for"), rows, keep=("name", "state", "date"))
     else:
-        typer.echo(f"No skills in {printable(short_path(str(store.folder)), keep='')}.")
+        typer.echo(f"No skills in {printable(short_path(store.place), keep='')}.")
     notes = []
     if proposed:
         notes.append(f"{counted(len(proposed), 'proposal')} to review: hookline skills review")
@@ -115,7 +116,7 @@ def accept(
     """Accept a proposal. Agents can use the skill from their next run on."""
     store, _ = open_stores(config.settings)
     skill = store.accept(name, rename=rename)
-    typer.echo(f"accepted: {printable(short_path(str(store.path(skill.name))), keep='')}")
+    typer.echo(f"accepted: {printable(short_path(store.location(skill.name)), keep='')}")
     return COMPLETED
 
 
@@ -149,14 +150,14 @@ def analyse(config: Configuration) -> int:
 
 def open_stores(settings: Settings) -> tuple[SkillStore, SkillQueue]:
     """Open the skills and the queue of runs to analyse."""
-    from ..stores.skills import SkillQueue, SkillStore
+    from ..stores.skills import skill_store_at
 
-    folder = skills_folder(settings)
-    return SkillStore(folder), SkillQueue(folder)
+    store = skill_store_at(skills_folder(settings))
+    return store, store.queue()
 
 
 def skills_folder(settings: Settings) -> str:
-    """Return the skills folder: from the setting, from a declared hook, or ``skills``."""
+    """Return the folder or database of skills: from the setting, from a declared hook, or ``skills``."""
     from ..config.settings import DeclaredHook
 
     if settings.skills:
@@ -291,7 +292,7 @@ def show_skill(skill: Skill, store: SkillStore, position: str = "") -> None:
     items = [
         ("for", skill.description),
         ("state", skill.state),
-        ("file", short_path(str(store.path(skill.name, skill.state)))),
+        ("file", short_path(store.location(skill.name, skill.state))),
         ("date", skill.date),
         ("from run", skill.source_run),
         ("with task", short(skill.source_task, 300)),

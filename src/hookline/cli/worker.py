@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Annotated, Self
+from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 import typer
 
 from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .errors import COMPLETED
 from .help import Command
-from .options import with_settings
-from .services import run_until_stopped
+from .options import service_option, with_settings, with_table
+from .services import ServiceLog, run_until_stopped
 
 if TYPE_CHECKING:
     from ..config.settings import Settings
@@ -22,12 +21,11 @@ if TYPE_CHECKING:
 
 EPILOG = """
 Examples:
-  hookline serve --durable --no-execute --runs postgresql://db/agents
-  hookline worker --runs postgresql://db/agents --concurrency 8
+  hookline serve --durable --no-execute --database postgresql://db/agents
+  hookline worker --database postgresql://db/agents --concurrency 8
 
-A worker needs the configuration of the servers: the same agents, hooks and tools, and the same databases for runs,
-approvals and sessions. Ctrl-C or SIGTERM hands its runs over to other workers, after the calls in flight. A second one
-does so at once.
+A worker needs the configuration of the servers: the same agents, hooks and tools, and the same database. Ctrl-C or
+SIGTERM hands its runs over to other workers, after the calls in flight. A second one does so at once.
 """
 
 _PANEL = "Worker"
@@ -44,55 +42,36 @@ def worker(
     config: Configuration,
     concurrency: Annotated[
         int | None,
-        typer.Option(
-            metavar="N",
-            min=1,
-            help="Number of runs to execute at once. [default: 64]",
-            show_default=False,
-            rich_help_panel=_PANEL,
-        ),
+        service_option("Number of runs to execute at once. [default: 64]", metavar="N", min=1, panel=_PANEL),
     ] = None,
     grace: Annotated[
         float | None,
-        typer.Option(
-            metavar="S",
-            help="Seconds that calls in flight get to finish at shutdown. [default: 30]",
-            show_default=False,
-            rich_help_panel=_PANEL,
+        service_option(
+            "Seconds that calls in flight get to finish at shutdown. [default: 30]", metavar="S", panel=_PANEL
         ),
     ] = None,
     metrics: Annotated[
         str,
-        typer.Option(
+        service_option(
+            "Serve metrics for Prometheus at this address, to everybody who can reach it. [default: no metrics]",
             metavar="HOST:PORT",
-            help="Serve metrics for Prometheus at this address, to everybody who can reach it. [default: no metrics]",
-            show_default=False,
-            rich_help_panel=_PANEL,
+            panel=_PANEL,
         ),
     ] = "",
 ) -> int:
     """Execute the durable runs of servers that share a database."""
-    given = {name: value for name, value in (("max_runs", concurrency), ("grace", grace)) if value is not None}
-    settings = msgspec.structs.replace(config.settings, server={**config.settings.server, **given})
-    return _build_and_work(msgspec.structs.replace(config, settings=settings), metrics)
+    return _build_and_work(with_table(config, "server", {"max_runs": concurrency, "grace": grace}), metrics)
 
 
 def _build_and_work(config: Configuration, metrics: str) -> int:
-    from ..config.factory import build_plugins
     from ..server.build import build_worker
-    from .plugins import close_plugins
-    from .runner import finish_recording, prepare_unattended_agent, start_recording
+    from .runner import unattended_agent
     from .weights import prepare_model
 
-    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
-    try:
-        answerer, agent = prepare_unattended_agent(config, recorders, plugins)
+    with unattended_agent(config) as (answerer, agent, _):
         worker = build_worker(config.settings, answerer, home=config.home, metrics=metrics)
         prepare_model(agent.model)
         return asyncio.run(_work(worker, config.settings))
-    finally:
-        close_plugins(plugins)
-        finish_recording(recorders)
 
 
 async def _work(worker: Worker, settings: Settings) -> int:
@@ -101,32 +80,23 @@ async def _work(worker: Worker, settings: Settings) -> int:
     return COMPLETED
 
 
-class WorkerLog:
+class WorkerLog(ServiceLog):
     """Print log lines to stderr in the configured format."""
 
     def __init__(self, worker: Worker, *, debug: bool) -> None:
-        self._worker, self._debug = worker, debug
-
-    def __enter__(self) -> Self:
-        from ..server.logs import setup_logs
-
-        self._undo = setup_logs(self._worker.options.logs, debug=self._debug)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._undo()
+        super().__init__(worker.options.logs, debug=debug)
+        self._worker = worker
 
     def on_started(self) -> None:
         """Print what the worker does."""
         service = self._worker.service
         names = ", ".join(agent.name for agent in service.agents.list())
         log.info("executing the runs in %s, at most %d at once, agents: %s", service.where, service.max_runs, names)
+        if not service.is_shared:
+            log.warning("no database is set: this worker shares the runs with servers of this machine only")
         if self._worker.metrics_url:
             log.info("metrics at %s, without a key", self._worker.metrics_url)
 
     def stopping(self, *, again: bool) -> None:
         """Announce the shutdown."""
         log.info("%s", "stopping now" if again else "handing over after the calls in flight; Ctrl-C again does so now")
-
-    async def watch(self) -> None:
-        """Do nothing: the log shows what happens."""

@@ -239,12 +239,13 @@ def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
         return []
     from ..hooks.skill_evolver import SkillEvolverHook
     from ..hooks.skills import SkillsHook
+    from ..stores.skills import DatabaseSkillStore
 
-    if Path(settings.skills).is_file():
-        raise ConfigError(f"skills: {settings.skills!r} is a file, not a folder")
     listed = SkillsHook(settings.skills)
-    folder = listed.store.folder
-    if not (folder.exists() or any(isinstance(h, SkillEvolverHook) and h.store.folder == folder for h in hooks)):
+    store = listed.store
+    if not isinstance(store, DatabaseSkillStore) and Path(settings.skills).is_file():
+        raise ConfigError(f"skills: {settings.skills!r} is a file, not a folder")
+    if not (store.exists() or any(isinstance(h, SkillEvolverHook) and h.store.place == store.place for h in hooks)):
         raise ConfigError(
             f"skills: no such folder: {settings.skills!r}. Create it, or let an agent learn skills for it "
             "with --hooks SkillEvolverHook"
@@ -252,14 +253,29 @@ def _skill_hooks(settings: Settings, hooks: Iterable[Any]) -> list[Any]:
     return [listed]
 
 
+_STORE_ARGUMENTS = {
+    "ApprovalsHook": "store",
+    "EpisodeLoggerHook": "memory",
+    "MemoryInjectionHook": "memory",
+    "NotesInjectorHook": "notes",
+    "ObservabilityHook": "path",
+    "PersistSessionHook": "store",
+    "TicketRules": "board",
+}
+"""Built-in hooks whose store is in the database, if there is one, and the names of the arguments for it."""
+
+
 def _with_defaults(hook: str | DeclaredHook, settings: Settings) -> str | DeclaredHook:
-    """Return the declared hook with the settings that it does not override: where skills and the audit index are."""
+    """Return the declared hook with the settings that it does not override: where its store is."""
     declared = hook if isinstance(hook, DeclaredHook) else DeclaredHook(hook)
-    defaults = {"SkillEvolverHook": ("folder", settings.skills), "AuditLogHook": ("index", settings.audit_index)}
-    name, value = defaults.get(declared.use, ("", ""))
-    if not value or name in declared.args or (name == "index" and not declared.args.get("path")):
+    defaults = {name: (argument, settings.database) for name, argument in _STORE_ARGUMENTS.items()}
+    defaults["SkillEvolverHook"] = "folder", settings.skills
+    if declared.args.get("path"):
+        defaults["AuditLogHook"] = "index", settings.audit_index or ""
+    argument, place = defaults.get(declared.use, ("", ""))
+    if not place or argument in declared.args:
         return hook
-    return msgspec.structs.replace(declared, args={**declared.args, name: value})
+    return msgspec.structs.replace(declared, args={**declared.args, argument: place})
 
 
 def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
@@ -327,9 +343,9 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
 
         tools.append(fetch_tool(settings.hosts))
     if settings.skills:
-        from ..stores.skills import SkillStore
+        from ..stores.skills import skill_store_at
 
-        tools.append(SkillStore(settings.skills))
+        tools.append(skill_store_at(settings.skills))
     if settings.tickets:
         from .._toolbox.tickets import ticket_tools
         from ..stores.tickets import TicketBoard

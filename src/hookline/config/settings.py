@@ -172,7 +172,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tickets: Annotated[
         str, KeyInfo("SQLite file of a ticket board, which the model gets tools for", WORK, "--tickets", "FILE.db")
     ] = ""
-    skills: Annotated[str, KeyInfo("folder with skills that the agent may read", WORK, "--skills", "DIR")] = ""
+    skills: Annotated[
+        str, KeyInfo("folder or database (.db) with skills that the agent may read", WORK, "--skills", "PATH")
+    ] = ""
     channels: Annotated[tuple[str | DeclaredChannel, ...], KeyInfo("channels of hookline gateway", WORK, "")] = ()
     gateway: Annotated[Mapping[str, Any], KeyInfo("options of hookline gateway", CONTROL, "")] = EMPTY
     server: Annotated[Mapping[str, Any], KeyInfo("options of hookline serve", CONTROL, "")] = EMPTY

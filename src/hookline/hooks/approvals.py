@@ -153,26 +153,16 @@ class ApprovalsHook:
 
     async def _wait(self, row: ApprovalRow, hold: float | None, ctx: Any) -> ApprovalRow:
         """Wait for the decision. After ``hold`` seconds, return the row although the call is still pending."""
-        loop = asyncio.get_running_loop()
-        decided: asyncio.Future[ApprovalRow | Exception] = loop.create_future()
-
-        def set_outcome(outcome: ApprovalRow | Exception) -> None:
-            if not decided.done():
-                decided.set_result(outcome)
-
-        def on_outcome(outcome: ApprovalRow | Exception) -> None:
-            with suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(set_outcome, outcome)
-
         notification = None if self.notify is None else asyncio.ensure_future(_notify(self.notify, row))
         try:
-            with self.store.watch(row.id, on_outcome):
-                until = loop.time() + (self.seconds if hold is None else min(hold, self.seconds))
-                while not decided.done() and loop.time() < until and time.time() < row.expires:
-                    await asyncio.wait([decided], timeout=min(until - loop.time(), CLOCK_INTERVAL))
-            if not decided.done() and hold is not None and time.time() < row.expires:
+            decided = await wait_until_decided(
+                self.store, row, self.seconds if hold is None else min(hold, self.seconds)
+            )
+            if decided is not None:
+                return decided
+            if hold is not None and time.time() < row.expires:
                 return row
-            outcome = decided.result() if decided.done() else await in_thread(self.store.end_pending, row.id, "expired")
+            return await in_thread(self.store.end_pending, row.id, "expired")  # type: ignore[no-any-return]
         except asyncio.CancelledError:
             if not getattr(ctx, "is_abandoned", False):  # otherwise another process waits for the same decision
                 await self._cancel(row)
@@ -181,15 +171,39 @@ class ApprovalsHook:
             if notification is not None:
                 notification.cancel()
                 await asyncio.wait([notification], timeout=CLEANUP_SECONDS)
-        if isinstance(outcome, StoreError):
-            raise outcome
-        if isinstance(outcome, Exception):
-            raise StoreError(error_text(outcome)) from outcome
-        return outcome
 
     async def _cancel(self, row: ApprovalRow) -> None:
         with suppress(StoreError, StillRunningError):
             await with_timeout(CLEANUP_SECONDS, in_thread(self.store.end_pending, row.id, "cancelled"), shielded=True)
+
+
+async def wait_until_decided(store: ApprovalStore, row: ApprovalRow, seconds: float) -> ApprovalRow | None:
+    """Wait until any process decides a call; ``None`` if it expires before that, or after ``seconds``.
+
+    Raises:
+        StoreError: the store cannot be used.
+    """
+    loop = asyncio.get_running_loop()
+    decided: asyncio.Future[ApprovalRow | Exception] = loop.create_future()
+
+    def set_outcome(outcome: ApprovalRow | Exception) -> None:
+        if not decided.done():
+            decided.set_result(outcome)
+
+    def on_outcome(outcome: ApprovalRow | Exception) -> None:
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(set_outcome, outcome)
+
+    with store.watch(row.id, on_outcome):
+        until = loop.time() + seconds
+        while not decided.done() and loop.time() < until and time.time() < row.expires:
+            await asyncio.wait([decided], timeout=min(until - loop.time(), CLOCK_INTERVAL))
+    if not decided.done():
+        return None
+    outcome = decided.result()
+    if isinstance(outcome, Exception):
+        raise outcome if isinstance(outcome, StoreError) else StoreError(error_text(outcome)) from outcome
+    return outcome
 
 
 async def watch_approvals(store: ApprovalStore, notify: Notifier) -> None:

@@ -11,10 +11,11 @@ from typing import Any, ClassVar
 import msgspec
 
 from .._kernel.errors import RegistrationError
-from .._kernel.payloads import ToolCallRequest, ToolCallResult
+from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL
 from .._kernel.results import HookResult
 from .._kernel.validation import check_integer
+from .._run.sources import real_clock
 
 _MINUTE = 60.0
 
@@ -76,37 +77,42 @@ class RateLimitHook:
         self._window: dict[_Key, float] = {}  # time of each allowed call, oldest first
         self._lock = threading.Lock()
 
-    def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
+    async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Count a call before it runs, and undo the count if it did not run."""
         with self._lock:
             allowed: dict[_Key, _AllowedCall] = ctx.tree_state.setdefault(id(self), {})
-            if point == BEFORE_TOOL:
-                return self._judge(ctx, payload, allowed)
-            self._uncount_if_not_run(ctx, payload, allowed)
+            key = ctx.run_id, payload.id, payload.attempt
+            if point != BEFORE_TOOL:
+                if payload.outcome in ("blocked", "answered"):
+                    self._uncount(key, allowed)
+                return None
+            if key in allowed:  # the call was edited
+                return None
+            problem = self._judge(ctx, payload, allowed)
+            if not problem:
+                allowed[key] = _AllowedCall(payload.name, payload.hop)
+        if not problem and self.per_minute is not None:
+            # The calls of other runs count too, so a run that continues in another process must not count again.
+            problem = await ctx.once(
+                "calls in a minute", lambda: self._count_in_minute(key, real_clock(ctx.clock).monotonic())
+            )
+            if problem:
+                with self._lock:
+                    self._uncount(key, allowed)
+        if not problem:
             return None
+        again = " This call has run and is not retried." if payload.attempt > 1 else ""
+        return HookResult.block(f"Rate limit exceeded: {problem}{again}", reason="rate limit")
 
-    def _judge(self, ctx: Any, request: ToolCallRequest, allowed: dict[_Key, _AllowedCall]) -> HookResult | None:
-        key = ctx.run_id, request.id, request.attempt
-        if key in allowed:  # the call was edited
-            return None
+    def _judge(self, ctx: Any, request: ToolCallRequest, allowed: dict[_Key, _AllowedCall]) -> str:
+        """Return the limit of the run that one more call would exceed, or an empty text."""
         if request.attempt == 1:  # no call of its batch has run yet: calls that are already blocked will not run
             for error in ctx.state.errors if allowed else ():
                 blocked = ctx.run_id, error.call_id, 1
                 before = allowed.get(blocked) if error.type == "Blocked" else None
                 if before is not None and before.hop == request.hop:
                     self._uncount(blocked, allowed)
-        now = ctx.clock.monotonic()
-        problem = self._problem(request.name, allowed, now)
-        if problem:
-            again = " This call has run and is not retried." if request.attempt > 1 else ""
-            return HookResult.block(f"Rate limit exceeded: {problem}{again}", reason="rate limit")
-        allowed[key] = _AllowedCall(request.name, request.hop)
-        if self.per_minute is not None:
-            self._window[key] = now
-        return None
-
-    def _problem(self, tool: str, allowed: dict[_Key, _AllowedCall], now: float) -> str:
-        """Return the limit that one more call would exceed, or an empty text."""
+        tool = request.name
         if self.max_calls_per_run is not None and len(allowed) >= self.max_calls_per_run:
             return f"{len(allowed) + 1}/{self.max_calls_per_run} tool calls."
         limits = [limit for glob, limit in self.per_tool.items() if fnmatchcase(tool, glob)]
@@ -114,7 +120,12 @@ class RateLimitHook:
             count = sum(call.tool == tool for call in allowed.values()) + 1
             if count > min(limits):
                 return f'{count}/{min(limits)} calls of "{tool}".'
-        if self.per_minute is not None:
+        return ""
+
+    def _count_in_minute(self, key: _Key, now: float) -> str:
+        """Count a call of the last minute, or return the limit that it would exceed."""
+        assert self.per_minute is not None
+        with self._lock:
             while self._window and next(iter(self._window.values())) <= now - _MINUTE:
                 del self._window[next(iter(self._window))]
             count = len(self._window) + 1
@@ -122,11 +133,8 @@ class RateLimitHook:
                 oldest = next(iter(self._window.values()))
                 wait = max(1, ceil(oldest + _MINUTE - now))
                 return f"{count}/{self.per_minute} tool calls in a minute. Try again in {wait} s."
-        return ""
-
-    def _uncount_if_not_run(self, ctx: Any, result: ToolCallResult, allowed: dict[_Key, _AllowedCall]) -> None:
-        if result.outcome in ("blocked", "answered"):
-            self._uncount((ctx.run_id, result.id, result.attempt), allowed)
+            self._window[key] = now
+            return ""
 
     def _uncount(self, key: _Key, allowed: dict[_Key, _AllowedCall]) -> None:
         allowed.pop(key, None)

@@ -18,6 +18,7 @@ from .._kernel.points import AFTER_LLM, BEFORE_LLM
 from .._kernel.results import HookResult
 from .._kernel.validation import check_integer, check_names, check_seconds
 from .._kernel.values import ModelResponse
+from .._run.sources import real_clock
 from ._support.messages import to_response
 
 _encode = msgspec.json.Encoder(order="sorted").encode
@@ -73,7 +74,7 @@ class ResponseCacheHook:
         with self._lock:
             self._cached.clear()
 
-    def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
+    async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Answer a request at ``before_llm``, store a reply at ``after_llm``."""
         if self.purposes is not None and payload.purpose not in self.purposes:
             return None
@@ -81,17 +82,25 @@ class ResponseCacheHook:
         used: dict[Any, set[bytes]] = ctx.hook_state.setdefault(id(self), {})
         replied = used.setdefault((payload.hop, payload.purpose), set())
         if point == BEFORE_LLM:
-            return self._serve(ctx, payload, replied)
+            return await self._serve(ctx, payload, replied)
         self._store(ctx, payload, replied)
         return None
 
-    def _serve(self, ctx: Any, request: ModelRequest, replied: set[bytes]) -> HookResult | None:
+    async def _serve(self, ctx: Any, request: ModelRequest, replied: set[bytes]) -> HookResult | None:
         if request.attempt > 1:
             with self._lock:
                 for key in replied:
                     self._cached.pop(key, None)
             return None
-        key, now = _key(ctx, request), ctx.clock.monotonic()
+        key = _key(ctx, request)
+        # A durable run gets the same answer when it continues in another process, whose cache is empty.
+        found = await ctx.once("cached reply", lambda: self._find(key, real_clock(ctx.clock).monotonic()))
+        if found is None:
+            return None
+        replied.add(key)
+        return HookResult.answer(msgspec.convert(found, ModelResponse), reason="cached")
+
+    def _find(self, key: bytes, now: float) -> Any:
         with self._lock:
             reply, until = self._cached.get(key, (None, 0.0))
             if reply is not None and now >= until:
@@ -102,14 +111,13 @@ class ResponseCacheHook:
                 return None
             self.hits += 1
             self._cached.move_to_end(key)
-        replied.add(key)
-        return HookResult.answer(reply, reason="cached")
+            return msgspec.to_builtins(reply)
 
     def _store(self, ctx: Any, reply: ModelReply, replied: set[bytes]) -> None:
         if reply.source != "model" or not _is_complete(reply) or _is_other_provider(ctx, reply):
             return
         key = _key(ctx, reply.request)
-        until = float("inf") if self.ttl is None else ctx.clock.monotonic() + self.ttl
+        until = float("inf") if self.ttl is None else real_clock(ctx.clock).monotonic() + self.ttl
         replied.add(key)
         with self._lock:
             self._cached[key] = to_response(reply), until

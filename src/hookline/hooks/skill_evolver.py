@@ -21,7 +21,7 @@ from .._run.budget import Budget, Limits
 from .._sensitive.redactor import Redactor
 from ..models.protocol import Model
 from ..providers.factory import resolve_model
-from ..stores.skills import AnalysisOutcome, QueuedRun, SkillQueue
+from ..stores.skills import AnalysisOutcome, QueuedRun
 from ._skill_analysis import analyse, analyst, queued_run
 from .skills import check_skill_store
 
@@ -58,7 +58,7 @@ class SkillEvolverHook:
     analyse``. The same task with the same tools is analysed once. Failures are logged.
 
     Args:
-        folder: a ``SkillStore`` or its folder.
+        folder: a ``SkillStore``, its folder, or the file (``.db``) or address of its database.
         min_tool_calls: minimum number of successful calls in a run.
         model: the model that analyses runs; by default the model of the run.
         max_waiting: maximum number of queued runs; a new one replaces the oldest. No run is analysed while this many
@@ -92,7 +92,7 @@ class SkillEvolverHook:
         self.max_waiting = check_integer(max_waiting, "max_waiting")
         self.max_tokens = check_integer(max_tokens, "max_tokens")
         self.max_seconds = check_positive(max_seconds, "max_seconds")
-        self.queue = SkillQueue(self.store.folder, self.max_waiting)
+        self.queue = self.store.queue(self.max_waiting)
         self._redactor = Redactor()
         linger = check_seconds(delay, "delay")
         self._writer: BackgroundWriter[_FinishedRun] = BackgroundWriter(
@@ -108,7 +108,7 @@ class SkillEvolverHook:
     @property
     def own_files(self) -> tuple[str, ...]:
         """Files that the agent's tools must not write, because only a person may accept a skill."""
-        return (str(self.store.folder),)
+        return self.store.own_files
 
     def __call__(self, point: str, ctx: Any, result: AgentResult[Any]) -> None:
         """Queue a run that has enough successful tool calls."""
@@ -144,7 +144,7 @@ class SkillEvolverHook:
             log.warning(
                 "runs are not analysed for skills: %d proposals wait for review in %s; run hookline skills review",
                 self.max_waiting,
-                self.store.folder,
+                self.store.place,
             )
         self._full = full
         return full or self.queue.has_origin(run.origin) or self.store.has_origin(run.origin)

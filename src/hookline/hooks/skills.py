@@ -10,21 +10,21 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.points import BEFORE_LLM
 from .._kernel.results import HookResult
 from .._kernel.validation import check_integer, check_method, check_path
-from ..stores.skills import SkillStore
+from ..stores.skills import SkillStore, skill_store_at
 from ._support.messages import add_system_text
 
 log = logging.getLogger("hookline")
 
 TOOL = "read_skill"
 
-_EXPECTED = "folder must be a SkillStore or its folder"
+_EXPECTED = "folder must be a SkillStore, its folder, or its database"
 _MAX_DESCRIPTION = 200
 
 
 def check_skill_store(folder: Any) -> SkillStore:
-    """Open the skills in a folder, or check a given store."""
+    """Open the skills in a folder or a database, or check a given store."""
     if isinstance(folder, (str, os.PathLike)):
-        return SkillStore(check_path(folder, _EXPECTED))
+        return skill_store_at(check_path(folder, _EXPECTED))
     check_method(folder, "propose", _EXPECTED)
     return folder  # type: ignore[no-any-return]
 
@@ -43,7 +43,7 @@ class SkillsHook:
         agent = Agent("a", llm=model, tools=[store], hooks=[SkillsHook(store)])
 
     Args:
-        folder: a ``SkillStore`` or its folder.
+        folder: a ``SkillStore``, its folder, or the file (``.db``) or address of its database.
         max_skills: maximum number of skills to list, in order of their names; the others can still be read.
         max_chars: maximum length of the list.
 
@@ -64,7 +64,7 @@ class SkillsHook:
     @property
     def own_files(self) -> tuple[str, ...]:
         """Files that the agent's tools must not write, because only a person may accept a skill."""
-        return (str(self.store.folder),)
+        return self.store.own_files
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
         """Add the list to one request."""

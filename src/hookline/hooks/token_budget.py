@@ -54,7 +54,7 @@ class TokenBudgetHook:
             raise RegistrationError(
                 f"reserve={reserve} leaves nothing of {max_context_tokens} tokens: use a smaller reserve"
             )
-        self.limit = limit
+        self.max_context_tokens, self.reserve, self.limit = max_context_tokens, reserve, limit
 
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
         """Trim a request that is too long."""

@@ -74,6 +74,8 @@ class Agents:
 
 def _describe(name: str, answerer: Any, id: str) -> ServedAgent:
     agent = answerer[id] if id else getattr(answerer, "base", answerer)
+    if isinstance(members := getattr(agent, "members", None), Mapping):  # a team: callers meet its first member
+        agent = members[agent.first]
     personality = getattr(answerer, "personalities", {}).get(id)
     description = getattr(personality, "description", "") or getattr(agent, "description", "")
     tools = freeze_flat({tool.name: tool.spec.description for tool in getattr(agent, "tools", ())})

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base.errors import NotInstalledError
 from ..config.errors import ConfigError
@@ -20,7 +20,7 @@ from ..stores.keys import KeyStore
 from ..stores.limits import BucketStore
 from ..stores.runs import RunStore
 from ..stores.schemas import check_database
-from ..stores.sessions import session_store_at
+from ..stores.sessions import SessionStore, SqliteSessionStore, session_store_at
 from .agents import Agents
 from .app import Api, Server
 from .auth import Authenticate
@@ -119,14 +119,15 @@ def build_parts(
     hooks = [hook for answerer in answerers.values() for hook in answerer.hooks]
     metrics = MetricsHook(every_call=True)  # the metrics include the duration of every hook
     traffic = Traffic(metrics)
-    store, approvals = _open_stores(settings, options)
+    stores = _open_stores(settings, options)
+    store = stores.runs
     add_fleet_metrics(metrics, store)
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
     buckets = None
     if settings.runs and store.db.is_shared:
         buckets = BucketStore(settings.runs, options.rate / 60, options.burst)
-    links = build_links(options, approvals)
-    service = _build_service(settings, agents, options, store, approvals, links)
+    links = build_links(options, stores.approvals)
+    service = _build_service(settings, agents, options, stores, links)
     audit = _audit_log(settings, hooks)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
@@ -162,7 +163,7 @@ def build_parts(
         keys=keys,
         metrics=metrics,
         traffic=traffic,
-        closing=[*(each.close for each in (store, keys, approvals, buckets) if each is not None), detach_metrics],
+        closing=[*(each.close for each in (stores, keys, buckets) if each is not None), detach_metrics],
         listen=listen,
     )
     for registry in registries:
@@ -194,18 +195,30 @@ def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None,
 
     options = ServerOptions.of({**settings.server, "durable": True, "execute": True})
     agents = find_agents({getattr(answerer, "name", NAME): answerer}, options)
-    store, approvals = _open_stores(settings, options)
-    service = _build_service(settings, agents, options, store, approvals, build_links(options, approvals))
+    stores = _open_stores(settings, options)
+    service = _build_service(settings, agents, options, stores, build_links(options, stores.approvals))
     served = None
     if metrics:
         hook = MetricsHook(every_call=True)
-        add_fleet_metrics(hook, store)
+        add_fleet_metrics(hook, stores.runs)
         served = MetricsServer(hook, metrics)
         answerer.hooks.extend([hook])
-    return Worker(service, options, metrics=served, closing=[store.close, approvals.close])
+    return Worker(service, options, metrics=served, closing=[stores.close])
 
 
-def _open_stores(settings: Settings, options: ServerOptions) -> tuple[RunStore, ApprovalStore]:
+class _Stores(NamedTuple):
+    runs: RunStore
+    approvals: ApprovalStore
+    sessions: SessionStore
+
+    def close(self) -> None:
+        self.runs.close()
+        self.approvals.close()
+        if isinstance(self.sessions, SqliteSessionStore):
+            self.sessions.close()
+
+
+def _open_stores(settings: Settings, options: ServerOptions) -> _Stores:
     if options.durable and not settings.runs:
         raise ConfigError("durable runs need a file or a database: set runs")
     if not options.durable and not options.execute:
@@ -213,24 +226,23 @@ def _open_stores(settings: Settings, options: ServerOptions) -> tuple[RunStore, 
     if settings.database:
         check_database(settings.database)
     store = RunStore(settings.runs or ":memory:", pinned=True, lease_seconds=options.lease_seconds)
-    return store, ApprovalStore(settings.approval_file)
+    return _Stores(store, ApprovalStore(settings.approval_file), session_store_at(settings.sessions))
 
 
 def _build_service(
     settings: Settings,
     agents: Agents,
     options: ServerOptions,
-    store: RunStore,
-    approvals: ApprovalStore,
+    stores: _Stores,
     links: Any,
 ) -> RunService:
     from .links import notifier
 
     return RunService(
         agents,
-        store,
-        approvals=approvals,
-        sessions=session_store_at(settings.sessions),
+        stores.runs,
+        approvals=stores.approvals,
+        sessions=stores.sessions,
         options=options,
         context=lambda session: make_context(settings, session),
         metadata=settings.metadata,

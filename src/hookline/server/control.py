@@ -14,12 +14,13 @@ import msgspec
 
 from .._base.attachment import Attachment, AttachmentError
 from .._base.attachment_files import available_data
+from .._base.tasks import wake_from_thread
 from .._base.text import error_text
 from .._run.journal import CONTROL
 from ..stores.controls import Control, ControlStore, Kind
 from ..stores.errors import StoreError
 from .errors import BusyError, ConflictError
-from .live_run import MAX_UNREAD, LiveRun, wake_from_thread
+from .live_run import MAX_UNREAD, LiveRun
 
 log = logging.getLogger("hookline")
 

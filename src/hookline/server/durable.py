@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -16,7 +16,7 @@ from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
 from .._base.text import error_text
 from .._kernel.errors import HooklineError
-from .._kernel.values import Ids, Message
+from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
     RUN_STATUSES,
@@ -39,8 +39,8 @@ from .._run.journal import (
 from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
-from ..stores.pinning import digest_of
-from ..stores.runs import RunRecord, RunStore, StoredEvent, write_run
+from ..stores.pinning import digest_of, version_of
+from ..stores.runs import RunRecord, RunStore, StoredEvent, run_row
 from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
@@ -48,6 +48,7 @@ from .control import DONE, Cancel, ControlReceiver
 from .errors import UnknownAgentError
 from .executor import RunExecutor
 from .live_run import LiveRun, closing_event
+from .options import ServerOptions
 from .queue import LocalQueue, RunQueue
 
 log = logging.getLogger("hookline")
@@ -56,8 +57,8 @@ CHECK_SECONDS = 1.0
 """Interval in seconds at which runs are looked for that no process executes, or whose approval was decided."""
 CANCEL_SECONDS = 5.0
 """Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
-REFUSE_SECONDS = 3600.0
-"""Seconds after which a run fails that no process with the same hooks, instructions and tools continues."""
+MAX_ASK_SECONDS = 60.0
+"""Longest interval in seconds at which a run is continued that waits for an approver of its own."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -74,7 +75,6 @@ def open_queue(store: RunStore, concurrency: int) -> RunQueue:
 class ServedHead(RunHead, frozen=True, omit_defaults=True):
     """The input of a served run. With ``keeps_session``, ``messages`` is the conversation, which the caller keeps."""
 
-    personality: str = ""
     keeps_session: bool = False
 
 
@@ -93,7 +93,7 @@ class DurableRuns:
         live: the runs of this process by id.
         controls: takes the messages to the runs of this process.
         on_executing: called when this process begins or ceases to execute a run.
-        max_attempts: how many processes may end while they execute a run, before the run fails.
+        options: limits: ``max_attempts`` and ``pin_seconds``.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class DurableRuns:
         live: dict[str, LiveRun],
         controls: ControlReceiver,
         on_executing: Callable[[str], None],
-        max_attempts: int,
+        options: ServerOptions,
     ) -> None:
         self._executor = executor
         self._agents = agents
@@ -116,7 +116,12 @@ class DurableRuns:
         self._live = live
         self._controls = controls
         self._on_executing = on_executing
-        self._max_attempts = max_attempts
+        self._max_attempts = options.max_attempts
+        self._pin_seconds = options.pin_seconds
+        self._queued: dict[str, float] = {}
+        """When this process found a run that nobody executes, and queued it."""
+        self._pinned: dict[str, float] = {}
+        """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
         self._stop_reasons: dict[str, str] = {}
         self._task: asyncio.Task[None] | None = None
@@ -133,8 +138,10 @@ class DurableRuns:
             StoreError: the database cannot be used.
         """
         self.executes = execute
-        await self._queue.open(self.execute if execute else None, sorted(self._digests()))
+        await self._queue.open(self.execute if execute else None, self.digests)
         if execute:
+            await asyncio.to_thread(self._register)
+            log.info("durable runs are pinned to the digest %s", ", ".join(self.digests))
             await self._look()
             self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
 
@@ -149,10 +156,19 @@ class DurableRuns:
     async def close(self) -> None:
         """Hand over all runs at once, and close the queue."""
         await self.hand_over(0.0)
+        with suppress(StoreError):  # then the row is ignored, because the process has ended
+            await asyncio.to_thread(self._store.workers.unregister)
         await self._queue.close()
 
-    def _digests(self) -> set[str]:
-        return {digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()}
+    @property
+    def digests(self) -> list[str]:
+        """The digests of the agents of this process."""
+        return sorted({digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()})
+
+    def _register(self) -> None:
+        """Say which versions this process has."""
+        versions = [version_of(self._agents.find(served.name)[1]) for served in self._agents.list()]
+        self._store.workers.register({version.digest: version.parts for version in versions})
 
     # Accepting.
 
@@ -162,10 +178,18 @@ class DurableRuns:
         event: StoredEvent,
         caller: Caller,
         personality: str,
-        history: Iterable[Message] | None,
+        given: Session | None,
         attachments: Sequence[Attachment],
     ) -> None:
         """Store a new run and queue it.
+
+        Args:
+            record: the run.
+            event: its first event.
+            caller: its owner.
+            personality: the personality that answers.
+            given: the conversation before the task, if the caller keeps it.
+            attachments: files for the model.
 
         Raises:
             StoreError: the database cannot be used.
@@ -173,17 +197,19 @@ class DurableRuns:
         head = ServedHead(
             ids=Ids(record.id, record.task_id, record.correlation_id, record.session_id, record.agent),
             task=record.task,
-            messages=tuple(history or ()),
+            messages=() if given is None else tuple(given.messages),
             metadata=plain(self._executor.metadata_of(record, caller)),
             attachments=tuple(attachments),
             contents=contents_of(attachments),
             personality=personality,
-            keeps_session=history is not None,
+            keeps_session=given is not None,
         )
         await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
         await self._put(record.id, record.session_id)
 
     async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
+        if digest and not self._store.db.is_shared and digest not in self.digests:
+            return  # only this process has the queue
         try:
             await self._queue.put(run_id, session_id, digest)
         except StoreError as error:  # it is found again when the queue can be used
@@ -197,32 +223,74 @@ class DurableRuns:
             try:
                 # A new run is in the queue. If its job was lost, it is found later.
                 shared = self._store.db.is_shared
+                await asyncio.to_thread(self._register)
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
+            except Exception:
+                log.exception("a durable run could not be queued")
 
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
         free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
-        for run_id, session_id, idle_seconds, digest in free:
-            if idle_seconds > REFUSE_SECONDS and digest and digest not in self._digests():
-                with suppress(RunHeldError):
-                    await self._end(run_id, "failed", error=str(RunPinnedError(run_id, digest)))
-            else:
-                await self._put(run_id, session_id, digest)
         for run in await asyncio.to_thread(self._decided):
             record = await asyncio.to_thread(self._store.get, run.run_id)
-            if record is not None:
-                await self._put(run.run_id, record.session_id, run.digest)
+            if record is not None and record.is_durable:  # others belong to gateways and programs
+                free.append((run.run_id, record.session_id, run.digest))
+        have = {"", *self.digests}
+        if not have.issuperset(digest for _, _, digest in free):
+            have |= await asyncio.to_thread(self._store.workers.digests)
+        shared, now = self._store.db.is_shared, time.monotonic()
+        recent = now - self._store.journal.lease_seconds / 3
+        self._queued = {run_id: at for run_id, at in self._queued.items() if at > recent}
+        for run_id, session_id, digest in free:
+            if digest in have and run_id not in self._queued:
+                await self._put(run_id, session_id, digest)
+                if shared:  # its job waits for a free process
+                    self._queued[run_id] = now
+        pinned = [run_id for run_id, _, digest in free if digest not in have]
+        self._pinned = {run_id: self._pinned.get(run_id, 0.0) for run_id in pinned}
+        for run_id in pinned:
+            await self._report_pinned(run_id)
 
-    def _decided(self) -> list[StoredRun]:
-        """Return the runs that were put away and need not wait any more."""
-        waiting = self._store.journal.runs("waiting", limit=MAX_WAITING)
+    async def _report_pinned(self, run_id: str) -> None:
+        """Log that no process can continue a run, once; end the run after a time."""
+        since = self._pinned[run_id]
+        if since and time.monotonic() < since + self._pin_seconds:
+            return
+        for run in await asyncio.to_thread(self._store.workers.pinned, run_id):
+            if not since:
+                log.warning("%s", run.problem)
+                self._pinned[run_id] = time.monotonic()
+                continue
+            with suppress(RunHeldError):
+                await self._end(run_id, "failed", error=run.refusal)
+
+    def _decided(self, run_id: str = "") -> list[StoredRun]:
+        """Return the runs that were put away and need not wait any more; with an id, only this run."""
+        if run_id:
+            found = self._store.journal.get(run_id)
+            waiting = [found] if found is not None and found.status == "waiting" else []
+        else:
+            waiting = self._store.journal.runs("waiting", limit=MAX_WAITING, with_input=False)
         if not waiting:
             return []
-        rows = self._approvals.rows(status="pending", limit=MAX_WAITING)
+        rows = self._approvals.rows(status="pending", root_id=run_id, limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
-        return [run for run in waiting if not pending.issuperset(waiting_calls(run))]
+        return [run for run in waiting if self._can_go_on(run, pending)]
+
+    def _can_go_on(self, run: StoredRun, pending: set[tuple[str, str, int]]) -> bool:
+        """Whether a call of a run that was put away was decided, or an approver of its own can be asked again.
+
+        Nobody tells when such an approver has decided, so it is asked after intervals that grow with the waiting time.
+        """
+        undecided = {*waiting_calls(run)} - pending
+        if not undecided:
+            return False
+        asked = self._approvals.rows(root_id=run.run_id, limit=MAX_WAITING)
+        if not undecided.isdisjoint((row.run_id, row.call_id, row.attempt) for row in asked):
+            return True
+        return time.time() - run.changed >= min(max((run.changed - run.created) / 10, CHECK_SECONDS), MAX_ASK_SECONDS)
 
     # Executing.
 
@@ -230,19 +298,21 @@ class DurableRuns:
         """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
         try:
             await self._execute(run_id)
-        except (RunHeldError, LeaseLostError):
-            pass  # another process has it
+        except RunHeldError:
+            pass  # another process executes it
+        except LeaseLostError as lost:
+            log.warning("%s", lost, extra={"run_id": run_id})
         except StoreError as error:  # it is taken up again when its lease has expired
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
     async def _execute(self, run_id: str) -> None:
-        record = await asyncio.to_thread(self._store.get, run_id)
+        record, first_open = await asyncio.to_thread(self._find, run_id)
         if record is None or record.is_over:
             return
         if self._is_leaving:
             await self._put(run_id, record.session_id)
             return
-        if await asyncio.to_thread(self._store.first_open, record.session_id) != run_id:
+        if first_open != run_id:
             return  # it is queued again when the run before it ends
         try:
             _, answerer, _ = self._agents.find(record.agent)
@@ -258,6 +328,11 @@ class DurableRuns:
             return
         await self._execute_claimed(record, claim, began, answerer)
 
+    def _find(self, run_id: str) -> tuple[RunRecord | None, str | None]:
+        """Return a run, and the id of the run of its conversation whose turn it is."""
+        record = self._store.get(run_id)
+        return record, None if record is None else self._store.first_open(record.session_id)
+
     async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
         began = time.monotonic()
         return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
@@ -268,6 +343,9 @@ class DurableRuns:
         live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
+        if claim.run.status == "running":  # its process has not put it back
+            former = f"process {claim.run.pid} on {claim.run.host.partition('#')[0]}"
+            log.warning("run %s is taken over from %s", run_id, former, extra={"run_id": run_id})
         live.task, live.durable = asyncio.current_task(), durable
         live.stop_reason = self._stop_reasons.pop(run_id, "")
         self._live[run_id], self._durable[run_id] = live, durable
@@ -282,8 +360,9 @@ class DurableRuns:
                     # The journal is unchanged, but the same rules would differ again.
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
-            again = bool([run for run in await asyncio.to_thread(self._decided) if run.run_id == run_id])
-        except RunHandedOverError:
+            again = bool(await asyncio.to_thread(self._decided, run_id))
+        except RunHandedOverError as handed_over:
+            log.info("%s", handed_over, extra={"run_id": run_id})
             again = True
         finally:
             self._live.pop(run_id, None)
@@ -307,14 +386,19 @@ class DurableRuns:
         record, begun = live.record, bool(claim.entries)
         live.attachments = head.attachments
         if claim.run.attempts >= self._max_attempts:
-            error = f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended"
+            error = (
+                f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended. Their logs "
+                "or those of the system say why: a tool may crash, or need too much memory"
+            )
             return await _finish(live, durable, "failed", error=error)
         if live.stop_reason and not begun:
             return await _finish(live, durable, "cancelled", reason=live.stop_reason)
         live.update(status="running", started=record.started or time.time())
         try:
             session = await self._session(durable, record, head)
-            save = None if head.keeps_session else partial(self._save, record, session.snapshot()[0])
+            save = None
+            if not head.keeps_session:
+                save = partial(self._save, durable, durable.written, len(session.messages), bool(claim.run.epoch))
             status, fields = await self._executor.run_agents(live, answerer, session, head.metadata or {}, save=save)
         except Exception as error:
             if durable.error is not None:
@@ -338,15 +422,23 @@ class DurableRuns:
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
         async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=SessionRecord.of(stored).to_json().decode())
+            return stored, Answer(value=SessionRecord.snapshot(stored).to_json().decode())
 
         return await call.make(work)
 
-    async def _save(self, record: RunRecord, before: Sequence[Message], session: Session) -> str:
-        """Save the conversation, unless a process did so just before it ended."""
+    async def _save(self, durable: DurableRun, written: int, before: int, is_again: bool, session: Session) -> str:
+        """Save the conversation, unless a process did so just before it ended.
+
+        Args:
+            durable: the run.
+            written: number of entries up to the conversation with which the run began: they must be committed first.
+            before: number of messages of that conversation.
+            is_again: whether another process has executed the run.
+            session: the conversation.
+        """
+        await durable.commit(written)
         with suppress(StoreError):  # saving says what is wrong
-            stored = (await self._executor.load(record, "")).messages
-            if len(stored) != len(before) and _as_json(stored) == _as_json(session.messages):
+            if is_again and await self._executor.was_saved(session, before):
                 return ""
         return await self._executor.save(session)
 
@@ -397,6 +489,8 @@ class DurableRuns:
         claim, _ = await self._claim(run_id, "")
         if record is not None and not claim.run.is_over:
             await self._end_claimed(record, claim, status, **fields)
+            with suppress(StoreError):
+                await self._queue.remove(run_id)
             await self._queue_next(record.session_id, run_id)
 
     async def _end_claimed(self, record: RunRecord, claim: Claim, status: str, **fields: str) -> None:
@@ -405,17 +499,13 @@ class DurableRuns:
         event = closing_event(over).replace(seq=seq)
         events = [(seq, "run_closed", event.at, event.to_json())]
         write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
-        await asyncio.to_thread(self._store.journal.append, write, also=partial(write_run, run=over))
+        await asyncio.to_thread(self._store.journal.append, write, row=run_row(over))
         await asyncio.to_thread(self._cancel_questions, record.id)
 
     def _cancel_questions(self, run_id: str) -> None:
         """Cancel the questions of a run that has ended."""
         for row in self._approvals.rows(status="pending", root_id=run_id):
             self._approvals.end_pending(row.id, "cancelled")
-
-
-def _as_json(messages: Sequence[Message]) -> list[bytes]:
-    return [message.to_json() for message in messages]
 
 
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:
@@ -459,13 +549,8 @@ class _EventLog:
             changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
         carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
 
-        def also(db: Any) -> None:
-            if changed:
-                write_run(db, row)
-            self._controls.answer_in(db, carried_out, DONE)
-
-        more = also if changed or carried_out else None
-        self._journal.append(write, also=more)
+        answer = partial(self._controls.answer_in, seqs=carried_out, answer=DONE) if carried_out else None
+        self._journal.append(write, row=run_row(row) if changed else None, also=answer)
         if carried_out:
             self._controls.announce_answers(carried_out)
         if changed:

@@ -20,7 +20,7 @@ from ..hooks.approvals import ApprovalsHook, Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.runs import RunRecord
-from ..stores.sessions import SessionStore
+from ..stores.sessions import SessionStore, was_saved
 from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
 from .live_run import LiveRun
@@ -45,6 +45,7 @@ class RunExecutor:
         context: makes the context of a run, with its budget.
         metadata: metadata for the hooks of every run.
         notify: announces calls that wait for approval.
+        wait_for_turn: waits until other servers have no run in the conversation of a run.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class RunExecutor:
         context: Callable[[Session], AgentContext],
         metadata: Mapping[str, Any],
         notify: Notifier,
+        wait_for_turn: Callable[[RunRecord], Awaitable[None]],
     ) -> None:
         self._approvals = approvals
         self._sessions = sessions
@@ -62,6 +64,7 @@ class RunExecutor:
         self._context = context
         self._metadata = metadata
         self._notify = notify
+        self._wait_for_turn = wait_for_turn
         self._session_locks = KeyedLocks()
         self._slots = RunSlots(options.max_runs)
 
@@ -78,9 +81,11 @@ class RunExecutor:
             session: the conversation, if the caller keeps it; otherwise it is loaded and saved here.
         """
         try:
-            async with self._session_locks.hold(live.record.session_id), live.slot(self._slots):
-                if not live.closed:
-                    await self._run(live, caller, answerer, personality, session)
+            async with self._session_locks.hold(live.record.session_id):
+                await self._wait_for_turn(live.record)
+                async with live.slot(self._slots):
+                    if not live.closed:
+                        await self._run(live, caller, answerer, personality, session)
         except asyncio.CancelledError:
             live.finish("interrupted", reason="the server stopped")
         except HooklineError as error:
@@ -215,6 +220,14 @@ class RunExecutor:
         except RunFailedError as failure:
             return failure.result
         return result
+
+    async def was_saved(self, session: Session, before: int) -> bool:
+        """Whether a session that began with ``before`` messages has been saved by a process that ended after that.
+
+        Raises:
+            StoreError: the stored conversation cannot be read.
+        """
+        return await asyncio.to_thread(was_saved, self._sessions, session, before)
 
     async def save(self, session: Session) -> str:
         """Save a session. Return the error as text if that fails; the reply is still valid."""

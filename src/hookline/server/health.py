@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -134,6 +134,9 @@ def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> None:
         states = journal.states()
         return {state: states[state] for state in ("new", "waiting", "interrupted")}
 
+    def workers() -> dict[str, float]:
+        return dict(Counter(digest for worker in store.workers.running() for digest in worker.digests))
+
     def total(name: str, part: int) -> Callable[[], float]:
         return lambda: journal.totals()[name][part]
 
@@ -141,6 +144,9 @@ def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> None:
     metrics.gauge("hookline_queue_oldest_seconds", "Age of the oldest queued run.", oldest)
     metrics.gauge("hookline_leases", "Durable runs that a process executes, or lost.", leases, ["state"])
     metrics.gauge("hookline_durable_runs", "Durable runs that no process executes.", idle, ["state"])
+    metrics.gauge("hookline_workers", "Processes that execute durable runs, by version.", workers, ["digest"])
+    waiting = "Durable runs that no process can continue, by the version they need."
+    metrics.gauge("hookline_pinned_runs", waiting, store.workers.pinned_by_digest, ["digest"])
     lost, continued = "Runs taken from a process that vanished.", "Runs continued from their journal."
     metrics.gauge("hookline_takeovers_total", lost, total("takeovers", 0))
     metrics.gauge("hookline_takeover_seconds_total", "Time from its last sign to the takeover.", total("takeovers", 1))

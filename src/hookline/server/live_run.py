@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._base.attachment import Attachment
+from .._base.tasks import wake_from_thread
 from .._base.text import error_text
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.values import Usage
@@ -448,12 +449,6 @@ class RunWatch:
     def close(self) -> None:
         """Stop watching."""
         self._stack.close()
-
-
-def wake_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
-    """Set an event of an event loop from another thread."""
-    with suppress(RuntimeError):  # the loop has been closed
-        loop.call_soon_threadsafe(event.set)
 
 
 class EventReader:

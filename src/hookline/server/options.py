@@ -51,11 +51,12 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         burst: how many requests a caller may send at once.
         max_body: the limit for a request body, in bytes.
         body_seconds: how long a client may take to send a request body.
-        max_runs: how many runs may run at once.
-        max_queued: how many runs may be queued.
-        max_runs_per_caller: how many runs of one caller may be running or queued.
-        max_streams: how many event streams may be open at once.
-        max_streams_per_caller: how many event streams one caller may have open.
+        max_runs: how many runs this process executes at once.
+        max_queued: how many runs may be queued; durable runs at all servers that share the database together.
+        max_runs_per_caller: how many runs of one caller may be running or queued; on PostgreSQL at all servers
+            together.
+        max_streams: how many event streams this process may have open at once.
+        max_streams_per_caller: how many event streams one caller may have open at this process.
         heartbeat: after how many seconds without an event a stream sends a heartbeat.
         grace: how many seconds runs get to finish when the server stops.
         approval_seconds: how long a call may wait for approval before it is denied.
@@ -67,6 +68,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         lease_seconds: how long a process may execute a durable run without renewing its lease; after that, another
             process takes the run over.
         max_attempts: how many processes may end while they execute a durable run, before the run fails.
+        pin_seconds: how long a durable run waits for a process with the hooks, instructions and tools that it was begun
+            with, before it fails.
         keep_days: for how many days the texts and events of a finished run are kept.
         public_card: whether the A2A agent card can be read without a key.
         push_hosts: names or addresses that push notifications may be sent to, besides public ones.
@@ -99,6 +102,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     execute: bool = True
     lease_seconds: PositiveNumber = 15.0
     max_attempts: PositiveInt = 10
+    pin_seconds: PositiveNumber = 3600.0
     keep_days: PositiveNumber = 30.0
     public_card: bool = False
     push_hosts: tuple[str, ...] = ()

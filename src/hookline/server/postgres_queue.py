@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._base.text import error_text
@@ -19,12 +21,17 @@ from ..stores.runs import RunStore
 from .queue import Execute
 
 if TYPE_CHECKING:
+    from procrastinate import JobContext
+    from procrastinate.jobs import Job
+
     from ..stores.postgres import PostgresDatabase
 
 log = logging.getLogger("hookline")
 
 NAME = "runs"
 """Name of the queue. Runs that only some processes can continue are in queues ``runs-DIGEST``."""
+CHECK_SECONDS = 1.0
+"""Interval in seconds at which jobs of processes that have ended are looked for."""
 RETRY_SECONDS = 1.0
 """Seconds until the queue is used again after an error."""
 CLOSE_SECONDS = 10.0
@@ -54,15 +61,19 @@ class PostgresQueue:
         self._queues: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._paused = False
+        self._ended: dict[int, float] = {}
+        """When jobs ended here. The queue deletes them, unless the database accepts no changes just then."""
 
     async def open(self, execute: Execute | None, digests: Sequence[str]) -> None:
         """Create the tables of the queue if there are none, and start to execute runs."""
         from procrastinate import App, PsycopgConnector
 
         await asyncio.to_thread(create_queue, self._db)
-        address = self._db.conninfo_for(_namespace(self._db))
-        self._app = App(connector=PsycopgConnector(conninfo=address, min_size=1, max_size=5, timeout=10.0))
-        self._run_task = self._app.task(name="hookline_run", queue=NAME)(self._run)
+        # A job that is lost in a power failure is found in the journal, so no commit waits for the disk.
+        configure = partial(_configure, self._db.settings_for(_namespace(self._db), synchronous_commit="off"))
+        pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": configure}
+        self._app = App(connector=PsycopgConnector(conninfo=self._db.conninfo, **pool))
+        self._run_task = self._app.task(name="hookline_run", queue=NAME, pass_context=True)(self._run)
         with self._errors():
             await self._app.open_async()
         self._execute = execute
@@ -79,7 +90,15 @@ class PostgresQueue:
             deferrer = self._run_task.configure(queue=queue, lock=session_id, queueing_lock=run_id)
             await deferrer.defer_async(run_id=run_id, session_id=session_id, digest=digest)
 
-    async def _run(self, run_id: str, session_id: str, digest: str) -> None:
+    async def remove(self, run_id: str) -> None:
+        """Delete the job of a run: it would block the conversation if no process listens to its queue."""
+        with self._errors():
+            manager = self._app.job_manager
+            for job in await manager.list_jobs_async(queueing_lock=run_id, status="todo"):
+                if job.id is not None:
+                    await manager.cancel_job_by_id_async(job.id, delete_job=True)
+
+    async def _run(self, context: JobContext, run_id: str, session_id: str, digest: str) -> None:
         if self._paused or self._execute is None:
             await self.put(run_id, session_id, digest)
             return
@@ -87,6 +106,9 @@ class PostgresQueue:
             await self._execute(run_id)
         except Exception:
             log.exception("the run %s could not be executed", run_id)
+        finally:
+            if context.job.id is not None:
+                self._ended[context.job.id] = time.monotonic()
 
     async def _work(self) -> None:
         """Execute jobs until the queue is paused."""
@@ -108,20 +130,42 @@ class PostgresQueue:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _keep_retrying(self) -> None:
-        """Queue the runs of processes that have ended: their jobs hold the locks of their conversations."""
+        from procrastinate.exceptions import ProcrastinateException
+
+        while not self._paused:
+            await asyncio.sleep(CHECK_SECONDS)
+            try:
+                await self._retry_stalled()
+            except (ProcrastinateException, StoreError) as error:
+                log.error("the queue of runs cannot be used: %s", error_text(error))
+
+    async def _retry_stalled(self) -> None:
+        """Queue the runs of processes that have ended: their jobs hold the locks of their conversations.
+
+        A process shows every third of a lease that it lives. So if it has not done so for two thirds, its job is free
+        no later than its run. If the process lives nevertheless, the journal keeps its run from others.
+        """
         from procrastinate.exceptions import ProcrastinateException
         from procrastinate.jobs import Status
 
-        while not self._paused:
-            await asyncio.sleep(self._lease / 3)
-            try:
-                manager = self._app.job_manager
-                for job in await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease):
-                    with suppress(ProcrastinateException):  # another process has done it
-                        await manager.finish_job(job, Status.FAILED, delete_job=True)
-                        await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
-            except (ProcrastinateException, StoreError) as error:
-                log.error("the queue of runs cannot be used: %s", error_text(error))
+        manager = self._app.job_manager
+        stalled = list(await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease * 2 / 3))
+        stalled += await self._left_over()
+        for job in stalled:
+            with suppress(ProcrastinateException):  # another process has done it
+                await manager.finish_job(job, Status.FAILED, delete_job=True)
+                await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
+
+    async def _left_over(self) -> list[Job]:
+        """Return the jobs that ended in this process a while ago, and could not be deleted."""
+        before = time.monotonic() - CHECK_SECONDS
+        ended = {id for id, at in self._ended.items() if at < before}
+        if not ended:
+            return []
+        found = [job for job in await self._app.job_manager.list_jobs_async(status="doing") if job.id in ended]
+        for id in ended.difference(job.id for job in found):
+            del self._ended[id]
+        return found
 
     def pause(self) -> None:
         """Take no more jobs from the queue."""
@@ -148,6 +192,12 @@ class PostgresQueue:
             raise
         except (ProcrastinateException, OSError) as error:
             raise StoreError(f"the queue of runs in {self._db.path} cannot be used ({error_text(error)})") from error
+
+
+async def _configure(settings: str, connection: Any) -> None:
+    """Make each statement of procrastinate a transaction of its own: it has only such."""
+    await connection.set_autocommit(True)
+    await connection.execute(settings)
 
 
 def _namespace(db: Any) -> str:

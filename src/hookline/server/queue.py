@@ -46,6 +46,14 @@ class RunQueue(Protocol):
         """
         ...
 
+    async def remove(self, run_id: str) -> None:
+        """Remove a run that waits in the queue.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        ...
+
     def pause(self) -> None:
         """Begin no more runs."""
         ...
@@ -82,6 +90,9 @@ class LocalQueue:
         task = asyncio.create_task(self._run(run_id, self._execute), name=f"hookline-{run_id}")
         self._tasks[run_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
+
+    async def remove(self, run_id: str) -> None:
+        """Do nothing: the task of a run that has ended returns at once."""
 
     async def _run(self, run_id: str, execute: Execute) -> None:
         await self._slots.acquire()

@@ -46,6 +46,8 @@ log = logging.getLogger("hookline")
 
 CANCEL_SECONDS = 10.0
 """Seconds that a cancellation waits for the run to finish."""
+TURN_SECONDS = 1.0
+"""Interval in seconds at which a run looks whether the run before it, at another server, has lost its process."""
 STORE_SECONDS = 5.0
 """Seconds that a shutdown without a grace period waits until the last events are stored."""
 PRUNE_SECONDS = 3600.0
@@ -55,7 +57,8 @@ PRUNE_SECONDS = 3600.0
 class RunService:
     """Run agents for callers. Runs and their events are stored, and a run continues even if no client reads its events.
 
-    Runs of one session are executed one after another. The number of concurrent runs is limited; the others are queued.
+    Runs of one session are executed one after another, also by several servers on one PostgreSQL database. The number
+    of concurrent runs is limited; the others are queued.
     The service belongs to one event loop. A caller sees its own runs only, unless it has the right ``admin``.
 
     Args:
@@ -87,7 +90,7 @@ class RunService:
         self._store = store
         context = context or (lambda session: AgentContext(session=session))
         self._sessions = sessions
-        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify)
+        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify, self._wait_for_turn)
         self._recorder = RunRecorder(store, self._on_stored, self._on_lost, self._on_store_error)
         self._keys = IdempotencyKeys(store)
         self._control_sender = ControlSender(store.controls)
@@ -112,7 +115,7 @@ class RunService:
             self._live,
             self._control_receiver,
             self._on_executing,
-            self.options.max_attempts,
+            self.options,
         )
 
     # Start and stop
@@ -182,6 +185,11 @@ class RunService:
             StoreError: a file cannot be used.
         """
         return await asyncio.to_thread(lambda: (pulse(self._store), self.approvals.pulse()))
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether processes on other machines can execute the runs."""
+        return self._store.db.is_shared
 
     @property
     def where(self) -> str:
@@ -289,6 +297,9 @@ class RunService:
             pid=process.pid,
             born=process.born,
         )
+        found = None
+        if history is not None:  # checked before the run is stored
+            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         await self._admit(record)
         accepted = RunAccepted(
             at=record.created,
@@ -302,15 +313,12 @@ class RunService:
             record = msgspec.structs.replace(record, host=DURABLE, pid=0, born=None, last_seq=1)
             event = StoredEvent(id, 1, "run_accepted", accepted.at, accepted.replace(seq=1).to_json())
             try:
-                await self._durable.accept(record, event, caller, personality, history, attachments)
+                await self._durable.accept(record, event, caller, personality, found, attachments)
             except StoreError as error:
                 log.error("a run cannot be stored: %s", error_text(error))
                 self._recorder.put(msgspec.structs.replace(record, status="interrupted", ended=time.time()))
                 raise UnavailableError("runs cannot be stored now: try again later") from error
             return self._latest(record)
-        found = None
-        if history is not None:
-            found = Session(record.session_id, history, platform=transport, personality_id=personality)
         live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
         live.attachments = tuple(attachments)
         live.update()
@@ -435,6 +443,12 @@ class RunService:
             watch.close()
         return run
 
+    async def _wait_for_turn(self, run: RunRecord) -> None:
+        """Wait until other servers have no run in this conversation that comes first. A file has one server."""
+        while self._store.db.is_shared and (first := await asyncio.to_thread(self._store.begin, run)) is not None:
+            with suppress(UnknownRunError):  # it was deleted
+                await self._wait_elsewhere(first, time.monotonic() + TURN_SECONDS)
+
     def _watch(self, id: str) -> RunWatch:
         watch = RunWatch(self._store, id)
         self._watches.add(watch)
@@ -557,11 +571,17 @@ class RunService:
         if own >= self.options.max_runs_per_caller:
             raise _too_many_runs(own)
         if len(unfinished) >= self.options.max_runs + self.options.max_queued:
-            raise BusyError("too many runs are queued: try again later")
+            raise _full_queue()
 
     async def _admit(self, run: RunRecord) -> None:
-        """Store a run of a caller whose runs, also at other replicas, are not too many."""
-        if not self._store.db.is_shared:
+        """Store a run of a caller whose runs, also at other replicas, are not too many.
+
+        The queue of durable runs is in the database too, so all replicas share its limit.
+        """
+        if self._durable is not None:
+            if await asyncio.to_thread(self._store.journal.queued) >= self.options.max_queued:
+                raise _full_queue()
+        elif not self._store.db.is_shared:
             return
         limit = self.options.max_runs_per_caller
         for is_last in (False, True):
@@ -583,6 +603,10 @@ class RunService:
 
 def _too_many_runs(own: int) -> BusyError:
     return BusyError(f"{own} of your runs are running or queued, which is the limit: wait for one or cancel it")
+
+
+def _full_queue() -> BusyError:
+    return BusyError("too many runs are queued: try again later")
 
 
 def _unknown(id: str) -> UnknownRunError:

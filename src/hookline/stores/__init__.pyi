@@ -14,6 +14,7 @@ from .audit.verify import AuditFinding as AuditFinding
 from .audit.verify import AuditReport as AuditReport
 from .audit.verify import verify_audit as verify_audit
 from .blackboard import Blackboard as Blackboard
+from .blackboard import DatabaseBlackboard as DatabaseBlackboard
 from .errors import StoreError as StoreError
 from .keys import KeyStore as KeyStore
 from .mailbox import Mailbox as Mailbox
@@ -30,6 +31,7 @@ from .sessions import JsonSessionStore as JsonSessionStore
 from .sessions import SessionStore as SessionStore
 from .sessions import SessionSummary as SessionSummary
 from .sessions import SqliteSessionStore as SqliteSessionStore
+from .skills import DatabaseSkillStore as DatabaseSkillStore
 from .skills import Skill as Skill
 from .skills import SkillStore as SkillStore
 from .tickets import TicketBoard as TicketBoard

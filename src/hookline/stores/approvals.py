@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -28,8 +29,8 @@ log = logging.getLogger("hookline")
 
 KEEP_DAYS = 90.0
 """Days that decided calls, and grants for a session, are kept."""
-POLL_SECONDS = 0.5
-"""Polling interval for decisions of other processes."""
+POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
+"""Polling intervals for decisions of other processes: in a file, and where they are announced."""
 MAX_MESSAGE = 4000
 MAX_GLOB = 1000
 MAX_PATTERN_NAMES = 100
@@ -179,7 +180,7 @@ class ApprovalStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.db = open_database(path, SCHEMA, durable=True)
-        self._watcher = _Watcher(self.path, self._stored)
+        self._watcher = _Watcher(self.path, self._stored, is_shared=self.db.is_shared)
         self._pruned = float("-inf")
 
     @property
@@ -289,15 +290,11 @@ class ApprovalStore:
             if value is not None:
                 conditions.append(f"{column} = ?")
                 values.append(storable(value))
-        found: list[ApprovalRow] = []
-        with self.db.transaction() as db:
-            for row_values in db.execute(f"{_CALL} WHERE {' AND '.join(conditions)} ORDER BY seq DESC", values):
-                if len(found) >= limit:
-                    break
-                row = self._decode_call(row_values)
-                if status in ("", row.status):
-                    found.append(row)
-        return found
+        query = f"{_CALL} WHERE {' AND '.join(conditions)} ORDER BY seq DESC"
+        if not status:
+            query, values = f"{query} LIMIT ?", [*values, limit]
+        found = map(self._decode_call, self.db.execute(query, values))
+        return list(islice((row for row in found if status in ("", row.status)), limit))
 
     def find(self, id: str, *, owner: str | None = None, short: bool = False) -> ApprovalRow:
         """Return the call with this id.
@@ -678,11 +675,15 @@ class _Watcher:
     Args:
         path: path of the file. A decision of this process wakes all watchers of the same path.
         read: returns the stored rows with the given ids.
+        is_shared: whether decisions are announced, so that polling is only for lost announcements.
     """
 
-    def __init__(self, path: str, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]]) -> None:
+    def __init__(
+        self, path: str, read: Callable[[Sequence[str]], Mapping[str, ApprovalRow]], *, is_shared: bool
+    ) -> None:
         self.path = path
         self._read = read
+        self._is_shared = is_shared
         self.reset()
         _watchers.add(self)
 
@@ -719,7 +720,7 @@ class _Watcher:
     def _poll(self) -> None:
         locked = False
         while True:
-            self._wake.wait(POLL_SECONDS)
+            self._wake.wait(WATCHED_POLL_SECONDS if self._is_shared else POLL_SECONDS)
             self._wake.clear()
             with self._lock:
                 waiting = dict(self._waiting)

@@ -126,7 +126,7 @@ class ArtifactStore:
         except OSError as error:
             advice = folder_advice(self.folder, error, "read")
             raise StoreError(f"the artifacts in {self.folder} cannot be listed: {error}{advice}") from error
-        names = [name for file in files if (name := _name_of(file)) is not None]
+        names = [name for file in files if (name := artifact_name(file)) is not None]
         found = []
         for name in sorted(names):
             with suppress(FileNotFoundError):  # the file was deleted meanwhile
@@ -280,9 +280,17 @@ class DatabaseArtifactStore(ArtifactStore):
         _file_name(name)
         content = _content(data)
         saved = _describe(name, content, time.time())
-        with self._db.transaction(write=True, lock=None) as db:
-            db.execute(_ROW, (name, saved.size, saved.sha256, saved.saved_at, content))
+        self.restore(saved, content)
         return saved
+
+    def restore(self, artifact: Artifact, data: bytes) -> None:
+        """Store an artifact of another store with the time at which it was saved there.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._db.transaction(write=True, lock=None) as db:
+            db.execute(_ROW, (artifact.name, artifact.size, artifact.sha256, artifact.saved_at, data))
 
     def load(self, name: str) -> bytes:
         """Return the data stored under a name.
@@ -367,7 +375,7 @@ def _file_name(name: str) -> str:
     return file
 
 
-def _name_of(file: str) -> str | None:
+def artifact_name(file: str) -> str | None:
     """Return the name of the artifact in a file; ``None`` if the file is not an artifact."""
     try:
         name = unquote(file.removeprefix(_PREFIX), errors="strict")

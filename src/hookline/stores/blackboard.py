@@ -1,18 +1,24 @@
-"""State in memory that several agents share and can watch."""
+"""State that several agents share and can watch, in memory or in a database."""
 
 from __future__ import annotations
 
 import asyncio
 import inspect
 import logging
+import os
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from fnmatch import fnmatchcase
 from typing import Any
 
-from .._base.frozen import freeze
+import msgspec
+
+from .._base.frozen import freeze, json_text
+from .database import open_database
+from .errors import StoreError
+from .sql import Connection, Schema, storable, upsert
 
 Watcher = Callable[[str, Any], object]
 
@@ -185,3 +191,241 @@ class Blackboard:
             watcher(key, value)
         except Exception:
             log.exception("a watcher of the key %r failed", key)
+
+
+SCHEMA = Schema(
+    "blackboard",
+    contents="shared values",
+    application_id=0x486B4C42,
+    version=1,
+    statements=(
+        # A deleted key keeps its row for a while, without a value, so that other processes hear of it.
+        "CREATE TABLE board (key TEXT PRIMARY KEY, value BLOB, change INTEGER NOT NULL)",
+        "CREATE INDEX board_by_change ON board (change)",
+    ),
+)
+POLL_SECONDS = 0.1
+"""Seconds between two looks for changes by other processes in a SQLite file."""
+SLOW_POLL_SECONDS = 5.0
+"""Seconds between two looks in PostgreSQL, which also announces changes."""
+
+_KEPT = 10_000  # changes after which a deleted key is dropped
+_ROW = upsert("board", ("key", "value", "change"), ("key",))
+
+
+class DatabaseBlackboard(Blackboard):
+    """Share values between the processes that use one SQLite file or one PostgreSQL database.
+
+    Watchers are also called for changes by other processes, in a thread of their own, within milliseconds on PostgreSQL
+    and 0.1 s on SQLite. If a key changes several times in between, they get only the last value.
+
+    Args:
+        path: the file, created when first used, or the address of a PostgreSQL database.
+
+    Example::
+
+        board = DatabaseBlackboard("postgresql://ada@db.example/shop")
+        board.update("visits", lambda count: (count or 0) + 1)
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        super().__init__()
+        self._db = open_database(path, SCHEMA)
+        self._transaction: Connection | None = None  # of the thread that holds the lock
+        self._made: list[tuple[str, Any, int]] = []
+        self._own: dict[str, int] = {}  # numbers of changes by this process that the poll has not passed yet
+        self._seen = 0
+        self._thread: threading.Thread | None = None
+        self._wake = threading.Event()
+        self._closed = False
+
+    def __repr__(self) -> str:
+        return f"DatabaseBlackboard({self._db.path!r})"
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a key.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._reading() as db:
+            row = db.execute("SELECT value FROM board WHERE key = ?", (storable(key),)).fetchone()
+        return default if row is None or row[0] is None else _decode(row[0])
+
+    def set(self, key: str, value: Any) -> None:
+        """Set the value of a key.
+
+        Raises:
+            TypeError: the value is not JSON, or the key is not text.
+            StoreError: the database cannot be used.
+        """
+        if not isinstance(key, str):
+            raise TypeError(f"a key must be text, not {type(key).__name__}")
+        frozen = freeze(value)
+        with self._changing() as db:
+            change = _next_change(db)
+            db.execute(_ROW, (storable(key), json_text(frozen).encode(), change))
+            self._made.append((key, frozen, change))
+        self._announce()
+
+    def update(self, key: str, fn: Callable[[Any], Any]) -> Any:
+        """Atomically set a key to the result of ``fn``, which gets the current value, or ``None`` if there is none.
+
+        The callers of all processes wait while ``fn`` runs, so it should be fast. If it raises, the key keeps its
+        value.
+
+        Raises:
+            TypeError: the result of ``fn`` is not JSON.
+            StoreError: the database cannot be used.
+        """
+        failure: BaseException | None = None
+        value = None
+        with self._changing():
+            try:
+                value = freeze(fn(self.get(key)))
+                self.set(key, value)
+            except StoreError:
+                raise
+            except BaseException as error:  # noqa: BLE001 - changes that ``fn`` made itself before it failed stay
+                failure = error
+        self._announce()
+        if failure is not None:
+            raise failure
+        return value
+
+    def delete(self, key: str) -> bool:
+        """Delete a key; return whether it existed. Watchers get ``None`` as value.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._changing() as db:
+            change = _next_change(db)
+            query = "UPDATE board SET value = NULL, change = ? WHERE key = ? AND value IS NOT NULL"
+            existed = db.execute(query, (change, storable(key))).rowcount > 0
+            db.execute("DELETE FROM board WHERE value IS NULL AND change < ?", (change - _KEPT,))
+            if existed:
+                self._made.append((key, None, change))
+        if existed:
+            self._announce()
+        return existed
+
+    def snapshot(self) -> Mapping[str, Any]:
+        """Return a copy of all keys and values.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self._reading() as db:
+            rows = db.execute("SELECT key, value FROM board WHERE value IS NOT NULL ORDER BY key").fetchall()
+        found: Mapping[str, Any] = freeze({key: _decode(value) for key, value in rows})
+        return found
+
+    def watch(self, pattern: str, watcher: Watcher) -> Callable[[], None]:
+        """Call ``watcher(key, value)`` after each change of a key that matches the glob, in this or another process.
+
+        Returns:
+            A function that removes the watcher.
+
+        Raises:
+            TypeError: the watcher is not callable, or is async.
+            StoreError: the database cannot be used.
+        """
+        with self._reading() as db:
+            unsubscribe = super().watch(pattern, watcher)
+            if self._thread is None or not self._thread.is_alive():
+                self._seen = _next_change(db) - 1
+                self._own.clear()
+                self._thread = threading.Thread(target=self._poll, name="hookline-blackboard", daemon=True)
+                self._thread.start()
+        return unsubscribe
+
+    def close(self) -> None:
+        """Stop calling watchers, and close the database."""
+        self._closed = True
+        self._wake.set()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+        self._db.close()
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Read in the transaction of a change by this thread, or in one of its own."""
+        with self._lock:
+            if self._transaction is not None:
+                yield self._transaction
+                return
+            with self._db.transaction() as db:
+                yield db
+
+    @contextmanager
+    def _changing(self) -> Iterator[Connection]:
+        """Make changes in one transaction. Watchers learn of them after it."""
+        with self._lock:
+            if self._transaction is not None:
+                yield self._transaction
+                return
+            self._made = []
+            with self._db.transaction(write=True) as db:
+                self._transaction = db
+                try:
+                    yield db
+                finally:
+                    self._transaction = None
+            for key, value, change in self._made:
+                if self._watchers:
+                    self._own[key] = change
+                self._changed(key, value)
+
+    def _announce(self) -> None:
+        """Call the watchers of this process, and tell the others, unless an update is not complete yet."""
+        with self._lock:
+            if self._transaction is not None:
+                return
+        self._db.announce("board")
+        self._notify()
+
+    def _poll(self) -> None:
+        """Call watchers for changes by other processes until there are no watchers."""
+        reported = False
+        with self._db.listen("board", self._wake.set):
+            while True:
+                with self._lock:
+                    if self._closed or not self._watchers:
+                        self._thread = None
+                        return
+                try:
+                    if self._take_changes():
+                        self._notify()
+                    reported = False
+                except StoreError as error:
+                    if not reported:
+                        log.warning("changes of a blackboard by other processes are not seen: %s", error)
+                    reported = True
+                self._wake.wait(SLOW_POLL_SECONDS if self._db.is_shared else POLL_SECONDS)
+                self._wake.clear()
+
+    def _take_changes(self) -> bool:
+        """Queue the changes by other processes for the watchers; return whether there are any."""
+        found = False
+        with self._db.transaction() as db:
+            query = "SELECT key, value, change FROM board WHERE change > ? ORDER BY change"
+            rows = db.execute(query, (self._seen,)).fetchall()
+        with self._lock:
+            for key, value, change in rows:
+                self._seen = change
+                if change > self._own.get(key, 0):
+                    found = True
+                    self._changed(key, None if value is None else _decode(value))
+            self._own = {key: change for key, change in self._own.items() if change > self._seen}
+        return found
+
+
+def _next_change(db: Connection) -> int:
+    (last,) = db.execute("SELECT coalesce(max(change), 0) FROM board").fetchone()
+    return int(last) + 1
+
+
+def _decode(data: bytes) -> Any:
+    return freeze(msgspec.json.decode(data))

@@ -66,8 +66,7 @@ class ControlStore:
             return []
         where, values = f"run_id IN ({_marks(run_ids)}) AND kind IN ({_marks(kinds)})", (*run_ids, *kinds)
         query = f"SELECT seq, run_id, kind, data, taken FROM controls WHERE {where} AND answer IS NULL ORDER BY seq"
-        with self._db.transaction() as db:
-            rows = db.execute(query, values).fetchall()
+        rows = self._db.execute(query, values)
         if any(not row[-1] for row in rows):  # usually there is none, so nothing is locked
             with self._db.transaction(write=True, lock=_TOPIC) as db:
                 rows = db.execute(query, values).fetchall()  # a sender may have withdrawn one
@@ -82,9 +81,7 @@ class ControlStore:
     def waiting(self, run_id: str) -> int:
         """Return the number of messages of users that a run has not got."""
         query = "SELECT count(*) FROM controls WHERE run_id = ? AND kind = 'steer' AND answer IS NULL"
-        with self._db.transaction() as db:
-            (count,) = db.execute(query, (run_id,)).fetchone()
-        return int(count)
+        return int(self._db.execute(query, (run_id,))[0][0])
 
     def answer(self, seqs: Iterable[int], answer: str) -> None:
         """Store what became of messages, for their senders. They have been carried out, or refused."""

@@ -1,4 +1,4 @@
-"""Copy stores from SQLite files, and sessions from JSON files, to a PostgreSQL database."""
+"""Copy stores from SQLite files, folders and text files to a PostgreSQL database."""
 
 from __future__ import annotations
 
@@ -12,13 +12,19 @@ from tempfile import TemporaryDirectory
 
 import msgspec
 
+from .artifacts import ArtifactStore, DatabaseArtifactStore, artifact_name
 from .errors import StoreError
+from .notes import DatabaseNotes
 from .schemas import all_schemas, databases_at
 from .sessions import JsonSessionStore, SqliteSessionStore
+from .skills import FILE as SKILL_FILE
+from .skills import STATES, DatabaseSkillStore, SkillStore
 from .sql import Schema
 from .sqlite import SqliteDatabase
 
 Progress = Callable[[str, int, int], object]
+
+_NOTES = (".md", ".txt")
 
 
 class CopiedStore(msgspec.Struct, frozen=True):
@@ -37,7 +43,7 @@ def copy_stores(
     Files of an earlier format are converted first, as always when they are opened. Nobody should write them meanwhile.
 
     Args:
-        sources: SQLite files of stores, and folders of sessions as JSON files.
+        sources: SQLite files of stores, folders of sessions, skills or artifacts, and text files of notes.
         url: address of the database. Its tables are created, or must be empty.
         progress: called with the name of a table, the number of rows copied so far, and the number of all rows.
 
@@ -75,16 +81,16 @@ def copy_stores(
 
 
 class _Source:
-    """A SQLite file, opened for reading; sessions in JSON files become one first."""
+    """A SQLite file, opened for reading; a folder or a text file becomes one first."""
 
     batch = 500
 
     def __init__(self, source: str | os.PathLike[str], stack: ExitStack) -> None:
         self.path = os.path.abspath(os.path.expanduser(os.fspath(source)))
         file = self.path
-        if os.path.isdir(file):
-            file = os.path.join(stack.enter_context(TemporaryDirectory(prefix="hookline-")), "sessions.db")
-            _sessions_to_file(self.path, file)
+        if os.path.isdir(file) or (file.lower().endswith(_NOTES) and os.path.isfile(file)):
+            file = os.path.join(stack.enter_context(TemporaryDirectory(prefix="hookline-")), "copy.db")
+            (_folder_to_file if os.path.isdir(self.path) else _notes_to_file)(self.path, file)
         self.schema = _schema_of(file, self.path)
         database = SqliteDatabase(file, self.schema)
         stack.callback(database.close)
@@ -128,12 +134,74 @@ def _schema_of(file: str, shown: str) -> Schema:
             (mark,) = db.execute("PRAGMA application_id").fetchone()
     except sqlite3.Error as error:
         raise StoreError(
-            f"{shown} cannot be read ({error}): give the file of a store, or a folder of sessions"
+            f"{shown} cannot be read ({error}): give the file of a store, or a folder of sessions, skills or artifacts"
         ) from error
     for schema in all_schemas():
         if mark == schema.application_id or mark in schema.conversions:
             return schema
     raise StoreError(f"{shown} is not the file of a store: give a file that Hookline has written")
+
+
+def _folder_to_file(folder: str, file: str) -> None:
+    """Write the contents of a folder to a SQLite file.
+
+    Raises:
+        StoreError: something in the folder cannot be read, or would be left behind.
+    """
+    names = os.listdir(folder)
+    if any(name.startswith("artifact-") for name in names):
+        _artifacts_to_file(folder, file)
+    elif {".proposed", ".rejected", ".queue"} & {*names} or any(
+        os.path.lexists(os.path.join(folder, name, SKILL_FILE)) for name in names
+    ):
+        _skills_to_file(folder, file)
+    else:
+        _sessions_to_file(folder, file)
+
+
+def _notes_to_file(path: str, file: str) -> None:
+    try:
+        text = Path(path).read_bytes().decode()
+    except (OSError, UnicodeDecodeError) as error:
+        raise StoreError(f"the notes in {path} cannot be read ({error}), so nothing was copied") from None
+    target = DatabaseNotes(file)
+    target.restore(text)
+    target.close()
+
+
+def _artifacts_to_file(folder: str, file: str) -> None:
+    source, target = ArtifactStore(folder), DatabaseArtifactStore(file)
+    if left := [name for name in os.listdir(folder) if artifact_name(name) is None]:
+        raise StoreError(f"{os.path.join(folder, left[0])} is not an artifact, so nothing was copied: move it away")
+    for artifact in source.list():
+        target.restore(artifact, source.load(artifact.name))
+    target.close()
+
+
+def _skills_to_file(folder: str, file: str) -> None:
+    source, target = SkillStore(folder), DatabaseSkillStore(file)
+    if problems := source.problems():
+        raise StoreError(f"nothing was copied, because a skill cannot be read: {problems[0]}")
+    with target.db.transaction(write=True) as db:
+        for state in STATES:
+            for skill in source.list(state):
+                path = source.path(skill.name, state)
+                more = [each for each in os.listdir(path.parent) if each != SKILL_FILE] if state == "accepted" else []
+                if more:
+                    raise StoreError(
+                        f"{path.parent / more[0]} is beside a skill, and a database has only the {SKILL_FILE}, so "
+                        "nothing was copied: move it away, or keep these skills in a folder"
+                    )
+                db.execute("INSERT INTO skills VALUES (?, ?, ?)", (skill.name, state, source.raw(skill)))
+        queue = source.queue()
+        for ident in queue.ids():
+            run = queue.get(ident)
+            if run is None:
+                raise StoreError(f"nothing was copied, because {ident} in {queue.folder} cannot be read: move it away")
+            db.execute("INSERT INTO queue (id, run) VALUES (?, ?)", (ident, msgspec.json.encode(run)))
+        outcomes = [(msgspec.json.encode(outcome),) for outcome in queue.outcomes()]
+        db.executemany("INSERT INTO outcomes (data) VALUES (?)", outcomes)
+    target.close()
 
 
 def _sessions_to_file(folder: str, file: str) -> None:

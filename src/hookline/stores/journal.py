@@ -19,10 +19,10 @@ from typing import Any
 import msgspec
 
 from .._base.text import is_number
-from .._run.journal import Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
+from .._run.journal import RUN_STATUSES, Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
 from .errors import StoreError
 from .leases import NOW, database_time
-from .sql import Connection, Database
+from .sql import LAST_CHARACTER, Connection, Database
 
 SCHEMA = (
     """CREATE TABLE durable_runs (
@@ -31,6 +31,7 @@ SCHEMA = (
         changed REAL NOT NULL, start BLOB NOT NULL, result BLOB, digest TEXT NOT NULL
     )""",
     "CREATE INDEX durable_runs_by_status ON durable_runs (status, changed)",
+    "CREATE INDEX durable_runs_by_change ON durable_runs (changed, run_id)",
     """CREATE TABLE journal (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (run_id, seq)
     )""",
@@ -40,6 +41,7 @@ SCHEMA = (
 _FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result, digest"
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 _MANY_EVENTS = 50
+_MARKS = ",".join("?" * len(RUN_STATUSES))
 
 
 class Journal:
@@ -56,19 +58,48 @@ class Journal:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
         self._db = db
         self.lease_seconds = lease_seconds
+        # On PostgreSQL, the row stays locked, so a write of the process that had the run is over or is refused.
+        clock, lock = (NOW, " FOR UPDATE") if db.is_shared else ("NULL", "")
+        self._claimed = f"SELECT {_FIELDS}, {clock} FROM durable_runs WHERE run_id = ?{lock}"
 
     def get(self, run_id: str) -> StoredRun | None:
         """Return a durable run, or ``None``."""
-        with self._db.transaction() as db:
-            row = db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,)).fetchone()
-        return None if row is None else StoredRun(*row)
+        rows = self._db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,))
+        return StoredRun(*rows[0]) if rows else None
 
-    def runs(self, *statuses: str, limit: int = 100) -> list[StoredRun]:
-        """Return durable runs, those that changed last first; with statuses, only runs that have one of them."""
+    def runs(self, *statuses: str, limit: int = 100, with_input: bool = True) -> list[StoredRun]:
+        """Return durable runs, those that changed last first.
+
+        Args:
+            statuses: only runs that have one of these.
+            limit: maximum number of runs.
+            with_input: read the input of each run, which may be large; otherwise ``start`` is empty.
+        """
+        fields = _FIELDS if with_input else _FIELDS.replace(" start,", " CAST('' AS BLOB),")
         where = f"WHERE status IN ({','.join('?' * len(statuses))})" if statuses else ""
-        query = f"SELECT {_FIELDS} FROM durable_runs {where} ORDER BY changed DESC, run_id LIMIT ?"
+        query = f"SELECT {fields} FROM durable_runs {where} ORDER BY changed DESC, run_id DESC LIMIT ?"
+        return [StoredRun(*row) for row in self._db.execute(query, (*statuses, limit))]
+
+    def find(self, *beginnings: str, limit: int = 2) -> list[StoredRun]:
+        """Return the durable runs whose ids begin with one of these texts, in the order of their ids."""
+        condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
+        values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
+        query = f"SELECT {_FIELDS} FROM durable_runs WHERE {condition} ORDER BY run_id LIMIT ?"
+        return [StoredRun(*row) for row in self._db.execute(query, (*values, limit))]
+
+    def newest(self) -> list[StoredRun]:
+        """Return the durable run that was created last; an empty list if there is none."""
+        query = f"SELECT {_FIELDS} FROM durable_runs ORDER BY created DESC, run_id DESC LIMIT 1"
+        return [StoredRun(*row) for row in self._db.execute(query)]
+
+    def is_held(self, run: StoredRun) -> bool:
+        """Whether a process executes the run, or did so until a moment ago."""
         with self._db.transaction() as db:
-            return [StoredRun(*row) for row in db.execute(query, (*statuses, limit)).fetchall()]
+            now = database_time(self._db, db)
+        return self._is_held(run, now)
+
+    def _is_held(self, run: StoredRun, now: float) -> bool:
+        return run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born)
 
     def states(self) -> dict[str, int]:
         """Return the number of unfinished durable runs by status. ``expired`` runs have lost their process."""
@@ -79,14 +110,19 @@ class Journal:
             found = dict(db.execute(query, (database_time(self._db, db),)).fetchall())
         return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
 
+    def queued(self) -> int:
+        """Return the number of durable runs that no process has begun."""
+        with self._db.transaction() as db:
+            (count,) = db.execute("SELECT count(*) FROM durable_runs WHERE status = 'new'").fetchone()
+        return int(count)
+
     def totals(self) -> dict[str, tuple[int, float]]:
         """Return how often, and for how many seconds in total, since the database was created.
 
         ``takeovers``: a process took a run whose process had vanished; the time since the last sign of that process.
         ``recoveries``: a process continued a run that another had begun; the time from its claim to its first write.
         """
-        with self._db.transaction() as db:
-            rows = db.execute("SELECT name, count, seconds FROM durable_totals").fetchall()
+        rows = self._db.execute("SELECT name, count, seconds FROM durable_totals")
         return {"takeovers": (0, 0.0), "recoveries": (0, 0.0)} | {name: (n, seconds) for name, n, seconds in rows}
 
     def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
@@ -100,24 +136,25 @@ class Journal:
             RunPinnedError: the run has another digest.
         """
         owner = self._db.leases.owner()
-        with self._db.transaction(write=True, lock=run_id) as db:
-            now = database_time(self._db, db)
-            create(db, run_id, agent, start, now)
-            # On PostgreSQL, the row stays locked, so a write of the process that had the run is over or is refused.
-            query = f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?{' FOR UPDATE' * self._db.is_shared}"
-            run = StoredRun(*db.execute(query, (run_id,)).fetchone())
+        with self._db.transaction(write=True, lock=None) as db:
+            if start:
+                create(db, run_id, agent, start, time.time())
+            row = db.execute(self._claimed, (run_id,)).fetchone()
+            if row is None:
+                raise StoreError(f"there is no durable run {run_id!r:.80} in {self._db.path}")
+            run, now = StoredRun(*row[:-1]), row[-1] if self._db.is_shared else time.time()
             if run.is_over:
                 return Claim(run, 0, 0, ())
-            if run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born):
+            if self._is_held(run, now):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
-            db.execute(
+            (last_event,) = db.execute(
                 """UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
-                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?""",
-                (now + self.lease_seconds, *owner, now, digest or run.digest, run_id),
-            )
-            (last_event,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run_id,)).fetchone()
+                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?
+                RETURNING (SELECT seq FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1)""",
+                (now + self.lease_seconds, *owner, now, digest or run.digest, run_id, run_id),
+            ).fetchone()
             rows = []
             if run.epoch:
                 rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
@@ -141,19 +178,33 @@ class Journal:
         if not renewed:
             raise LeaseLostError(run_id)
 
-    def append(self, write: Append, *, also: Callable[[Connection], object] | None = None) -> None:
-        """Write entries and events. ``also`` writes more in the same transaction.
+    def append(
+        self,
+        write: Append,
+        *,
+        row: tuple[str, Sequence[Any]] | None = None,
+        also: Callable[[Connection], object] | None = None,
+    ) -> None:
+        """Write entries and events.
+
+        Args:
+            write: what to write.
+            row: a row to write in the same transaction: a statement and its values, see ``run_row``.
+            also: writes more in the same transaction.
 
         Raises:
             LeaseLostError: another process has taken the run.
         """
+        if (following := write.following) is not None:  # runs of a server, which write more, have none
+            also = lambda db: create(db, *following, time.time())  # noqa: E731 - a def would be a second declaration
+
         if not self._db.is_shared:
             with self._db.transaction(write=True) as db:
-                _append(db, write)
+                _append(db, write, row)
                 if also is not None:
                     also(db)
             return
-        statement, values = _append_statement(write)
+        statement, values = _append_statement(write, row)
         if also is None:
             held = self._db.execute(statement, values, write=True)
         else:
@@ -165,6 +216,18 @@ class Journal:
             raise LeaseLostError(write.run_id)
         if write.events:
             self._db.announce(write.run_id)
+
+    def unpin(self, run_id: str) -> bool:
+        """Let processes with other hooks, instructions or tools continue a run. Return false if it is being executed.
+
+        Recovery still compares everything that the run did with its journal, and stops where it differs.
+        """
+        with self._db.transaction(write=True, lock=run_id) as db:
+            changed = db.execute(
+                "UPDATE durable_runs SET digest = '' WHERE run_id = ? AND lease < ?",
+                (run_id, database_time(self._db, db)),
+            )
+        return changed.rowcount == 1
 
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is put away, with its journal and its events."""
@@ -182,11 +245,15 @@ class Journal:
                 )
         return row is not None
 
-    def prune(self, days: float) -> int:
-        """Delete the durable runs that ended more than ``days`` days ago. Returns their number."""
-        before = time.time() - days * 24 * 3600
-        old = [run for run in self.runs(limit=1_000_000) if run.is_over and run.changed < before]
-        return sum(self.delete(run.run_id) for run in old)
+    def prune(self, days: float, prefix: str = "") -> int:
+        """Delete the durable runs that ended more than ``days`` days ago, and whose ids begin with ``prefix``.
+
+        Returns their number.
+        """
+        query = f"""SELECT run_id FROM durable_runs WHERE changed < ? AND status IN ({_MARKS})
+            AND run_id >= ? AND run_id < ?"""
+        values = time.time() - days * 24 * 3600, *RUN_STATUSES, prefix, f"{prefix}{LAST_CHARACTER}"
+        return sum(self.delete(run_id) for (run_id,) in self._db.execute(query, values))
 
 
 def create(db: Connection, run_id: str, agent: str, start: bytes, now: float) -> None:
@@ -208,7 +275,7 @@ def _joined(entries: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(entries) + b"]"
 
 
-def _append(db: Connection, write: Append) -> None:
+def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None) -> None:
     """Write to the journal inside a transaction of SQLite."""
     run_id = write.run_id
     if (
@@ -223,11 +290,13 @@ def _append(db: Connection, write: Append) -> None:
         db.execute("INSERT INTO journal VALUES (?,?,?)", (run_id, write.seq, _joined(write.entries)))
     if write.events:
         db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in write.events])
+    if row is not None:
+        db.execute(row[0].format(source=""), row[1])
     if write.recovery_seconds is not None:
         _count(db, "recoveries", write.recovery_seconds)
 
 
-def _append_statement(write: Append) -> tuple[str, list[Any]]:
+def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> tuple[str, list[Any]]:
     """Return the statement of PostgreSQL for a write, and its values. It returns a row if the epoch is current."""
     held, values = "SELECT run_id FROM durable_runs WHERE run_id = ? AND epoch = ? FOR UPDATE", list[Any]()
     if write.status:
@@ -245,6 +314,9 @@ def _append_statement(write: Append) -> tuple[str, list[Any]]:
             values += map(list, zip(*write.events, strict=True))
         else:
             values += chain.from_iterable(write.events)
+    if row is not None:
+        parts.append(f"run AS ({row[0].format(source='FROM held')})")
+        values += row[1]
     if write.recovery_seconds is not None:
         parts.append(f"total AS ({_COUNT.format(source='FROM held')})")
         values += "recoveries", max(0.0, write.recovery_seconds)

@@ -23,9 +23,11 @@ SCHEMA = Schema(
     statements=(PerDialect(f"CREATE {_TABLE}", f"CREATE UNLOGGED {_TABLE}"),),
 )
 
-_LEVEL = "least(:burst, buckets.level + (excluded.at - buckets.at) * :rate)"
+# Of two requests at once, the one that is counted last may have read the clock first.
+_AT = "greatest(excluded.at, buckets.at)"
+_LEVEL = f"least(:burst, buckets.level + ({_AT} - buckets.at) * :rate)"
 _TAKE = f"""INSERT INTO buckets VALUES (:caller, :burst - 1, {NOW})
-    ON CONFLICT (caller) DO UPDATE SET level = {_LEVEL} - 1, at = excluded.at WHERE {_LEVEL} >= 1 RETURNING level"""
+    ON CONFLICT (caller) DO UPDATE SET level = {_LEVEL} - 1, at = {_AT} WHERE {_LEVEL} >= 1 RETURNING level"""
 _WAIT = f"SELECT (1 - level) / :rate - ({NOW} - at) FROM buckets WHERE caller = :caller"
 
 
@@ -50,14 +52,13 @@ class BucketStore:
             StoreError: the database cannot be used.
         """
         values = {**self._values, "caller": caller}
-        with self._db.transaction(write=True, lock=None) as db:
-            if time.monotonic() > self._pruned + KEEP_SECONDS:
-                self._pruned = time.monotonic()
-                db.execute(f"DELETE FROM buckets WHERE at < {NOW} - ?", (KEEP_SECONDS,))
-            if db.execute(_TAKE, values).fetchone() is not None:
-                return 0.0
-            (wait,) = db.execute(_WAIT, values).fetchone()
-        return max(float(wait), 0.001)
+        if time.monotonic() > self._pruned + KEEP_SECONDS:
+            self._pruned = time.monotonic()
+            self._db.execute(f"DELETE FROM buckets WHERE at < {NOW} - ?", (KEEP_SECONDS,), write=True)
+        if self._db.execute(_TAKE, values, write=True):
+            return 0.0
+        rows = self._db.execute(_WAIT, values)
+        return max(float(rows[0][0]), 0.001) if rows else 0.001
 
     def close(self) -> None:
         """Close the database."""

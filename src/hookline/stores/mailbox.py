@@ -1,4 +1,4 @@
-"""The inbox and outbox of a gateway, in one SQLite file that several processes may share."""
+"""The inbox and outbox of a gateway, in one database that several processes may share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from socket import gethostname
 from typing import Any, TypeVar
 
@@ -23,6 +24,12 @@ T = TypeVar("T")
 
 LEASE = 30.0
 """Seconds after which other processes may claim the conversations of a process that has stopped renewing its lease."""
+
+POLL_SECONDS, WATCHED_POLL_SECONDS = 1.0, 5.0
+"""Intervals in seconds at which a process looks for items of others: in a file, and where they are announced."""
+
+LEAVE_SECONDS = 10.0
+"""Seconds for which a process does not claim a conversation that it has left to others."""
 
 KEEP_DAYS = 7.0
 """Days that the ids of finished messages are kept, so that a redelivered message is not answered again.
@@ -61,6 +68,9 @@ _TABLES = (
 
 SCHEMA = Schema("gateway", contents="messages", application_id=0x486B4C47, version=1, statements=_TABLES)
 
+_TOPIC = "items"
+_STORED_REPLY = "SELECT seq, at, state FROM outbox WHERE token = ?"
+_INBOX = "seq, channel, message, tries, base, at"
 _LIVE = "SELECT id FROM programs WHERE until > ?"
 _PENDING = "state IN ('waiting', 'sending')"
 _OPEN = f"""(SELECT key, channel, holder FROM inbox WHERE state = 'waiting'
@@ -85,6 +95,7 @@ class InboxItem(msgspec.Struct, frozen=True):
 
     ``tries`` counts the runs that were started for it, and ``base`` is the number of messages in the transcript when
     the last one started. ``recovered`` is true if the message was accepted by another process or before a restart.
+    ``at`` is the Unix time at which it was accepted.
     """
 
     seq: int
@@ -94,10 +105,15 @@ class InboxItem(msgspec.Struct, frozen=True):
     tries: int = 0
     base: int | None = None
     recovered: bool = False
+    at: float = 0.0
 
 
 class OutboxItem(msgspec.Struct, frozen=True):
-    """A message to send. ``in_doubt`` is true if a process ended while sending it, so that it may have been sent."""
+    """A message to send.
+
+    ``in_doubt`` is true if a process ended while sending it, so that it may have been sent. ``state`` is set if
+    a message with the same token was stored before.
+    """
 
     seq: int
     key: str
@@ -109,14 +125,20 @@ class OutboxItem(msgspec.Struct, frozen=True):
     tries: int = 0
     due: float = 0.0
     in_doubt: bool = False
+    state: str = ""
 
 
 class PendingItems(msgspec.Struct, frozen=True):
-    """Items that this process has to handle. ``is_new`` is false if an accepted message was known already."""
+    """Items that this process has to handle.
+
+    ``is_new`` is false if an accepted message was known already. ``claimed`` are the conversations that belong to this
+    process only now: others may have continued them before.
+    """
 
     inbox: Sequence[InboxItem] = ()
     outbox: Sequence[OutboxItem] = ()
     is_new: bool = True
+    claimed: Sequence[str] = ()
 
 
 def gateway_database(path: str | os.PathLike[str]) -> Database:
@@ -129,8 +151,9 @@ class Mailbox:
 
     Each conversation belongs to one process at a time, and only that process answers and sends in it: the process that
     accepted its first message. When a process ends, or does not renew its lease for ``lease`` seconds, other processes
-    claim its conversations. Each change is committed to disk before the call returns; concurrent changes share a
-    transaction.
+    claim its conversations. The lease is not that of the process (``stores/leases.py``): several gateways may be in one
+    process, and one that hangs must lose its conversations, also on the machine of a file. Each change is committed to
+    disk before the call returns; concurrent changes share a transaction.
 
     Args:
         path: the file, created when first used; ``:memory:`` keeps everything in memory; or the
@@ -148,7 +171,20 @@ class Mailbox:
         self._lease = lease
         self._keep_days = keep_days
         self._pruned = float("-inf")
+        self._left: dict[str, float] = {}
         self._me = f"{gethostname()}:{os.getpid()}:{uuid.uuid4().hex}"
+
+    @property
+    def poll_seconds(self) -> float:
+        """Interval in seconds at which :meth:`poll` should be called: several times within the lease."""
+        return min(WATCHED_POLL_SECONDS if self.database.is_shared else POLL_SECONDS, self._lease / 4)
+
+    def watch(self, callback: Callable[[], object]) -> AbstractContextManager[None]:
+        """Inside the ``with`` block, call ``callback`` in another thread when other processes leave items.
+
+        A file has no announcements: call :meth:`poll` from time to time as well.
+        """
+        return self.database.listen(_TOPIC, callback)
 
     @property
     def path(self) -> str:
@@ -186,7 +222,9 @@ class Mailbox:
             return int(left)
 
         try:
-            return await self.transact(unregister)
+            left = await self.transact(unregister)
+            self.database.announce(_TOPIC)
+            return left
         finally:
             await self._commits.close()
 
@@ -219,7 +257,7 @@ class Mailbox:
         data = "" if done else _encode(message)
         state = "done" if done else "waiting"
 
-        def store(db: Connection) -> PendingItems:
+        def store(db: Connection) -> tuple[PendingItems, bool]:
             now = database_time(self.database, db)
             mine = self._is_mine(db, key)
             row = db.execute(
@@ -228,14 +266,33 @@ class Mailbox:
                 (identity, key, channel, data, now, state, self._me if mine else ""),
             ).fetchone()
             if row is None:
-                return PendingItems(is_new=False)
-            mine = mine or self._claim(db, key, now)
+                return PendingItems(is_new=False), True
+            claimed = [key] if not mine and self._claim(db, key, now) else []
+            mine = mine or bool(claimed)
             added = self._insert(db, key, channel, replies, notice=True, mine=mine)
             if not mine:
-                return PendingItems()
-            return PendingItems(self._take_inbox(db, key, row[0]), [*self._take_outbox(db, key), *added])
+                return PendingItems(), False
+            outbox = [*self._take_outbox(db, key), *added]
+            return PendingItems(self._take_inbox(db, key, row[0]), outbox, claimed=claimed), True
 
-        return await self.transact(store)
+        pending, mine = await self.transact(store)
+        if not mine:
+            self.database.announce(_TOPIC)
+        return pending
+
+    async def following(self, item: InboxItem) -> list[InboxItem]:
+        """Return the unanswered messages of a conversation that came after this one, in order.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+
+        def read(db: Connection) -> list[InboxItem]:
+            where = "WHERE key = ? AND state = 'waiting' AND seq > ? ORDER BY seq"
+            rows = db.execute(f"SELECT {_INBOX} FROM inbox {where}", (item.key, item.seq)).fetchall()
+            return [_inbox_item(item.key, row, recovered=True) for row in rows]
+
+        return await self.transact(read)
 
     async def begin_attempt(self, item: InboxItem, base: int) -> None:
         """Record that a run starts for this item, on a transcript of ``base`` messages.
@@ -263,8 +320,11 @@ class Mailbox:
         replies: Sequence[OutboundMessage] = (),
         *,
         notice: bool = False,
+        tokens: Sequence[str] = (),
     ) -> Sequence[OutboxItem]:
         """Mark inbox items as done and store the replies to send, in one transaction.
+
+        A reply with one of ``tokens`` that is stored already is not stored again: the stored one is returned.
 
         Raises:
             LeaseLostError: another process has claimed the conversation, or one of the items.
@@ -276,7 +336,7 @@ class Mailbox:
             self._check_mine(db, key)
             for item in done:
                 self._update(db, item, "inbox SET state = 'done', message = ''")
-            return self._insert(db, key, channel, replies, notice=notice)
+            return self._insert(db, key, channel, replies, notice=notice, tokens=tokens)
 
         return await self.transact(store)
 
@@ -340,9 +400,8 @@ class Mailbox:
             self._remove_dead_processes(db, now)
             inbox: list[InboxItem] = []
             outbox: list[OutboxItem] = []
-            for key, channel in db.execute(_ABANDONED, (now,)).fetchall():
-                if channel in ours:
-                    self._claim(db, key, now)
+            abandoned = db.execute(_ABANDONED, (now,)).fetchall()
+            claimed = [key for key, channel in abandoned if channel in ours and self._claim(db, key, now)]
             for key, channel in db.execute(_ADDED_BY_OTHERS, (self._me, self._me)).fetchall():
                 if channel in ours:
                     inbox += self._take_inbox(db, key)
@@ -350,7 +409,7 @@ class Mailbox:
             if time.monotonic() > self._pruned + 3600:
                 self._prune(db, now)
                 self._pruned = time.monotonic()
-            return PendingItems(inbox, outbox)
+            return PendingItems(inbox, outbox, claimed=claimed)
 
         return await self.transact(claim)
 
@@ -392,6 +451,26 @@ class Mailbox:
             )
 
         await self.transact(release_all)
+        self.database.announce(_TOPIC)
+
+    async def leave(self, key: str) -> None:
+        """Release a conversation with its pending items, and let other processes claim it for a while.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+
+        def release(db: Connection) -> None:
+            for table, pending in (("inbox", "state = 'waiting'"), ("outbox", _PENDING)):
+                db.execute(
+                    f"UPDATE {table} SET holder = '' WHERE key = ? AND holder = ? AND {pending}", (key, self._me)
+                )
+            db.execute("UPDATE conversations SET owner = NULL WHERE key = ? AND owner = ?", (key, self._me))
+
+        now = time.monotonic()
+        self._left = {each: until for each, until in self._left.items() if until > now} | {key: now + LEAVE_SECONDS}
+        await self.transact(release)
+        self.database.announce(_TOPIC)
 
     async def unclaimed(self, channels: Iterable[str]) -> dict[str, tuple[int, int]]:
         """Count the inbox and outbox items of channels other than these that belong to no running process.
@@ -439,6 +518,8 @@ class Mailbox:
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))
 
     def _claim(self, db: Connection, key: str, now: float) -> bool:
+        if self._left.get(key, 0.0) > time.monotonic():
+            return False
         return bool(
             db.execute(
                 "INSERT INTO conversations (key, owner) VALUES (?, ?) ON CONFLICT (key) DO UPDATE "
@@ -459,16 +540,13 @@ class Mailbox:
     def _take_inbox(self, db: Connection, key: str, new: int = 0) -> list[InboxItem]:
         """Hold the inbox items of a conversation; return the items not held before, and the one numbered ``new``."""
         rows = db.execute(
-            "SELECT seq, channel, message, tries, base, holder FROM inbox "
+            f"SELECT {_INBOX}, holder FROM inbox "
             "WHERE key = ? AND state = 'waiting' AND (holder != ? OR seq = ?) ORDER BY seq",
             (key, self._me, new),
         ).fetchall()
         if any(row[-1] != self._me for row in rows):
             db.execute("UPDATE inbox SET holder = ? WHERE key = ? AND state = 'waiting'", (self._me, key))
-        return [
-            InboxItem(seq, key, channel, InboundMessage.of(json.loads(message)), tries, base, recovered=seq != new)
-            for seq, channel, message, tries, base, _ in rows
-        ]
+        return [_inbox_item(key, row[:-1], recovered=row[0] != new) for row in rows]
 
     def _take_outbox(self, db: Connection, key: str) -> list[OutboxItem]:
         """Hold the outbox items of a conversation; return the items not held before."""
@@ -495,11 +573,16 @@ class Mailbox:
         *,
         notice: bool,
         mine: bool = True,
+        tokens: Sequence[str] = (),
     ) -> list[OutboxItem]:
         items = []
-        now = time.time()
-        for message in replies:
-            token = uuid.uuid4().hex
+        now = database_time(self.database, db)
+        for number, message in enumerate(replies):
+            token = tokens[number] if tokens else uuid.uuid4().hex
+            if tokens and (known := db.execute(_STORED_REPLY, (token,)).fetchone()) is not None:
+                seq, at, state = known
+                items.append(OutboxItem(seq, key, channel, message, token, notice, at, state=state))
+                continue
             (seq,) = db.execute(
                 "INSERT INTO outbox (key, channel, message, token, notice, at, state, holder) "
                 "VALUES (?, ?, ?, ?, ?, ?, 'waiting', ?) RETURNING seq",
@@ -513,6 +596,11 @@ class Mailbox:
         db.execute("DELETE FROM inbox WHERE state = 'done' AND at < ?", before)
         db.execute("DELETE FROM outbox WHERE state IN ('sent', 'failed') AND at < ?", before)
         db.execute("DELETE FROM codes WHERE until < ?", (now,))
+
+
+def _inbox_item(key: str, row: Sequence[Any], *, recovered: bool) -> InboxItem:
+    seq, channel, message, tries, base, at = row
+    return InboxItem(seq, key, channel, InboundMessage.of(json.loads(message)), tries, base, recovered, at)
 
 
 def _encode(message: InboundMessage | OutboundMessage) -> str:

@@ -205,6 +205,16 @@ class DatabaseNotes(NotesFile):
         with self._db.transaction(write=True) as db:  # one after another, so that the numbers have the order of commits
             db.execute("INSERT INTO notes (line) VALUES (?)", (line,))
 
+    def restore(self, text: str) -> None:
+        """Add the lines of a file of notes, unchanged.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        lines = [(f"{line}\n",) for line in text.removesuffix("\n").split("\n")] if text else []
+        with self._db.transaction(write=True) as db:
+            db.executemany("INSERT INTO notes (line) VALUES (?)", lines)
+
     def clear(self) -> None:
         """Delete all notes.
 

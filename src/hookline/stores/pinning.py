@@ -1,51 +1,244 @@
-"""Pinning: a durable run is continued only by processes whose agent behaves as the one that it was started with."""
+"""Versions of agents: a run is continued only where the hooks, instructions and tools are the same (DESIGN 6.17).
+
+A version covers what decides how a run goes on: the code and the arguments of the hooks that decide, the instructions,
+the description and the code of the tools, and the model. It has a digest for each of these parts, so that a run that no
+worker can continue can say which part differs.
+
+Python has no library for this. Pickling an object would compare too much (open files, caches, what a hook remembers)
+and its class too little: pickle stores the name of a class, not its code.
+"""
 
 from __future__ import annotations
 
+import ast
+import enum
+import functools
 import hashlib
+import inspect
+import operator
+import pathlib
+import re
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
-from .._base.frozen import json_encoder
-from .._base.package import __version__
+from .._kernel.hook import function_of
 from .._kernel.registry import HookStack
-from ..records.encoding import describe_hooks
-from ..records.format import HookInfo
+from .._run.agent import Agent
+from .._run.journal import JOURNAL_FORMAT, encoded
+from .._run.recorded import without_addresses
 
-_known_digests: dict[int, tuple[Any, str]] = {}
+_SECRET = re.compile(r"(?:^|_)(?:password|passphrase|secret|token|credential|(?:api|secret|private)_key)$")
+_MAX_DEPTH = 5
+_PLAIN = (str, int, float, bool, type(None))
+_STATE = (*_PLAIN, list, dict, set, bytearray)
+"""Types of attributes that an object may change: they are arguments only if the constructor has such a parameter."""
+
+
+class AgentVersion(msgspec.Struct, frozen=True):
+    """The parts of an agent that decide how it behaves: ``parts`` has a digest for each, such as ``hook budget``."""
+
+    digest: str
+    parts: Mapping[str, str]
+
+
+_versions: dict[int, tuple[list[Any], AgentVersion]] = {}
+_hooks_and_tools: dict[int, tuple[Any, str]] = {}
+_MAX_KNOWN = 10_000
+
+
+def version_of(answerer: Any) -> AgentVersion:
+    """Return the version of an agent, roster or team, with all the agents that it can hand over or delegate to.
+
+    A hook is looked at when it is first seen, which is before its first run: what it remembers later is not part of its
+    arguments.
+    """
+    agents = _agents_of(answerer)
+    own = getattr(getattr(answerer, "hooks", None), "stack", None)
+    seen = [answerer, own, *(each for agent in agents for each in (agent, agent.hooks.stack))]
+    known = _versions.get(id(answerer))
+    if known is not None and len(known[0]) == len(seen) and all(map(operator.is_, known[0], seen)):
+        return known[1]
+    parts = {} if own is None else _hook_parts(own, "")
+    for agent in agents:
+        parts |= _agent_parts(agent)
+        if agent.hooks.stack is not own:
+            parts |= _hook_parts(agent.hooks.stack, f" of {agent.name}")
+    version = AgentVersion(_digest([JOURNAL_FORMAT, sorted(parts.items())], 16), parts)
+    if len(_versions) + len(_hooks_and_tools) > _MAX_KNOWN:
+        _versions.clear()
+        _hooks_and_tools.clear()
+    _versions[id(answerer)] = seen, version
+    return version
 
 
 def digest_of(answerer: Any) -> str:
-    """Return a digest of everything that decides how an agent behaves: hooks, instructions, tools and version.
+    """Return the digest of the version of an agent, roster or team."""
+    return version_of(answerer).digest
 
-    A run is continued only where the digest is the same. For a roster, it covers all personalities, because they hand
-    over to each other. It does not cover what a hook reads from files, nor the arguments that it was created with:
-    if they make a difference, recovery notices it.
-    """
-    hooks = answerer.hooks.stack
-    known = _known_digests.get(id(answerer))
-    if known is not None and known[0] is hooks:
-        return known[1]
+
+def _agent_parts(agent: Agent[Any, Any]) -> dict[str, str]:
+    settings = agent.model.name, agent.params, agent.response_format, _describe(agent.output_type)
+    parts = {f"instructions of {agent.name}": _digest(agent.instructions), f"model of {agent.name}": _digest(settings)}
+    for tool in agent.tools:
+        told = tool.name, tool.spec.description, tool.spec.parameters, tool.repeatable
+        parts[f"tool {tool.name} of {agent.name}"] = _digest([told, _once(tool.fn, code_of)])
+    return parts
+
+
+def _hook_parts(stack: HookStack, owner: str) -> dict[str, str]:
+    """Return a digest for each hook that does not only observe, with its place at each point."""
+    found: dict[tuple[int, str], list[Any]] = {}
+    for point in sorted(stack.points):
+        deciding = [entry for entry in stack.entries(point) if entry.phase != "observe"]
+        for order, entry in enumerate(deciding):
+            at = str(point), entry.phase, entry.priority, entry.tools, entry.on_failure, entry.timeout, order
+            found.setdefault((id(entry.hook), entry.name), [entry.hook]).append(at)
+    parts: dict[str, str] = {}
+    for (_, name), (hook, *places) in found.items():
+        key = f"hook {without_addresses(name)}{owner}"
+        number = sum(each.partition(" #")[0] == key for each in parts)
+        content = _once(function_of(hook), lambda hook: _digest([code_of(hook), _describe(hook)]))
+        parts[f"{key} #{number + 1}" if number else key] = _digest([content, places])
+    return parts
+
+
+def _once(thing: Any, describe: Callable[[Any], str]) -> str:
+    if (known := _hooks_and_tools.get(id(thing))) is None:
+        known = _hooks_and_tools[id(thing)] = thing, describe(thing)
+    return known[1]
+
+
+def _agents_of(answerer: Any) -> list[Agent[Any, Any]]:
+    """Return the agents of a roster or team, or the agent itself, with those that its tools run."""
     personalities = sorted(getattr(answerer, "personalities", None) or ())
-    agents = [answerer[id] for id in personalities] or [getattr(answerer, "base", answerer)]
-    content = [__version__, _deciding(hooks), [_describe(agent) for agent in agents]]
-    digest = hashlib.sha256(msgspec.json.encode(content)).hexdigest()[:16]
-    _known_digests[id(answerer)] = hooks, digest
-    return digest
+    members = getattr(answerer, "members", None)
+    first = [answerer[id] for id in personalities]
+    first += members.values() if isinstance(members, Mapping) else [getattr(answerer, "base", answerer)]
+    found: dict[int, Any] = {}
+    while first:
+        agent = first.pop()
+        if id(agent) in found or not isinstance(agent, Agent):  # such as an object that only starts runs
+            continue
+        found[id(agent)] = agent
+        for tool in agent.tools:
+            if tool.runs_agents:
+                first += getattr(getattr(tool.fn, "__self__", None), "members", {}).values()
+    return sorted(found.values(), key=lambda agent: str(agent.name))
 
 
-def _describe(agent: Any) -> Any:
-    tools = sorted(
-        (tool.name, tool.spec.description, hashlib.sha256(json_encoder.encode(tool.spec.parameters)).hexdigest())
-        for tool in getattr(agent, "tools", ())
-    )
-    own = getattr(agent, "hooks", None)
-    hooks = [] if own is None else _deciding(own.stack)
-    model = getattr(agent, "model", None)
-    return [getattr(agent, "name", ""), getattr(agent, "instructions", ""), tools, hooks, getattr(model, "name", "")]
+def _digest(value: Any, length: int = 8) -> str:
+    return hashlib.sha256(encoded(value)).hexdigest()[:length]
 
 
-def _deciding(stack: HookStack) -> list[HookInfo]:
-    """Return the hooks that do not only observe."""
-    return [hook for hook in describe_hooks(stack)[1] if any(at.phase != "observe" for at in hook.points.values())]
+# Code.
+
+
+def code_of(thing: Any) -> str:
+    """Return a digest of the code of a function, or of the class of an object with its base classes.
+
+    Comments, docstrings and formatting make no difference, nor does the module. Functions that it calls are not part.
+    """
+    while isinstance(thing, functools.partial):
+        thing = thing.func
+    thing = inspect.unwrap(getattr(thing, "__func__", thing))
+    if inspect.isroutine(thing):
+        return _digest(_normal_source(thing))
+    home = thing if isinstance(thing, type) else type(thing)
+    own = [base for base in home.__mro__ if base.__module__ not in ("builtins", "typing", "abc", "typing_extensions")]
+    return _digest([_normal_source(base) for base in own])
+
+
+def _normal_source(thing: Any) -> str:
+    """Return the source of a function or class without comments and docstrings, or its byte code if there is none."""
+    try:
+        source = textwrap.dedent(inspect.getsource(thing))
+    except (OSError, TypeError):
+        code = getattr(thing, "__code__", None)
+        return str(getattr(thing, "__qualname__", "")) if code is None else f"{code.co_code.hex()} {code.co_names}"
+    with suppress(SyntaxError):  # such as a lambda in the middle of a statement
+        tree = ast.parse(source)
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)) and ast.get_docstring(node):
+                node.body = node.body[1:] or [ast.Pass()]
+        return ast.unparse(tree)
+    return source
+
+
+# Arguments.
+
+
+def _describe(value: Any, above: tuple[Any, ...] = ()) -> Any:
+    """Return a value that JSON can hold and that is the same in every process, for the arguments of a hook."""
+    if isinstance(value, enum.Enum):
+        return value.name
+    if isinstance(value, _PLAIN):
+        return value
+    if isinstance(value, (pathlib.PurePath, range)):
+        return str(value)
+    if isinstance(value, (bytes, bytearray)):
+        return "bytes"  # such as a random key
+    if isinstance(value, re.Pattern):
+        return [str(value.pattern), value.flags]
+    if isinstance(value, type):
+        return value.__qualname__
+    if len(above) >= _MAX_DEPTH or any(value is each for each in above):
+        return type(value).__qualname__
+    inner = (*above, value)
+    if isinstance(value, Mapping):
+        pairs = [[_describe(key, inner), _describe(each, inner)] for key, each in value.items()]
+        return sorted(pairs, key=encoded)
+    if isinstance(value, (set, frozenset)):
+        return sorted([_describe(each, inner) for each in value], key=encoded)
+    if isinstance(value, (list, tuple)):
+        return [_describe(each, inner) for each in value]
+    if isinstance(value, functools.partial):
+        return [code_of(value), _describe([value.args, value.keywords], inner)]
+    if inspect.isroutine(value):
+        return [code_of(value), _describe(_enclosed(value), inner), _describe(getattr(value, "__self__", None), inner)]
+    return [type(value).__qualname__, {name: _describe(each, inner) for name, each in _arguments(value, above)}]
+
+
+def _enclosed(function: Any) -> dict[str, Any]:
+    """Return the variables of enclosing functions that a function uses."""
+    function = inspect.unwrap(getattr(function, "__func__", function))
+    if getattr(function, "__closure__", None) is None:
+        return {}
+    found: dict[str, Any] = {}
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__, strict=True):
+        with suppress(ValueError):  # it has no value yet
+            found[name] = cell.cell_contents
+    return found
+
+
+def _arguments(value: Any, above: tuple[Any, ...]) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of an object that come from its arguments, without secrets, which change without a reason.
+
+    They are named like a parameter of the constructor, with or without an underscore, or are objects that were made of
+    them: a counter or a time that an object notes for itself is neither. Models, stores and objects of other packages
+    than the hook's are places, not rules.
+    """
+    if hasattr(value, "complete"):
+        yield "name", getattr(value, "name", "")
+        return
+    fields: Iterable[str] = getattr(value, "__struct_fields__", ()) or getattr(value, "__dataclass_fields__", ())
+    if fields:
+        yield from ((name, getattr(value, name, None)) for name in fields if not _SECRET.search(name))
+    elif _package(value) == _package(above[0] if above else value) and not _is_store(value):
+        with suppress(ValueError, TypeError):  # a class without a signature
+            parameters = inspect.signature(type(value)).parameters
+            for name, each in sorted(getattr(value, "__dict__", {}).items()):
+                given = name.lstrip("_") in parameters or not isinstance(each, _STATE)
+                if given and not _SECRET.search(name):
+                    yield name, each
+
+
+def _package(thing: Any) -> str:
+    return str(getattr(thing, "__module__", "")).partition(".")[0]
+
+
+def _is_store(thing: Any) -> bool:
+    return type(thing).__module__.startswith("hookline.stores")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -122,6 +122,18 @@ class PushSubscriptionStore:
                 [(*mine, row.run_id, row.id) for row in claimed],
             )
         return claimed
+
+    def release(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Give up the unfinished subscriptions with these ids of runs and of their own: any process may claim them.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        owner = self.db.leases.owner()
+        rows = [(storable(run_id), storable(id), owner.host, owner.pid) for run_id, id in keys]
+        with self.db.transaction(write=True) as db:
+            query = "UPDATE pushes SET host = '', claimed = 0 WHERE run_id = ? AND id = ? AND host = ? AND pid = ?"
+            db.executemany(query, rows)
 
 
 _FIELDS = ", ".join(PushSubscription.__struct_fields__)

@@ -11,10 +11,6 @@ import msgspec
 from .runs import RunStore
 from .sql import Connection, Leases
 
-_CHOSEN = """run_id IN (SELECT run_id FROM runs WHERE observed = 1 AND created >= :since
-    AND (CAST(:agent AS TEXT) IS NULL OR agent = :agent)
-    AND (CAST(:model AS TEXT) IS NULL OR run_id IN (SELECT run_id FROM model_calls WHERE model = :model)))"""
-_CALLED = f"{_CHOSEN} AND source = 'model' AND (CAST(:model AS TEXT) IS NULL OR model = :model)"
 _TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), coalesce(sum(cached_tokens), 0),
     coalesce(sum(cost), 0.0), count(*) - count(cost)"""
 _USED = ("input_tokens", "output_tokens", "cached_tokens", "cost", "unpriced")
@@ -29,6 +25,34 @@ _REFUSED = """verb = 'block' OR verb = 'claim' AND point = 'before_ticket_comple
 HOUR = 3600.0
 _WIDTHS = (HOUR, 24 * HOUR, 7 * 24 * HOUR, 28 * 24 * HOUR, 364 * 24 * HOUR)
 _MAX_BARS = 60
+
+
+class _Chosen(msgspec.Struct, frozen=True):
+    """Which runs are counted: conditions for rows of runs, of their parts, and of their model calls, and their values.
+
+    The table ``runs`` has indexes, but its parts have none, because they are written much more often than read. So
+    conditions about the parts themselves come first, and without a filter there is no other.
+    """
+
+    runs: str
+    parts: str
+    calls: str
+    values: dict[str, Any]
+
+    @classmethod
+    def of(cls, since: float | None, agent: str | None, model: str | None) -> _Chosen:
+        runs, parts, calls = "observed = 1", "1 = 1", "source = 'model'"
+        if since is not None:
+            runs = f"{runs} AND created >= :since"
+        if agent is not None:
+            runs = f"{runs} AND agent = :agent"
+        if model is not None:
+            runs = f"{runs} AND run_id IN (SELECT run_id FROM model_calls WHERE model = :model)"
+            calls = f"{calls} AND model = :model"
+        if runs != "observed = 1":
+            parts = f"run_id IN (SELECT run_id FROM runs WHERE {runs})"
+            parts = parts if since is None else f"at >= :since AND {parts}"  # what happens in a run is after its start
+        return cls(runs, parts, f"{parts} AND {calls}", {"since": since, "agent": agent, "model": model})
 
 
 class RunTotals(msgspec.Struct, frozen=True):
@@ -162,7 +186,7 @@ def run_stats(
         stats = run_stats(RunStore("runs.db"), since=time.time() - 24 * 3600)
         print(stats.totals.runs, stats.totals.cost)
     """
-    chosen = {"since": since or 0.0, "agent": agent, "model": model}
+    chosen = _Chosen.of(since, agent, model)
     with store.db.transaction() as db:
         totals = _totals(db, chosen, store.db.leases)
         width, bars = _timeline(db, chosen, since or totals.first)
@@ -179,23 +203,23 @@ def run_stats(
         )
 
 
-def _totals(db: Connection, chosen: dict[str, Any], leases: Leases) -> RunTotals:
+def _totals(db: Connection, chosen: _Chosen, leases: Leases) -> RunTotals:
     statuses: Counter[str] = Counter()
     for status, count in db.execute(
-        f"SELECT status, count(*) FROM runs WHERE {_CHOSEN} AND ended IS NOT NULL GROUP BY status", chosen
+        f"SELECT status, count(*) FROM runs WHERE {chosen.runs} AND ended IS NOT NULL GROUP BY status", chosen.values
     ):
         statuses[status] = count
     for status, *process in db.execute(
-        f"SELECT status, host, pid, created, born FROM runs WHERE {_CHOSEN} AND ended IS NULL", chosen
+        f"SELECT status, host, pid, created, born FROM runs WHERE {chosen.runs} AND ended IS NULL", chosen.values
     ):
         statuses[status if leases.is_held(*process) else "interrupted"] += 1
-    used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {_CALLED}", chosen).fetchone()
-    (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {_CALLED}", chosen).fetchone()
-    (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {_CHOSEN}", chosen).fetchone()
+    used = db.execute(f"SELECT {_TOKENS} FROM model_calls WHERE {chosen.calls}", chosen.values).fetchone()
+    (calls,) = db.execute(f"SELECT count(*) FROM model_calls WHERE {chosen.calls}", chosen.values).fetchone()
+    (tools,) = db.execute(f"SELECT count(*) FROM tool_calls WHERE {chosen.parts}", chosen.values).fetchone()
     first, last = db.execute(
-        f"SELECT min(created), max(coalesce(ended, created)) FROM runs WHERE {_CHOSEN}", chosen
+        f"SELECT min(created), max(coalesce(ended, created)) FROM runs WHERE {chosen.runs}", chosen.values
     ).fetchone()
-    took = _percentiles(db, "''", "elapsed", f"runs WHERE {_CHOSEN} AND elapsed IS NOT NULL", chosen)
+    took = _percentiles(db, "''", "elapsed", f"runs WHERE {chosen.runs} AND elapsed IS NOT NULL", chosen)
     p50, p95 = took.get("", (None, None))
     known = dict(zip(_USED, used, strict=True))
     return RunTotals(
@@ -211,13 +235,13 @@ def _totals(db: Connection, chosen: dict[str, Any], leases: Leases) -> RunTotals
     )
 
 
-def _models(db: Connection, chosen: dict[str, Any]) -> tuple[ModelStats, ...]:
-    took = _percentiles(db, "model", "duration", f"model_calls WHERE {_CALLED}", chosen)
+def _models(db: Connection, chosen: _Chosen) -> tuple[ModelStats, ...]:
+    took = _percentiles(db, "model", "duration", f"model_calls WHERE {chosen.calls}", chosen)
     failed = dict(
         db.execute(
-            f"""SELECT source, count(*) FROM errors WHERE {_CHOSEN} AND place = 'model'
+            f"""SELECT source, count(*) FROM errors WHERE {chosen.parts} AND place = 'model'
             AND (CAST(:model AS TEXT) IS NULL OR source = :model) GROUP BY source""",
-            chosen,
+            chosen.values,
         ).fetchall()
     )
     found = [
@@ -230,54 +254,55 @@ def _models(db: Connection, chosen: dict[str, Any]) -> tuple[ModelStats, ...]:
             **dict(zip(_USED, used, strict=True)),
         )
         for model, calls, *used in db.execute(
-            f"SELECT model, count(*), {_TOKENS} FROM model_calls WHERE {_CALLED} GROUP BY model ORDER BY 2 DESC, 1",
-            chosen,
+            f"""SELECT model, count(*), {_TOKENS} FROM model_calls WHERE {chosen.calls}
+            GROUP BY model ORDER BY 2 DESC, 1""",
+            chosen.values,
         )
     ]
     return (*found, *(ModelStats(name, 0, count, 0, 0, 0, 0.0, 0, None, None) for name, count in failed.items()))
 
 
-def _tools(db: Connection, chosen: dict[str, Any]) -> tuple[ToolStats, ...]:
-    took = _percentiles(db, "tool", "duration", f"tool_calls WHERE {_CHOSEN} AND duration > 0", chosen)
-    by_tool = _counts(db, f"SELECT tool, outcome, count(*) FROM tool_calls WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
+def _tools(db: Connection, chosen: _Chosen) -> tuple[ToolStats, ...]:
+    took = _percentiles(db, "tool", "duration", f"tool_calls WHERE {chosen.parts} AND duration > 0", chosen)
+    by_tool = _counts(db, f"SELECT tool, outcome, count(*) FROM tool_calls WHERE {chosen.parts} GROUP BY 1, 2", chosen)
     return tuple(
         ToolStats(tool, outcomes.total(), _ordered(outcomes, _OUTCOMES), *took.get(tool, (None, None)))
         for tool, outcomes in by_tool
     )
 
 
-def _hooks(db: Connection, chosen: dict[str, Any]) -> tuple[HookStats, ...]:
-    took = _percentiles(db, "hook", "duration", f"verdicts WHERE {_CHOSEN} AND duration IS NOT NULL", chosen)
-    by_hook = _counts(db, f"SELECT hook, verb, count(*) FROM verdicts WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
+def _hooks(db: Connection, chosen: _Chosen) -> tuple[HookStats, ...]:
+    took = _percentiles(db, "hook", "duration", f"verdicts WHERE {chosen.parts} AND duration IS NOT NULL", chosen)
+    by_hook = _counts(db, f"SELECT hook, verb, count(*) FROM verdicts WHERE {chosen.parts} GROUP BY 1, 2", chosen)
     return tuple(HookStats(hook, dict(verbs), *took.get(hook, (None, None))) for hook, verbs in by_hook)
 
 
-def _refusals(db: Connection, chosen: dict[str, Any]) -> tuple[RefusalStats, ...]:
+def _refusals(db: Connection, chosen: _Chosen) -> tuple[RefusalStats, ...]:
     query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at) FROM (
             SELECT hook, point, verb, tool, reason, at
-                FROM (SELECT * FROM verdicts WHERE {_CHOSEN} AND verb != 'cont') AS given
+                FROM (SELECT * FROM verdicts WHERE {chosen.parts} AND verb != 'cont') AS given
             LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool,
                 max(CASE WHEN outcome = 'blocked' THEN 1 ELSE 0 END) AS was_blocked FROM tool_calls
-                WHERE {_CHOSEN} GROUP BY 1, 2) AS called USING (run_id, call_id) WHERE {_REFUSED}
+                WHERE {chosen.parts} GROUP BY 1, 2) AS called USING (run_id, call_id) WHERE {_REFUSED}
             UNION ALL SELECT decided_by, 'approval_requested', 'denied', tool, '', at
-                FROM approvals WHERE {_CHOSEN} AND decision = 'denied'
+                FROM approvals WHERE {chosen.parts} AND decision = 'denied'
         ) AS refused GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
-    return tuple(RefusalStats(*row) for row in db.execute(query, chosen))
+    return tuple(RefusalStats(*row) for row in db.execute(query, chosen.values))
 
 
-def _approvals(db: Connection, chosen: dict[str, Any]) -> tuple[ApprovalStats, ...]:
-    took = _percentiles(db, "tool", "waited", f"approvals WHERE {_CHOSEN}", chosen)
-    by_tool = _counts(db, f"SELECT tool, decision, count(*) FROM approvals WHERE {_CHOSEN} GROUP BY 1, 2", chosen)
+def _approvals(db: Connection, chosen: _Chosen) -> tuple[ApprovalStats, ...]:
+    took = _percentiles(db, "tool", "waited", f"approvals WHERE {chosen.parts}", chosen)
+    by_tool = _counts(db, f"SELECT tool, decision, count(*) FROM approvals WHERE {chosen.parts} GROUP BY 1, 2", chosen)
     return tuple(ApprovalStats(tool, _ordered(decisions, _DECISIONS), *took[tool]) for tool, decisions in by_tool)
 
 
-def _errors(db: Connection, chosen: dict[str, Any]) -> tuple[ErrorStats, ...]:
-    query = f"""SELECT place, type, source, count(*), sum(fatal), max(at) FROM errors WHERE {_CHOSEN}
+def _errors(db: Connection, chosen: _Chosen) -> tuple[ErrorStats, ...]:
+    query = f"""SELECT place, type, source, count(*), sum(fatal), max(at) FROM errors WHERE {chosen.parts}
         GROUP BY 1, 2, 3 ORDER BY 4 DESC, 6 DESC"""
-    return tuple(ErrorStats(*row) for row in db.execute(query, chosen))
+    return tuple(ErrorStats(*row) for row in db.execute(query, chosen.values))
 
 
-def _timeline(db: Connection, chosen: dict[str, Any], first: float | None) -> tuple[float, tuple[TimelineBar, ...]]:
+def _timeline(db: Connection, chosen: _Chosen, first: float | None) -> tuple[float, tuple[TimelineBar, ...]]:
     if first is None:
         return HOUR, ()
     now = time.time()
@@ -287,31 +312,29 @@ def _timeline(db: Connection, chosen: dict[str, Any], first: float | None) -> tu
 
     def per_bar(what: str, at: str, table: str) -> dict[int, int]:
         query = f"SELECT CAST(({at} + {zone}) / {width} AS INTEGER), {what} FROM {table} GROUP BY 1"
-        return dict(db.execute(query, chosen).fetchall())
+        return dict(db.execute(query, chosen.values).fetchall())
 
-    runs = per_bar("count(*)", "created", f"runs WHERE {_CHOSEN}")
-    tokens = per_bar("sum(input_tokens + output_tokens)", "at", f"model_calls WHERE {_CALLED}")
+    runs = per_bar("count(*)", "created", f"runs WHERE {chosen.runs}")
+    tokens = per_bar("sum(input_tokens) + sum(output_tokens)", "at", f"model_calls WHERE {chosen.calls}")
     end = max(int((now + zone) // width), *runs, *tokens, start)
     bars = range(max(start, end - 2 * _MAX_BARS), end + 1)
     return width, tuple(TimelineBar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)
 
 
-def _percentiles(
-    db: Connection, name: str, value: str, source: str, chosen: dict[str, Any]
-) -> dict[str, tuple[float, float]]:
+def _percentiles(db: Connection, name: str, value: str, source: str, chosen: _Chosen) -> dict[str, tuple[float, float]]:
     query = f"""SELECT name, max(CASE WHEN nth = (n * 50 + 99) / 100 THEN value END),
         max(CASE WHEN nth = (n * 95 + 99) / 100 THEN value END) FROM (
             SELECT {name} AS name, {value} AS value,
             row_number() OVER (PARTITION BY {name} ORDER BY {value} NULLS FIRST) AS nth,
             count(*) OVER (PARTITION BY {name}) AS n FROM {source}
         ) AS numbered GROUP BY name"""
-    return {key: (p50, p95) for key, p50, p95 in db.execute(query, chosen)}
+    return {key: (p50, p95) for key, p50, p95 in db.execute(query, chosen.values)}
 
 
-def _counts(db: Connection, query: str, chosen: dict[str, Any]) -> list[tuple[str, Counter[str]]]:
+def _counts(db: Connection, query: str, chosen: _Chosen) -> list[tuple[str, Counter[str]]]:
     """Return counts by name and kind, largest first."""
     found: dict[str, Counter[str]] = {}
-    for name, kind, count in db.execute(query, chosen):
+    for name, kind, count in db.execute(query, chosen.values):
         found.setdefault(name, Counter())[kind] += count
     return sorted(found.items(), key=lambda item: (-item[1].total(), item[0]))
 

@@ -28,7 +28,9 @@ from .journal import Journal, create
 from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
-from .sql import Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .sql import LAST_CHARACTER, Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .workers import SCHEMA as _WORKERS
+from .workers import WorkerStore
 
 DURABLE = "durable"
 """The ``host`` of a durable run of a server, which belongs to no process."""
@@ -60,6 +62,7 @@ _INDEXES = (
     "CREATE INDEX runs_by_time ON runs (created, run_id)",
     "CREATE INDEX served_by_time ON runs (created, run_id) WHERE transport != ''",
     "CREATE INDEX served_by_owner ON runs (owner, created, run_id) WHERE transport != ''",
+    "CREATE INDEX served_by_agent ON runs (agent, created, run_id) WHERE transport != ''",
     "CREATE INDEX served_by_session ON runs (session_id, created, run_id) WHERE transport != ''",
     "CREATE INDEX ended_by_status ON runs (status, created, run_id) WHERE ended IS NOT NULL",
     "CREATE INDEX open_runs ON runs (created, run_id) WHERE ended IS NULL",
@@ -126,6 +129,7 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     *_INDEXES,
     *_PARTS,
     *_JOURNAL,
+    *_WORKERS,
     *_CONTROLS,
 )
 
@@ -134,8 +138,8 @@ SCHEMA = Schema(
     contents="runs",
     application_id=_APPLICATION_ID,
     version=3,
-    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_CONTROLS),
-    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_CONTROLS)},
+    statements=(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
+    upgrades={1: _FORMAT_1, 2: (*_JOURNAL, *_WORKERS, *_CONTROLS)},
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )
 
@@ -330,6 +334,7 @@ class RunStore:
             _check_days(keep_days)
         self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
         self.journal = Journal(self.db, lease_seconds)
+        self.workers = WorkerStore(self.db)
         self.controls = ControlStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
         self.keep_days = keep_days
@@ -367,13 +372,14 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        rows = list({run.id: (*msgspec.structs.astuple(run)[:-1], 1) for run in runs}.values())
-        with self.db.transaction(write=True) as db:
+        found = {run.id: (*msgspec.structs.astuple(run)[:-1], 1) for run in runs}
+        rows = [found[id] for id in sorted(found)]  # in one order in all processes, so that none waits for another
+        with self.db.transaction(write=True, lock=None) as db:
             for table, values in (("runs", rows), *parts.items()):
                 _insert(db, table, values)
-            if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
-                _prune(db, self.keep_days)
-                self._pruned = time.monotonic()
+        if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
+            self.prune(self.keep_days)
+            self._pruned = time.monotonic()
 
     def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> set[str]:
         """Store runs of a server and their events, in one transaction. Runs and events that exist are replaced.
@@ -384,10 +390,14 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
+        if not self.db.is_shared:
+            with self.db.transaction(write=True) as db:
+                _write(db, runs, events)
+            return set()
         rows = list(runs)
         ids = {run.id for run in rows} | {event.run_id for event in events}
         with self.db.transaction(write=True, lock=None) as db:  # a run is written by one process only
-            ended = _lock_and_find_ended(db, ids) if self.db.is_shared else set()
+            ended = _lock_and_find_ended(db, ids)
             if ended:
                 rows = [run for run in rows if run.id not in ended]
                 events = [event for event in events if event.run_id not in ended]
@@ -429,7 +439,7 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        with self.db.transaction(write=True, lock=run.id) as db:
+        with self.db.transaction(write=True, lock=None) as db:  # all rows are new
             _write(db, [run], [event])
             create(db, run.id, run.agent, start, run.created)
 
@@ -441,35 +451,54 @@ class RunStore:
         """
         query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL AND host = ?
             ORDER BY created, run_id LIMIT 1"""
-        with self.db.transaction() as db:
-            row = db.execute(query, (storable(session_id), DURABLE)).fetchone()
+        rows = self.db.execute(query, (storable(session_id), DURABLE))
+        return str(rows[0][0]) if rows else None
+
+    def begin(self, run: RunRecord) -> str | None:
+        """Mark a run of a server as running, unless a run of another process in the same conversation comes first.
+
+        That is one that is running, or was queued before. Of two processes, only one marks its run. A process puts its
+        own runs in order itself.
+
+        Returns:
+            The id of the run that comes first, or ``None``.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL
+            AND NOT (host = ? AND pid = ?) AND (status != 'queued' OR created < ? OR (created = ? AND run_id < ?))
+            ORDER BY created, run_id LIMIT 1"""
+        session_id, created = storable(run.session_id), run.created
+        with self.db.transaction(write=True, lock=f"session {session_id}") as db:
+            row = db.execute(query, (session_id, run.host, run.pid, created, created, run.id)).fetchone()
+            if row is None:
+                db.execute("UPDATE runs SET status = 'running' WHERE run_id = ? AND ended IS NULL", (run.id,))
         return None if row is None else str(row[0])
 
-    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, float, str]]:
+    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, str]]:
         """Return the durable runs of servers that no process executes, the oldest first.
 
         Runs that wait for an approval are not among them, nor those that were created within the last
         ``queued_seconds``: the queue has them.
 
         Returns:
-            The id, the conversation, the seconds since the last change, and the digest of each run.
+            The id, the conversation and the digest of each run.
 
         Raises:
             StoreError: the file cannot be used.
         """
         query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
-            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
-            WHERE d.status IN ('new', 'running', 'interrupted') AND r.host = ? ORDER BY d.created, d.run_id"""
-        found: list[tuple[str, str, float, str]] = []
+            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id WHERE r.host = ? AND (
+                d.status IN ('running', 'interrupted') OR d.status = 'new' AND d.changed <= ?
+            ) ORDER BY d.created, d.run_id"""
+        found: list[tuple[str, str, str]] = []
         with self.db.transaction() as db:
             now = database_time(self.db, db)
-            for id, session_id, changed, digest, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
-                if status == "running":
-                    is_free = lease <= now or not self.db.leases.is_held(host, pid, changed, born)
-                else:
-                    is_free = status == "interrupted" or changed <= now - queued_seconds
-                if is_free:
-                    found.append((id, session_id, now - changed, digest))
+            rows = db.execute(query, (DURABLE, now - queued_seconds))
+            for id, session_id, changed, digest, status, host, pid, born, lease in rows:
+                if status != "running" or lease <= now or not self.db.leases.is_held(host, pid, changed, born):
+                    found.append((id, session_id, digest))
                     if len(found) == limit:
                         break
         return found
@@ -576,9 +605,8 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        with self.db.transaction() as db:
-            row = db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),)).fetchone()
-        return None if row is None else _record(row, self.db.leases)
+        rows = self.db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),))
+        return _record(rows[0], self.db.leases) if rows else None
 
     def find(self, run_id: str) -> RunRecord:
         """Return the run with this id or an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
@@ -588,9 +616,10 @@ class RunStore:
         """
         if run_id == "last" and (newest := self.runs(1)):
             return newest[0]
-        query = "SELECT * FROM runs WHERE ? IN (substr(run_id, 1, ?), substr(run_id, 5, ?)) ORDER BY run_id LIMIT 2"
-        with self.db.transaction() as db:
-            found = db.execute(query, (_storable(run_id), len(run_id), len(run_id))).fetchall()
+        beginnings = [_storable(run_id), f"run_{_storable(run_id)}"]
+        condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
+        values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
+        found = self.db.execute(f"SELECT * FROM runs WHERE {condition} ORDER BY run_id LIMIT 2", values)
         if not found:
             raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
         if len(found) > 1 and found[0][0] != run_id:
@@ -633,9 +662,7 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         source, values = _chosen(chosen)
-        with self.db.transaction() as db:
-            (found,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
-        return int(found)
+        return int(self.db.execute(f"SELECT count(*) FROM {source}", values)[0][0])
 
     def oldest(self, *states: str) -> float | None:
         """Return when the oldest served run in one of these open states was created; ``None`` if there is none.
@@ -644,8 +671,7 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         source, values = _chosen({"served": True, "states": states})
-        with self.db.transaction() as db:
-            (found,) = db.execute(f"SELECT min(created) FROM {source}", values).fetchone()
+        ((found,),) = self.db.execute(f"SELECT min(created) FROM {source}", values)
         return None if found is None else float(found)
 
     def abandoned(self) -> list[RunRecord]:
@@ -655,8 +681,7 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         source, values = _chosen({"served": True, "states": OPEN_STATES})
-        with self.db.transaction() as db:
-            rows = db.execute(f"SELECT * FROM {source}", values).fetchall()
+        rows = self.db.execute(f"SELECT * FROM {source}", values)
         return [run for run in _records(rows, self.db.leases) if run.is_abandoned]
 
     def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
@@ -777,9 +802,10 @@ def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
 
 
 def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
-    rows = [tuple(map(_storable, msgspec.structs.astuple(run))) for run in runs]
-    db.executemany(_SERVED_ROW, rows)
-    db.executemany(_EVENT_ROW, map(msgspec.structs.astuple, events))
+    if rows := [run_row(run)[1] for run in runs]:
+        db.executemany(_NEW_ROW, rows)
+    if events:
+        db.executemany(_EVENT_ROW, map(msgspec.structs.astuple, events))
 
 
 def _prune(db: Connection, days: float) -> int:
@@ -793,17 +819,19 @@ def _prune(db: Connection, days: float) -> int:
     return deleted + db.execute(f"UPDATE runs SET observed = 0 WHERE {old}", before).rowcount
 
 
-def write_run(db: Connection, run: RunRecord) -> None:
-    """Write the row of a served run inside a transaction."""
-    _write(db, [run], [])
+def run_row(run: RunRecord) -> tuple[str, tuple[Any, ...]]:
+    """Return the statement that writes the row of a served run, and its values: see :meth:`Journal.append`."""
+    return _SERVED_ROW, tuple(map(_storable, msgspec.structs.astuple(run)))
 
 
 _EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))
 _KEY_ROW = upsert("idempotency_keys", IdempotencyKey.__struct_fields__, ("owner", "key"))
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
 _CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed")]
-_SERVED_ROW = f"""INSERT INTO runs VALUES ({",".join("?" * len(_COLUMNS))}) ON CONFLICT (run_id) DO UPDATE SET
+_SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
+    ON CONFLICT (run_id) DO UPDATE SET
     transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
+_NEW_ROW = _SERVED_ROW.format(source="")
 _OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
     {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _CHANGING)}"""
 

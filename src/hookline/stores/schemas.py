@@ -24,6 +24,8 @@ STORES = (
     "leases",
     "limits",
     "audit.index",
+    "skills",
+    "blackboard",
 )
 """Modules of stores with tables."""
 

@@ -61,7 +61,7 @@ class SessionRecord(Frozen, frozen=True):
     messages: Sequence[Message] = ()
 
     @classmethod
-    def of(cls, session: Session) -> SessionRecord:
+    def snapshot(cls, session: Session) -> SessionRecord:
         """Return the record of a session as it is now."""
         messages, metadata = session.snapshot()
         return cls(
@@ -131,7 +131,7 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
     written.
     """
     with session._saving:
-        record = SessionRecord.of(session)
+        record = SessionRecord.snapshot(session)
         taken, data = record.messages, b""
 
         def merge(stored: SessionRecord | None) -> tuple[bytes, list[Attachment]]:
@@ -145,6 +145,18 @@ def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | 
         yield merge
         session.adopt_stored(place, taken, record.messages)
         session._written[place] = sha256(data).digest(), record.started
+
+
+def was_saved(store: SessionStore, session: Session, before: int) -> bool:
+    """Whether a store has the messages of a session that began with ``before`` messages: its process ended after that.
+
+    Raises:
+        StoreError: the stored session cannot be read.
+    """
+    stored = store.load(session.id)
+    if stored is None or len(stored.messages) == before or len(stored.messages) != len(session.messages):
+        return False
+    return all(one.to_json() == other.to_json() for one, other in zip(stored.messages, session.messages, strict=True))
 
 
 def _if_unchanged(session: Session, place: Any, data: bytes) -> SessionRecord | None:
@@ -443,12 +455,14 @@ class SqliteSessionStore:
         Raises:
             StoreError: the session cannot be read, or the id is not valid.
         """
-        with self._db.transaction() as db:
-            row = db.execute("SELECT data FROM sessions WHERE id = ?", (_checked_id(id),)).fetchone()
-            digests = db.execute("SELECT digest FROM attachments WHERE session = ?", (id,)).fetchall()
+        query = """SELECT data, NULL FROM sessions WHERE id = :id
+            UNION ALL SELECT NULL, digest FROM attachments WHERE session = :id"""
+        rows = self._db.execute(query, {"id": _checked_id(id)})
         # The attachments in the data find their contents while the list exists.
-        contents = [known_content(digest, partial(self._content, id, digest)) for (digest,) in digests]
-        session = None if row is None else self._read(id, row[0]).session(self._place(id))
+        digests = [digest for _, digest in rows if digest is not None]
+        contents = [known_content(digest, partial(self._content, id, digest)) for digest in digests]
+        data = next((data for data, _ in rows if data is not None), None)
+        session = None if data is None else self._read(id, data).session(self._place(id))
         contents.clear()
         return session
 
@@ -468,9 +482,13 @@ class SqliteSessionStore:
             data, found = merge(
                 None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0])
             )
-            db.execute("DELETE FROM sessions WHERE id = ?", (id,))  # the new row has the highest number
-            db.execute("INSERT INTO sessions (id, data) VALUES (?, ?)", (id, data))
-            self._save_contents(db, id, found)
+            # The new row has the highest number. SQLite does both in one statement.
+            if row is not None and self._db.is_shared:
+                db.execute("DELETE FROM sessions WHERE id = ?", (id,))
+            replacing = "" if self._db.is_shared else "OR REPLACE"
+            db.execute(f"INSERT {replacing} INTO sessions (id, data) VALUES (?, ?)", (id, data))
+            if row is not None or found:
+                self._save_contents(db, id, found)
 
     def list(self) -> Sequence[SessionSummary]:
         """Return summaries of all sessions, the last saved one first. An unreadable session has a ``problem``.

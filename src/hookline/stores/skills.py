@@ -1,10 +1,11 @@
-"""Skills: instructions that an agent learned and a person accepted, as Markdown files in one folder."""
+"""Skills: instructions that an agent learned and a person accepted, as Markdown files in a folder or in a database."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -18,8 +19,10 @@ from .._base.frozen import Frozen, json_text
 from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from ..tools._tool import Tool
+from .database import database_files, open_database
 from .errors import StoreError
-from .paths import checked_path, folder_advice
+from .paths import SQLITE, checked_path, folder_advice, is_database_url
+from .sql import Connection, Database, Schema, storable, upsert
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -211,6 +214,32 @@ class SkillStore:
     def __repr__(self) -> str:
         return f"SkillStore({str(self.folder)!r})"
 
+    @property
+    def place(self) -> str:
+        """Where the skills are, for messages: the folder, or the database."""
+        return str(self.folder)
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files that an agent's tools must not write, because only a person may accept a skill."""
+        return (str(self.folder),)
+
+    def exists(self) -> bool:
+        """Whether the folder exists."""
+        return self.folder.exists()
+
+    def location(self, name: str, state: SkillState = "accepted") -> str:
+        """Return where a skill is, for messages.
+
+        Raises:
+            StoreError: the name is not valid.
+        """
+        return str(self.path(name, state))
+
+    def queue(self, limit: int = 20) -> SkillQueue:
+        """Return the queue of runs to analyse for skills, which is beside them, with at most ``limit`` runs."""
+        return SkillQueue(self.folder, limit)
+
     def list(self, state: SkillState = "accepted") -> Sequence[Skill]:
         """Return skills in a state, sorted by name. Unreadable ones are omitted; see :meth:`problems`.
 
@@ -246,7 +275,7 @@ class SkillStore:
             if is_skill_name(name) and (found := self.get(name, state)) is not None:
                 return found
         known = [skill.name for state in STATES for skill in self.list(state)]
-        raise StoreError(f"there is no skill {name!r:.80} in {self.folder}.{did_you_mean(name, known)}")
+        raise StoreError(f"there is no skill {name!r:.80} in {self.place}.{did_you_mean(name, known)}")
 
     def has_origin(self, origin: str) -> bool:
         """Whether a skill in any state was learned from a run with the same task and tools."""
@@ -601,3 +630,240 @@ class SkillQueue:
 
     def _file(self, ident: str, ending: str = "json") -> Path:
         return self.folder / f"{ident}.{ending}"
+
+
+# Skills in a database.
+
+SCHEMA = Schema(
+    "skills",
+    contents="skills",
+    application_id=0x486B4C4C,
+    version=1,
+    statements=(
+        "CREATE TABLE skills (name TEXT NOT NULL, state TEXT NOT NULL, raw TEXT NOT NULL, PRIMARY KEY (name, state))",
+        """CREATE TABLE queue (
+            id TEXT PRIMARY KEY, run BLOB NOT NULL, host TEXT, pid INTEGER, born REAL, claimed_at REAL
+        )""",
+        "CREATE TABLE outcomes (number INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB NOT NULL)",
+    ),
+)
+_SKILL = upsert("skills", ("name", "state", "raw"), ("name", "state"))
+_FREE = "host = NULL, pid = NULL, born = NULL, claimed_at = NULL"
+
+
+class DatabaseSkillStore(SkillStore):
+    """Store skills in one SQLite file or in PostgreSQL, so that agents and people on several machines share them.
+
+    The texts are those that a folder would have as files.
+
+    Args:
+        path: the file, created when first used; ``:memory:`` keeps everything in memory; or the address of a
+            PostgreSQL database.
+
+    Example::
+
+        store = DatabaseSkillStore("postgresql://ada@db.example/shop")
+        agent = Agent("helper", llm=model, tools=[store], hooks=[SkillsHook(store)])
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.db = open_database(path, SCHEMA)
+        self._changes = threading.local()  # the transaction in which this thread changes the skills
+
+    def __repr__(self) -> str:
+        return f"DatabaseSkillStore({self.db.path!r})"
+
+    @property
+    def place(self) -> str:
+        """The file, or the address without its password."""
+        return self.db.path
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The SQLite file, which an agent's tools must not write."""
+        return database_files(self.db)
+
+    def exists(self) -> bool:
+        """Whether there is a place for skills. Tables are created when they are first used."""
+        return True
+
+    def location(self, name: str, state: SkillState = "accepted") -> str:
+        """Return the name of a skill, and its database."""
+        return f"{_checked_name(name)} in {self.place}"
+
+    def path(self, name: str, state: SkillState = "accepted") -> Path:
+        """Raise an error: skills in a database have no files.
+
+        Raises:
+            StoreError: always.
+        """
+        raise StoreError(f"the skill {_checked_name(name)} has no file: it is in {self.place}")
+
+    def queue(self, limit: int = 20) -> SkillQueue:
+        """Return the queue of runs to analyse for skills, in the same database, with at most ``limit`` runs."""
+        return DatabaseSkillQueue(self.db, limit)
+
+    def close(self) -> None:
+        """Close the database."""
+        self.db.close()
+
+    def _exists(self, name: str, state: SkillState) -> bool:
+        return self._raw(_checked_name(name), state) is not None
+
+    def _scan(self, state: SkillState) -> tuple[Sequence[Skill], Sequence[str]]:
+        with self._reading() as db:
+            rows = db.execute("SELECT name, raw FROM skills WHERE state = ? ORDER BY name", (state,)).fetchall()
+        found, problems = [], []
+        for name, raw in rows:
+            try:
+                found.append(parse_skill(raw, name, state))
+            except StoreError as error:
+                problems.append(f"{self.place}: {error}")
+        return found, problems
+
+    def _raw(self, name: str, state: SkillState) -> str | None:
+        with self._reading() as db:
+            row = db.execute("SELECT raw FROM skills WHERE name = ? AND state = ?", (name, state)).fetchone()
+        return None if row is None else str(row[0])
+
+    def _write(self, skill: Skill, state: SkillState) -> None:
+        self._changes.db.execute(_SKILL, (skill.name, state, storable(format_skill(skill))))
+
+    def _remove(self, name: str, state: SkillState) -> None:
+        self._changes.db.execute("DELETE FROM skills WHERE name = ? AND state = ?", (name, state))
+
+    @contextmanager
+    def _changing(self, what: str) -> Iterator[None]:
+        """Change skills in one transaction."""
+        with self.db.transaction(write=True, lock="skills") as db:
+            self._changes.db = db
+            try:
+                yield
+            finally:
+                self._changes.db = None
+
+    @contextmanager
+    def _reading(self) -> Iterator[Connection]:
+        """Read in the transaction of a change, or in one of its own."""
+        changing: Connection | None = getattr(self._changes, "db", None)
+        if changing is not None:
+            yield changing
+        else:
+            with self.db.transaction() as db:
+                yield db
+
+
+class DatabaseSkillQueue(SkillQueue):
+    """A queue of runs to analyse for skills, in the database of the skills. Processes on several machines share it.
+
+    Args:
+        db: the database.
+        limit: maximum number of waiting runs.
+    """
+
+    def __init__(self, db: Database, limit: int = 20) -> None:
+        self.db = db
+        self.limit = limit
+
+    def add(self, run: QueuedRun) -> tuple[str, Sequence[str]]:
+        """Add a run, and drop the oldest ones beyond the limit.
+
+        Returns:
+            The id of the entry, and the ids of the dropped entries.
+
+        Raises:
+            StoreError: the run cannot be stored.
+        """
+        ident = f"{time.time_ns():020d}-{storable(run.run_id)[:_MAX_ID]}"
+        with self.db.transaction(write=True, lock="queue") as db:
+            db.execute("INSERT INTO queue (id, run) VALUES (?, ?)", (ident, msgspec.json.encode(run)))
+            waiting = [id for (id,) in db.execute("SELECT id FROM queue ORDER BY id")]
+            dropped = [old for old in waiting[: max(0, len(waiting) - self.limit)] if old != ident]
+            for old in dropped:
+                db.execute("DELETE FROM queue WHERE id = ?", (old,))
+        return ident, dropped
+
+    def ids(self) -> Sequence[str]:
+        """Return ids of the waiting runs, oldest first.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self.db.transaction() as db:
+            return [id for (id,) in db.execute("SELECT id FROM queue ORDER BY id")]
+
+    def get(self, ident: str) -> QueuedRun | None:
+        """Return a waiting run, or ``None`` if it no longer waits or cannot be read.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self.db.transaction() as db:
+            row = db.execute("SELECT run FROM queue WHERE id = ?", (storable(ident),)).fetchone()
+        return None if row is None else _decoded(row[0])
+
+    @contextmanager
+    def claim(self, ident: str) -> Iterator[QueuedRun | None]:
+        """Lock a waiting run for this thread; ``None`` if another one that still runs, anywhere, has claimed it.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        owner = self.db.leases.owner()
+        with self.db.transaction(write=True, lock="queue") as db:
+            query = "SELECT run, host, pid, claimed_at, born FROM queue WHERE id = ?"
+            raw, host, *claim = db.execute(query, (storable(ident),)).fetchone() or (None, None)
+            is_claimed = host is not None and self.db.leases.is_held(host, *claim)
+            run = None if raw is None or is_claimed else _decoded(raw)
+            if run is not None:
+                change = "UPDATE queue SET host = ?, pid = ?, born = ?, claimed_at = ? WHERE id = ?"
+                db.execute(change, (*owner, time.time(), ident))
+            elif raw is not None and not is_claimed:
+                db.execute("DELETE FROM queue WHERE id = ?", (ident,))
+        try:
+            yield run
+        finally:
+            if run is not None:
+                with self.db.transaction(write=True, lock="queue") as db:
+                    db.execute(f"UPDATE queue SET {_FREE} WHERE id = ? AND host = ?", (ident, owner.host))
+
+    def finish(self, ident: str, run: QueuedRun, outcome: AnalysisOutcome) -> None:
+        """Store the outcome of a claimed run. A failed run stays in the queue for up to ``MAX_TRIES`` attempts.
+
+        Raises:
+            StoreError: the outcome cannot be stored.
+        """
+        stored = outcome.replace(run_id=run.run_id, origin=run.origin, at=outcome.at or time.time())
+        with self.db.transaction(write=True, lock="queue") as db:
+            db.execute("INSERT INTO outcomes (data) VALUES (?)", (msgspec.json.encode(stored),))
+            newest = f"SELECT number FROM outcomes ORDER BY number DESC LIMIT {MAX_OUTCOMES}"
+            db.execute(f"DELETE FROM outcomes WHERE number NOT IN ({newest})")
+            if outcome.kind == "failed" and run.tries + 1 < MAX_TRIES:
+                again = msgspec.json.encode(run.replace(tries=run.tries + 1))
+                db.execute("UPDATE queue SET run = ? WHERE id = ?", (again, ident))
+            else:
+                db.execute("DELETE FROM queue WHERE id = ?", (ident,))
+
+    def outcomes(self) -> Sequence[AnalysisOutcome]:
+        """Return the latest outcomes, oldest first.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        with self.db.transaction() as db:
+            rows = db.execute("SELECT data FROM outcomes ORDER BY number").fetchall()
+        return [msgspec.json.decode(data, type=AnalysisOutcome) for (data,) in rows]
+
+
+def _decoded(data: bytes) -> QueuedRun | None:
+    try:
+        return msgspec.json.decode(data, type=QueuedRun)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def skill_store_at(path: str | os.PathLike[str]) -> SkillStore:
+    """Open a store of skills: PostgreSQL, a SQLite file if the extension says so, or a folder."""
+    if is_database_url(path) or os.fspath(path).lower().endswith((*SQLITE, ":memory:")):
+        return DatabaseSkillStore(path)
+    return SkillStore(path)

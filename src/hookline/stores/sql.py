@@ -17,6 +17,8 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 Values = Sequence[Any] | Mapping[str, Any]
+LAST_CHARACTER = "\U0010ffff"
+"""Texts that begin with ``start`` are between ``start`` and ``start + LAST_CHARACTER``: an index finds them."""
 
 
 class PerDialect(msgspec.Struct, frozen=True):
@@ -77,8 +79,8 @@ class Connection(Protocol):
         """Run a statement."""
         ...
 
-    def executemany(self, sql: str, rows: Iterable[Values], /) -> Cursor:
-        """Run a statement once for each row of values."""
+    def executemany(self, sql: str, rows: Iterable[Values], /) -> object:
+        """Run a statement once for each row of values. Rows that are inserted or updated have different keys."""
         ...
 
 

@@ -78,22 +78,13 @@ class SqliteDatabase:
         self._gave_up = 0.0
         _databases.add(self)
 
-    @contextmanager
-    def transaction(self, *, write: bool = False, lock: str | None = "") -> Iterator[sqlite3.Connection]:
+    def transaction(self, *, write: bool = False, lock: str | None = "") -> _Connected:
         """Run the block in a transaction, which an exception rolls back. A file has one writer, whatever the ``lock``.
 
         Raises:
             StoreError: the file cannot be used; the message says why, and what to do.
         """
-        with self._connected(write=write) as db:
-            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                yield db
-                db.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    db.execute("ROLLBACK")
-                raise
+        return _Connected(self, write, "BEGIN IMMEDIATE" if write else "BEGIN")
 
     def execute(self, sql: str, values: Values = (), *, write: bool = False) -> list[Any]:
         """Run one statement as a transaction of its own, and return its rows.
@@ -101,7 +92,7 @@ class SqliteDatabase:
         Raises:
             StoreError: the file cannot be used; the message says why, and what to do.
         """
-        with self._connected(write=write) as db:
+        with _Connected(self, write) as db:
             return db.execute(sql, values).fetchall()
 
     def exists(self) -> bool:
@@ -133,7 +124,7 @@ class SqliteDatabase:
         Raises:
             StoreError: the file cannot be used, or another connection kept reading it.
         """
-        with self._connected(write=True) as db:
+        with _Connected(self, write=True) as db:
             db.execute("VACUUM")
             (is_read, _, _) = db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
             if is_read:
@@ -150,28 +141,16 @@ class SqliteDatabase:
         if connection is not None:
             connection.close()
 
-    @contextmanager
-    def _connected(self, *, write: bool) -> Iterator[sqlite3.Connection]:
-        """Provide the connection to one thread at a time. Errors become :class:`StoreError`."""
-        began = time.monotonic()
-        with self._lock:
-            if self._gave_up > began:  # threads that queued behind a timeout fail at once instead of waiting again
-                raise self._locked_error()
-            if self._connection is not None and self._current_file_id() != self._file_id:
-                self._on_replaced(write=write)
-            try:
-                with self._opened(write=write) as db:
-                    yield db
-            except (sqlite3.Error, OSError) as error:
-                raise self._store_error(error) from error
-
-    def _opened(self, *, write: bool) -> AbstractContextManager[sqlite3.Connection]:
+    def _current(self, *, write: bool) -> sqlite3.Connection | None:
+        """Return the connection, opened if necessary; ``None`` if the file is in a read-only folder."""
+        if self._connection is not None and self._current_file_id() != self._file_id:
+            self._on_replaced(write=write)
         try:
-            return nullcontext(self._connection or self._open())
+            return self._connection or self._open()
         except sqlite3.OperationalError as error:
             if write or error.sqlite_errorcode != sqlite3.SQLITE_READONLY_DIRECTORY:
                 raise
-        return self._immutable()
+        return None
 
     @contextmanager
     def _immutable(self) -> Iterator[sqlite3.Connection]:
@@ -325,6 +304,60 @@ class SqliteDatabase:
         if connection is not None and not self.in_memory:
             _inherited.append(connection)
             self._connection = None
+
+
+class _Connected:
+    """Provides the connection to one thread at a time, in a transaction if it has a statement that begins one.
+
+    Errors become :class:`StoreError`. It is a class, because a generator with ``@contextmanager`` takes as long as the
+    statements of a small transaction.
+    """
+
+    __slots__ = ("_begin", "_connection", "_database", "_opened", "_write")
+
+    def __init__(self, database: SqliteDatabase, write: bool, begin: str = "") -> None:
+        self._database, self._write, self._begin = database, write, begin
+        self._opened: AbstractContextManager[sqlite3.Connection] | None = None
+
+    def __enter__(self) -> sqlite3.Connection:
+        database, began = self._database, time.monotonic()
+        database._lock.acquire()
+        try:
+            if database._gave_up > began:  # threads that queued behind a timeout fail at once instead of waiting again
+                raise database._locked_error()
+            connection = database._current(write=self._write)
+            if connection is None:
+                self._opened = database._immutable()
+                connection = self._opened.__enter__()
+            self._connection = connection
+            if self._begin:
+                connection.execute(self._begin)
+        except BaseException as error:
+            self._leave(error)
+            raise  # an error that is not about the database
+        return connection
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if self._begin:
+            try:
+                if error is None:
+                    self._connection.execute("COMMIT")
+            except sqlite3.Error as failed:
+                error = failed
+            if error is not None:
+                with suppress(sqlite3.Error):
+                    self._connection.execute("ROLLBACK")
+        self._leave(error)
+
+    def _leave(self, error: BaseException | None) -> None:
+        """Give the connection to the next thread. An error of the database becomes one that says what to do."""
+        try:
+            if self._opened is not None:
+                self._opened.__exit__(None, None, None)
+            if isinstance(error, (sqlite3.Error, OSError)):
+                raise self._database._store_error(error) from error
+        finally:
+            self._database._lock.release()
 
 
 def _code(error: sqlite3.Error) -> int:

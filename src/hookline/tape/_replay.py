@@ -274,11 +274,11 @@ class ReplayTool(Tool):
             offer=None if recorded.offered else lambda ctx: None,
         )
         self.spec, self.sandbox, self.texts = recorded.spec, recorded.sandbox, frozenset(recorded.texts)
-        self._recorded_tool, self._checks, self.takes_ctx = recorded, checks, True
+        self._recorded_tool, self._recorded_checks, self.takes_ctx = recorded, checks, True
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the recorded result for these arguments. Unknown arguments are not validated."""
-        known = self._checks.get((self.name, digest(thaw(arguments))))
+        known = self._recorded_checks.get((self.name, digest(thaw(arguments))))
         if known is not None and known.problem:
             return known.problem
         checked = freeze(arguments if known is None else known.checked)

@@ -190,6 +190,10 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
         return self._team.follow_up(session, result)
 
+    def resume_handoffs(self, session: Session, count: int) -> None:
+        """Continue a session in which another process has handed over ``count`` times since the user's message."""
+        self._team.resume_handoffs(session, count)
+
     async def switch(self, session: Session, to: str) -> Personality:
         """Switch a session to another personality, from its next run on.
 

@@ -12,6 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
+from .._base.frozen import EMPTY
 from .._base.tasks import StillRunningError, with_timeout
 from .._base.text import did_you_mean
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
@@ -25,6 +26,7 @@ from .._run.agent import Agent
 from .._run.cancellation import GRACE
 from .._run.context import AgentContext, services_of
 from .._run.engine import Engine
+from .._run.journal import JournalStore, following_id, head_of
 from .._run.options import RunOptions
 from .._run.run import Run
 from .._run.run_hooks import GuardSource
@@ -68,13 +70,9 @@ class AgentPerSession(ABC):
             agent, session, full = self._prepare(options)
             options["session"] = session
             result = await agent.arun(task, output_type=output_type, **full)
-            follow_up = self.follow_up(session, result) or _stored_follow_up(session, options)
-            if follow_up is None:
+            if (follow_up := self._continue(session, result, options)) is None:
                 return result
             task = follow_up
-            options.pop("attachments", None)  # the session has them now
-            if (run_id := options.get("run_id")) is not None:
-                options["run_id"] = _following(run_id)
 
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[Any]]) -> AgentResult[Any]:
         """Run to the end and block; otherwise like :meth:`arun`.
@@ -86,40 +84,44 @@ class AgentPerSession(ABC):
             agent, session, full = self._prepare(options)
             options["session"] = session
             result = agent.run(task, output_type=output_type, **full)
-            follow_up = self.follow_up(session, result) or _stored_follow_up(session, options)
-            if follow_up is None:
+            if (follow_up := self._continue(session, result, options)) is None:
                 return result
             task = follow_up
-            options.pop("attachments", None)  # the session has them now
-            if (run_id := options.get("run_id")) is not None:
-                options["run_id"] = _following(run_id)
 
     @abstractmethod
     def follow_up(self, session: Session, result: AgentResult[Any]) -> str | None:
         """Return the task of the run that must follow this one because of a handoff; ``None`` without a handoff."""
 
     @abstractmethod
+    def resume_handoffs(self, session: Session, count: int) -> None:
+        """Continue a session in which another process has handed over ``count`` times since the user's message."""
+
+    def _continue(self, session: Session, result: AgentResult[Any], options: RunOptions[Any]) -> str | None:
+        """Return the task of the run that follows because of a handoff, and change the options for it."""
+        options.pop("attachments", None)  # the session has them now
+        task = self.follow_up(session, result)
+        if (store := options.get("durable")) is not None:
+            options["run_id"] = run_id = following_id(result.ids.run_id)
+            task = task or self.stored_follow_up(session, store, run_id)
+        return task
+
+    def stored_follow_up(self, session: Session, store: JournalStore, run_id: str) -> str | None:
+        """Return the task of a durable run that follows because of a handoff in another process; ``None`` without one.
+
+        The session becomes what it was there: the agent that answers, and the agents whose guards still apply.
+        """
+        stored = store.journal.get(run_id)
+        if stored is None:
+            return None
+        head = head_of(stored)
+        session.messages, session.handed_over_by = head.messages, head.handed_over_by
+        session.personality_id, session.personality_changes = head.personality, head.personality_changes or EMPTY
+        self.resume_handoffs(session, int(run_id.rpartition("+")[2]))
+        return head.task
+
+    @abstractmethod
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         """Return the agent of a run, its session, and its options including the session."""
-
-
-def _following(run_id: str) -> str:
-    """Return the id of the durable run that follows after a handoff: ``order-7``, ``order-7+1``, ``order-7+2``."""
-    first, _, count = run_id.rpartition("+")
-    return f"{first}+{int(count) + 1}" if first and count.isdigit() else f"{run_id}+1"
-
-
-def _stored_follow_up(session: Session, options: RunOptions[Any]) -> str | None:
-    """Return the task of the run that followed a durable run in another process, which knew of the handoff."""
-    store, run_id = options.get("durable"), options.get("run_id")
-    stored = None if store is None or run_id is None else store.journal.get(_following(run_id))
-    if stored is None:
-        return None
-    from .._run.journal import head_of
-
-    head = head_of(stored)
-    session.personality_id = head.ids.agent
-    return str(head.task)
 
 
 def session_of(options: RunOptions[Any]) -> Session:
@@ -338,6 +340,11 @@ class Team(AgentPerSession):
         """The agents by name."""
         return self._members.agents
 
+    @property
+    def first(self) -> str:
+        """The name of the member that starts a conversation."""
+        return self._members.first
+
     def add(self, agent: Agent[Any, Any], name: str | None = None) -> None:
         """Add a member, from the next model call on; by default under its own name."""
         self._members.add(agent, name)
@@ -503,6 +510,10 @@ class Team(AgentPerSession):
         handoffs.count += 1
         return handoffs.task
 
+    def resume_handoffs(self, session: Session, count: int) -> None:
+        """Continue a session in which another process has handed over ``count`` times since the user's message."""
+        self._handoffs[session] = _Handoffs(count=count, following=True)
+
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         session = session_of(options)
         session.personality_id = self._members.member_of(session)
@@ -588,6 +599,8 @@ class Team(AgentPerSession):
         assert isinstance(engine, Engine)
         ctx.session.hand_over(ctx.session.personality_id or ctx.agent_name, engine.hooks.guard_source())
         ctx.session.personality_id = state.to
+        if (durable := engine.environment.durable) is not None:
+            durable.hand_off(ctx.run_id, self._members.agents[state.to].name, handoffs.task)
 
 
 async def _fire_closed(fire: Fire, point: Point[Any], subagent: Subagent) -> None:

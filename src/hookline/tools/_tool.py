@@ -8,7 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
 from types import UnionType
 from typing import (
     TYPE_CHECKING,
@@ -157,10 +157,9 @@ class Tool(Generic[P, R_co]):
     def spec(self) -> ToolSpec:
         """Name, description and JSON schema, from signature, type hints and docstring."""
         try:
-            schema = self._adapter.json_schema()
+            schema = deepcopy(self._argument_checks.schema)
         except Exception as error:
             raise self._unsupported(error) from error
-        _drop_titles(schema)
         for name, default in self._defaults.items():
             schema["properties"][name].setdefault("default", default)
         return ToolSpec(self.name, self._description or self._docs[0], schema)
@@ -303,28 +302,20 @@ class Tool(Generic[P, R_co]):
         )
 
     @cached_property
-    def _adapter(self) -> Any:
-        from typing import NotRequired, Required
-
-        from pydantic import ConfigDict, Field, TypeAdapter
-        from typing_extensions import TypedDict
-
-        described = self._docs[1]
-        fields: dict[str, Any] = {}
-        extra: Literal["forbid", "allow"] = "forbid"
-        others: Any = None
+    def _argument_checks(self) -> _Checks:
+        fields, others = [], None
         for name, param in self._params.items():
-            hint = self._hints[name]
             if param.kind is param.VAR_KEYWORD:
-                extra, others = "allow", hint
-                continue
-            if described.get(name) and not _has_description(hint):
-                hint = Annotated[hint, Field(description=described[name])]
-            fields[name] = Required[hint] if param.default is param.empty else NotRequired[hint]
-        make: Any = TypedDict
-        arguments = make("arguments", fields) if others is None else make("arguments", fields, extra_items=others)
-        arguments.__pydantic_config__ = ConfigDict(extra=extra)
-        return TypeAdapter(arguments)
+                others = self._hints[name]
+            else:
+                fields.append((name, self._hints[name], param.default is param.empty, self._docs[1].get(name)))
+        # Only with plain types: other hints may be equal but not the same, such as ``int | str`` and ``str | int``.
+        are_plain = others is None and all(hint in _NATIVE for _, hint, *_ in fields)
+        return (_shared_checks if are_plain else _Checks)(tuple(fields), others)
+
+    @property
+    def _adapter(self) -> Any:
+        return self._argument_checks.adapter
 
     @cached_property
     def _validate(self) -> Callable[[Any], Any]:
@@ -384,6 +375,41 @@ def _is_path(hint: Any) -> bool:
     inner = getattr(hint, "__origin__", None) if origin is Annotated else getattr(hint, "__supertype__", None)
     is_path = isinstance(origin, type) and hasattr(origin, "__fspath__")  # as os.PathLike requires
     return is_path or (inner is not None and _is_path(inner))
+
+
+class _Checks:
+    """The checks of a tool's arguments, and their JSON schema.
+
+    Args:
+        fields: the parameters: name, type, whether the model must give it, and description.
+        others: the type of arguments with other names; None if there may be none.
+    """
+
+    def __init__(self, fields: tuple[tuple[str, Any, bool, str | None], ...], others: Any) -> None:
+        from typing import NotRequired, Required
+
+        from pydantic import ConfigDict, Field, TypeAdapter
+        from typing_extensions import TypedDict
+
+        typed: dict[str, Any] = {}
+        for name, hint, is_required, description in fields:
+            if description and not _has_description(hint):
+                hint = Annotated[hint, Field(description=description)]  # noqa: PLW2901
+            typed[name] = Required[hint] if is_required else NotRequired[hint]
+        make: Any = TypedDict
+        arguments = make("arguments", typed) if others is None else make("arguments", typed, extra_items=others)
+        arguments.__pydantic_config__ = ConfigDict(extra="forbid" if others is None else "allow")
+        self.adapter: Any = TypeAdapter(arguments)
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = self.adapter.json_schema()
+        _drop_titles(schema)
+        return schema
+
+
+# Programs make the same tools again for each agent, and a _Checks takes a millisecond.
+_shared_checks = lru_cache(maxsize=1024)(_Checks)
 
 
 def _has_description(hint: Any) -> bool:

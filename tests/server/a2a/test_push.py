@@ -244,6 +244,7 @@ async def test_unsent_notifications_are_sent_after_a_restart(tmp_path):
             await wait_until(lambda: blocker.entered and receiver.states == ["WORKING"])
             await wait_until(lambda: rig.service._store.push_subscriptions.for_run(_only(rig)) and _told(rig) > 1)
             rig.part.push.close = _at_once(rig.part.push)
+            await rig.part.push.close()  # before the run ends, as in a process that is killed
         assert receiver.states == ["WORKING"]
         async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig:
             await wait_until(lambda: len(receiver.got) == 2)
@@ -282,9 +283,13 @@ def _at_once(push):
     """The process ends before more is sent."""
 
     async def close(grace=0.0):
-        for task in push._tasks.values():
-            task.cancel()
-        await asyncio.wait(push._tasks.values())
+        if tasks := list(push._tasks.values()):
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+        if push._store.db.is_shared:  # this process still has its lease
+            with push._store.db.transaction(write=True) as db:
+                db.execute("UPDATE pushes SET host = 'a process that has ended', claimed = 0")
 
     return close
 

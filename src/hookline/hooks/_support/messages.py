@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from ..._kernel.payloads import ModelReply, ModelRequest
@@ -87,15 +88,15 @@ def omission_mark(count: int, hint: str = "") -> str:
 async def add_system_text(hook: object, ctx: Any, request: ModelRequest, make: Callable[[], str]) -> HookResult | None:
     """Add a hook's text to the system message of a step's request.
 
-    ``make`` runs in a thread, once for each run. If it raises, the error is raised once and the run continues without
-    the text. A request that already contains the text is not changed.
+    ``make`` runs in a thread, once for each run, also if a durable run continues in another process. If it raises, the
+    error is raised once and the run continues without the text. A request that contains the text already is unchanged.
     """
     if request.purpose != "step":
         return None
     state = ctx.hook_state.setdefault(id(hook), {})
     if "text" not in state:
         state["text"] = ""
-        state["text"] = await asyncio.to_thread(make)
+        state["text"] = await ctx.once(f"text of {type(hook).__name__}", partial(asyncio.to_thread, make))
     text: str = state["text"]
     if not text.strip():
         return None

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -103,16 +103,17 @@ class PushNotifier:
                 log.error("push notifications of other processes cannot be taken over: %s", error_text(error))
 
     async def close(self, grace: float = 2.0) -> None:
-        """Send the remaining notifications, for at most ``grace`` seconds."""
+        """Send the remaining notifications, for at most ``grace`` seconds; other processes may send the rest."""
         if self._taking_over is not None:
             self._taking_over.cancel()
             await asyncio.wait([self._taking_over])
-        tasks = list(self._tasks.values())
-        if tasks:
-            await asyncio.wait(tasks, timeout=grace)
-            for task in tasks:
+        if self._tasks:
+            await asyncio.wait(self._tasks.values(), timeout=grace)
+        if left := dict(self._tasks):
+            for task in left.values():
                 task.cancel()
-            await asyncio.wait(tasks)
+            await asyncio.wait(left.values())
+            await self._release(left)
 
     # Receivers
 
@@ -222,10 +223,19 @@ class PushNotifier:
                         await self._send(row, progress.task())
                         await self._mark_sent(row, event.seq, over=progress.over)
                     before = now
-            if progress.over:  # otherwise the run goes on in another process, which sends the rest
+            if progress.over:
                 await self._mark_sent(row, progress.seq, over=True)
+            else:  # the run goes on in another process, and this one stops
+                await self._release([(row.run_id, row.id)])
         finally:
             reader.close()
+
+    async def _release(self, keys: Iterable[tuple[str, str]]) -> None:
+        """Let other processes send what is left."""
+        try:
+            await asyncio.to_thread(self._store.release, keys)
+        except StoreError as error:
+            log.error("push notifications cannot be left to other processes: %s", error_text(error))
 
     async def _mark_sent(self, row: PushSubscription, seq: int, *, over: bool) -> None:
         try:

@@ -119,7 +119,7 @@ def seconds(value: float | None) -> str:
 def money(value: float | None) -> str:
     """Return a cost in US dollars; a dash if it is unknown."""
     if value is None:
-        return "–"
+        return "-"
     return f"${value:.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from itertools import dropwhile
 from pathlib import Path
 from socket import gethostname
 from typing import Any, BinaryIO, TypedDict, Unpack
@@ -16,8 +18,8 @@ from typing import Any, BinaryIO, TypedDict, Unpack
 import msgspec
 
 from ..._base.frozen import Frozen
-from ..database import open_database
-from ..sql import Connection, Schema, storable
+from ..database import database_files, open_database
+from ..sql import Connection, Database, Schema, storable
 from .format import MAX_LINE, archive_paths, find_end, line_hash
 
 SCHEMA = Schema(
@@ -50,15 +52,24 @@ SCHEMA = Schema(
 BATCH = 1000
 """Maximum number of records that are added in one transaction."""
 
+_MAX_DELETED = 20_000  # in one transaction, which others wait for
+_MAX_LOGS = 20  # logs at one path that may be continued: the newest ones
+_MAX_MOVES = 100
+
 _NAMES = ("run_id", "agent", "tool", "hook", "verb", "decision")
 _COLUMNS = ("log", "seq", "time", "type", *_NAMES, "hash")
 _ADD = f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 _SELECT = (
     "SELECT records.number, logs.host, logs.file, records.seq, records.time, records.type, "
     + ", ".join(f"coalesce(records.{name}, '')" for name in _NAMES)
-    + ", records.hash FROM records JOIN logs ON logs.id = records.log"
+    + ", records.hash FROM (SELECT * FROM {source}{chosen} ORDER BY time DESC, number DESC LIMIT ?) AS records "
+    "JOIN logs ON logs.id = records.log ORDER BY records.time DESC, records.number DESC"
 )
 _LAST = "\U0010ffff"
+# The few records of a run first: otherwise a database may read all records in the order of time.
+_RUNS = (
+    "WITH runs AS MATERIALIZED (SELECT * FROM records WHERE run_id >= ? AND run_id < ? OR run_id >= ? AND run_id < ?) "
+)
 
 
 class IndexedRecord(Frozen, frozen=True):
@@ -137,6 +148,15 @@ class AuditIndex:
     def __repr__(self) -> str:
         return f"AuditIndex({self.db.path!r})"
 
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The SQLite file, which an agent's tools must not write."""
+        return database_files(self.db)
+
+    def indexer(self, path: Path) -> LogIndexer:
+        """Return what adds the records of the log at this absolute path."""
+        return LogIndexer(self, path)
+
     def records(self, limit: int = 100, *, before: int = 0, **chosen: Unpack[IndexFilter]) -> list[IndexedRecord]:
         """Return records, newest first.
 
@@ -150,13 +170,15 @@ class AuditIndex:
         """
         conditions, values = _conditions(chosen)
         if before:
-            position = "SELECT time, number FROM records WHERE number = ?"
-            conditions.append(f"(records.time, records.number) < ({position})")
+            conditions.append("(time, number) < (SELECT time, number FROM records WHERE number = ?)")
             values.append(before)
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        query = f"{_SELECT}{where} ORDER BY records.time DESC, records.number DESC LIMIT ?"
+        query, runs = _SELECT.format(source="records", chosen=where), list[str]()
+        if run := storable(chosen.get("run", "").removeprefix("run_")):
+            query = _RUNS + _SELECT.format(source="runs", chosen=where)
+            runs = [run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}"]
         with self.db.transaction() as db:
-            return [IndexedRecord(*row) for row in db.execute(query, (*values, limit))]
+            return [IndexedRecord(*row) for row in db.execute(query, (*runs, *values, limit))]
 
     def logs(self, *, host: str | None = None, file: str | None = None) -> list[IndexedLog]:
         """Return the logs of all machines, or of one, in the order in which they were first indexed.
@@ -195,13 +217,14 @@ class AuditIndex:
             StoreError: the database cannot be used.
         """
         conditions, values = _log_conditions(host, file)
+        chosen = f"log IN (SELECT id FROM logs{conditions})"
+        if before:
+            return _delete(self.db, f"{chosen} AND time < ?", (*values, before))
+        count = _delete(self.db, chosen, values)
         with self.db.transaction(write=True) as db:
-            query = f"DELETE FROM records WHERE log IN (SELECT id FROM logs{conditions})"
-            if before:
-                return db.execute(f"{query} AND time < ?", (*values, before)).rowcount
-            count = db.execute(query, values).rowcount
+            db.execute(f"DELETE FROM records WHERE {chosen}", values)  # added meanwhile
             db.execute(f"DELETE FROM logs{conditions}", values)
-            return count
+        return count
 
     def close(self) -> None:
         """Close the database."""
@@ -216,21 +239,16 @@ def _conditions(chosen: IndexFilter) -> tuple[list[str], list[Any]]:
         conditions.append(condition)
         values.extend(map(storable, given))
 
-    if run := chosen.get("run", "").removeprefix("run_"):
-        begins = "(records.run_id >= ? AND records.run_id < ?)"
-        add(f"({begins} OR {begins})", run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}")
     if types := chosen.get("types"):
-        add(f"records.type IN ({', '.join('?' * len(types))})", *types)
-    named = {name: chosen.get(name) for name in ("agent", "tool", "hook", "verb", "decision")}
-    for column, value in {
-        **{f"records.{name}": value for name, value in named.items()},
-        "host": chosen.get("host"),
-    }.items():
-        if value:
-            add(f"{column} = ?", str(value))
+        add(f"type IN ({', '.join('?' * len(types))})", *types)
+    for name in ("agent", "tool", "hook", "verb", "decision"):
+        if value := chosen.get(name):
+            add(f"{name} = ?", str(value))
+    if host := chosen.get("host"):
+        add("log IN (SELECT id FROM logs WHERE host = ?)", host)
     for name, sign in (("since", ">="), ("until", "<=")):
         if value := chosen.get(name):
-            add(f"records.time {sign} ?", str(value))
+            add(f"time {sign} ?", str(value))
     return conditions, values
 
 
@@ -291,8 +309,12 @@ def _entry(line: bytes) -> _Entry | None:
     return _Entry(found, line_hash(content)) if 0 < found.seq < 1 << 53 else None
 
 
-class _ForeignChangeError(Exception):
-    """Another process changed the log in the index."""
+class _MovedError(Exception):
+    """Another process changed the files or the index meanwhile, so the place has to be found again."""
+
+
+FileId = tuple[int, int]
+"""Device and inode of a file."""
 
 
 class LogIndexer:
@@ -313,7 +335,7 @@ class LogIndexer:
         self.host = gethostname()
         self._log: IndexedLog | None = None  # None: a new one
         self._known: list[int] = []  # ids of the logs at the path
-        self._file: tuple[int, int] | None = None  # device and inode of the file to read next; None: not known
+        self._file: FileId | None = None  # the file to read next; None: not known
         self._offset = 0
 
     def update(self, pruned: int = 0) -> None:
@@ -326,32 +348,40 @@ class LogIndexer:
             StoreError: the database cannot be used.
             OSError: a file cannot be read.
         """
+        moves = 0
         while True:
-            if self._file is None and not self._locate():
-                break
-            entries, file, offset = self._read()
-            if entries:
-                try:
+            try:
+                if self._file is None and not self._locate():
+                    break
+                entries, file, offset = self._read()
+                if entries:
                     self._add(entries)
-                except _ForeignChangeError:
-                    self._file = None
-                    continue
-            if file is None:
+            except _MovedError:
                 self._file = None
+                moves += 1
+                if moves == _MAX_MOVES:
+                    raise OSError("other processes keep changing the log") from None
                 continue
             if (file, offset) == (self._file, self._offset):
                 break
             self._file, self._offset = file, offset
         if pruned and self._log is not None:
-            with self.index.db.transaction(write=True, lock=self._lock) as db:
-                db.execute("DELETE FROM records WHERE log = ? AND seq <= ?", (self._log.id, pruned))
+            _delete(self.index.db, "log = ? AND seq <= ?", (self._log.id, pruned), self._lock)
 
     @property
     def _lock(self) -> str:
         return f"{self.host} {self.path}"
 
-    def _files(self) -> list[Path]:
-        return [*(path for _, path in archive_paths(self.path)), *([self.path] if self.path.is_file() else [])]
+    def _files(self) -> dict[Path, FileId]:
+        """Return the files of the log, oldest first."""
+        while True:
+            archives = [path for _, path in archive_paths(self.path)]
+            found = {}
+            for path in (*archives, self.path):
+                with suppress(FileNotFoundError):
+                    found[path] = _file_id(os.stat(path))
+            if [path for _, path in archive_paths(self.path)] == archives:
+                return found  # otherwise the current file became an archive, and would be missing
 
     def _locate(self) -> bool:
         """Find the log in the index, and the place in its files to continue at. Return false if there is nothing new.
@@ -363,39 +393,37 @@ class LogIndexer:
             return False
         logs = self.index.logs(host=self.host, file=str(self.path))
         self._known = [log.id for log in logs]
-        for log in reversed(logs):
-            at, offset, entry = _find(files, log.seq)
+        for log in reversed(logs[-_MAX_LOGS:]):
+            path, offset, entry = _find(files, log.seq)
             if entry is None:
-                if self._was_cut(log, files[-1]):
+                if self._was_cut(log, files):
                     return False
                 continue
             is_next = entry.line.seq == log.seq + 1 and entry.line.prev == log.hash
             if is_next or (entry.line.seq == log.seq and entry.hash == log.hash):
-                self._log, self._offset = log, offset
-                self._file = _file_id(at)
+                self._log, self._file, self._offset = log, files[path], offset
                 return True
-        self._log, self._offset = None, 0
-        self._file = _file_id(files[0])
+        self._log, self._file, self._offset = None, next(iter(files.values())), 0
         return True
 
-    def _was_cut(self, log: IndexedLog, last: Path) -> bool:
+    def _was_cut(self, log: IndexedLog, files: dict[Path, FileId]) -> bool:
         """Whether a log that ends before its last record in the index is that log, and not another one."""
-        with open(last, "rb") as file:
+        with _opened(files, next(reversed(files))) as file:
             end = find_end(file.fileno(), os.fstat(file.fileno()).st_size)
         return any(each.id == log.id for each in self.index.logs_with(end.seq, end.hash))
 
-    def _read(self) -> tuple[list[_Entry], tuple[int, int] | None, int]:
-        """Read the next records. Return them, and the place after them; no place if it has to be found again."""
+    def _read(self) -> tuple[list[_Entry], FileId, int]:
+        """Read the next records; return them, and the place after them."""
         files = self._files()
-        ids = [_file_id(path) for path in files]
-        if self._file not in ids:
-            return [], None, 0
-        number, offset = ids.index(self._file), self._offset
-        if not _is_line_start(files[number], offset):  # the file was cut, or replaced in place
-            return [], None, 0
+        offset = self._offset
         entries: list[_Entry] = []
-        while True:
-            with open(files[number], "rb") as file:
+        rest = list(dropwhile(lambda path: files[path] != self._file, files))
+        if not rest:
+            raise _MovedError
+        for path in rest:
+            with _opened(files, path) as file:
+                if not _is_line_start(file, offset):
+                    raise _MovedError  # it was cut, or replaced in place
                 file.seek(offset)
                 for line in _lines(file):
                     offset += len(line)
@@ -403,21 +431,22 @@ class LogIndexer:
                     if entry is not None:
                         entries.append(entry)
                         if len(entries) == BATCH:
-                            return entries, ids[number], offset
-            if number + 1 == len(files):
-                return entries, ids[number], offset
-            number, offset = number + 1, 0
+                            return entries, files[path], offset
+            if path == rest[-1]:
+                break
+            offset = 0
+        return entries, files[rest[-1]], offset
 
     def _add(self, entries: Sequence[_Entry]) -> None:
         """Add records after those that the index has.
 
         Raises:
-            _ForeignChangeError: another process added records, or deleted the log from the index.
+            _MovedError: another process added records, or deleted the log from the index.
         """
         with self.index.db.transaction(write=True, lock=self._lock) as db:
-            log = self._current(db)
+            self._check_unchanged(db)
             new: list[_Entry] = []
-            seq = 0 if log is None else log.seq
+            seq = 0 if self._log is None else self._log.seq
             for entry in entries:
                 if entry.line.seq > seq:  # lines of a damaged file may be repeated or moved
                     new.append(entry)
@@ -426,38 +455,57 @@ class LogIndexer:
                 return
             last = new[-1]
             head = (last.line.seq, last.hash, last.line.time[:40])
-            if log is None:
+            if self._log is None:
                 query = "INSERT INTO logs (host, file, seq, hash, time) VALUES (?, ?, ?, ?, ?) RETURNING id"
                 (id,) = db.execute(query, (storable(self.host), storable(str(self.path)), *head)).fetchone()
             else:
-                id = log.id
+                id = self._log.id
                 db.execute("UPDATE logs SET seq = ?, hash = ?, time = ? WHERE id = ?", (*head, id))
             db.executemany(_ADD, [entry.row(id) for entry in new])
+        if self._log is None:
+            self._known.append(id)
         self._log = IndexedLog(id, self.host, str(self.path), *head)
-        self._known = [*self._known, id] if log is None else self._known
 
-    def _current(self, db: Connection) -> IndexedLog | None:
-        query = "SELECT id, host, file, seq, hash, time FROM logs WHERE host = ? AND file = ? ORDER BY id"
-        logs = [IndexedLog(*row) for row in db.execute(query, (storable(self.host), storable(str(self.path))))]
-        if [log.id for log in logs] != self._known:
-            raise _ForeignChangeError
-        found = next((log for log in logs if self._log is not None and log.id == self._log.id), None)
-        if self._log is not None and (found is None or (found.seq, found.hash) != (self._log.seq, self._log.hash)):
-            raise _ForeignChangeError
-        return found
+    def _check_unchanged(self, db: Connection) -> None:
+        query = "SELECT id, seq, hash FROM logs WHERE host = ? AND file = ? ORDER BY id"
+        logs = db.execute(query, (storable(self.host), storable(str(self.path)))).fetchall()
+        log = self._log
+        if [id for id, _, _ in logs] != self._known or (log is not None and (log.id, log.seq, log.hash) not in logs):
+            raise _MovedError
 
 
-def _file_id(path: Path) -> tuple[int, int]:
-    about = os.stat(path)
+def _delete(db: Database, condition: str, values: Sequence[Any], lock: str = "") -> int:
+    """Delete records, some at a time, and return their number."""
+    query = f"DELETE FROM records WHERE number IN (SELECT number FROM records WHERE {condition} LIMIT {_MAX_DELETED})"
+    total = 0
+    while True:
+        with db.transaction(write=True, lock=lock) as connection:
+            count = connection.execute(query, values).rowcount
+        total += count
+        if count < _MAX_DELETED:
+            return total
+
+
+def _file_id(about: os.stat_result) -> FileId:
     return about.st_dev, about.st_ino
 
 
-def _is_line_start(path: Path, offset: int) -> bool:
-    if not offset:
-        return True
-    with open(path, "rb") as file:
-        file.seek(offset - 1)
-        return file.read(1) == b"\n"
+@contextmanager
+def _opened(files: dict[Path, FileId], path: Path) -> Iterator[BinaryIO]:
+    """Open one of the files, if it is still at its path."""
+    try:
+        file = open(path, "rb")  # noqa: SIM115 - closed below
+    except FileNotFoundError:
+        raise _MovedError from None
+    with file:
+        if _file_id(os.fstat(file.fileno())) != files[path]:
+            raise _MovedError
+        yield file
+
+
+def _is_line_start(file: BinaryIO, offset: int) -> bool:
+    file.seek(max(0, offset - 1))
+    return not offset or file.read(1) == b"\n"
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
@@ -466,34 +514,38 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _find(files: Sequence[Path], seq: int) -> tuple[Path, int, _Entry | None]:
+def _find(files: dict[Path, FileId], seq: int) -> tuple[Path, int, _Entry | None]:
     """Find the first record with this number or a greater one: its file, its offset in it, and the record."""
+    oldest = next(iter(files))
+    found: tuple[Path, int, _Entry | None] = oldest, 0, None
     for path in reversed(files):
-        with open(path, "rb") as file:
+        with _opened(files, path) as file:
             first = next(filter(None, map(_entry, _lines(file))), None)
-            if first is None or (first.line.seq > seq and path != files[0]):
-                continue
-            offset, entry = _bisect(file, seq)
-            if entry is None and path != files[-1]:
-                following = files[files.index(path) + 1]
-                with open(following, "rb") as other:
-                    return following, *_bisect(other, seq)
-            return path, offset, entry
-    return files[0], 0, None
+            if first is not None:
+                offset, entry = _bisect(file, seq)
+                if entry is None:
+                    break  # all later records are in the files that were searched before
+                found = path, offset, entry
+                if first.line.seq <= seq:
+                    break
+    return found
 
 
 def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
-    """Find the first record of a file with this number or a greater one, by halves: lines are in order."""
+    """Find the first record of a file with this number or a greater one, by halves: lines are in order.
+
+    Returns the place where its line begins, or an unreadable line before it.
+    """
     low, high = 0, os.fstat(file.fileno()).st_size
     found: _Entry | None = None
     while low < high:
-        middle = (low + high) // 2
-        file.seek(middle)
-        at = middle
+        middle = at = (low + high) // 2
         if middle:
             file.seek(middle - 1)
             at = middle - 1 + len(file.readline())  # the beginning of the next line
-        entry = None
+        else:
+            file.seek(0)
+        entry, line = None, b""
         for line in _lines(file):
             entry = _entry(line)
             if entry is not None:
@@ -505,7 +557,4 @@ def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
             high, found = middle, entry
         else:
             low = at + len(line)
-    if found is None:
-        return low, None
-    # ``low`` is where the line begins, or an unreadable line before it.
     return low, found

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -24,9 +24,11 @@ from ..errors import StoreError
 from ..paths import checked_path
 from .file import AuditFile, AuditWriteError, Fsync, reason
 from .format import VERSION, AuditHead, checkpoint_path, encode_record, encode_type
-from .index import AuditIndex, LogIndexer
 from .keys import load_signer
 from .records import LOG_RECORDS, AuditRecord, CheckpointRecord, LostRecord
+
+if TYPE_CHECKING:
+    from .index import AuditIndex, LogIndexer
 
 log = logging.getLogger("hookline")
 
@@ -118,7 +120,7 @@ class AuditLog:
         if path is None and index is not None:
             raise StoreError("an index of an audit log needs the path of a file")
         self.path = None if path is None else _absolute(path)
-        self.index = index if index is None or isinstance(index, AuditIndex) else AuditIndex(index)
+        self.index = _open_index(index) if isinstance(index, (str, os.PathLike)) else index
         self._settings: dict[str, Any] = {
             "max_bytes": max_bytes,
             "keep_files": keep_files,
@@ -155,7 +157,9 @@ class AuditLog:
         self._counting = threading.Lock()
         self._unreported = 0
         self._file = None if self.path is None else AuditFile(self.path, **self._settings)
-        self._indexer = LogIndexer(self.index, self.path) if self.index is not None and self.path is not None else None
+        self._indexer: LogIndexer | None = None
+        if self.index is not None and self.path is not None:
+            self._indexer = self.index.indexer(self.path)
         self._index_problem = ""
         self._pruned = 0
 
@@ -190,11 +194,12 @@ class AuditLog:
 
     @property
     def own_files(self) -> tuple[str, ...]:
-        """Files of the log: the paths of the log and its checkpoint, and a glob for the names of full files."""
+        """Files of the log: the log, its checkpoint, a glob for the names of full files, and those of its index."""
         if self.path is None:
             return ()
         stem, suffix = glob.escape(self.path.stem), glob.escape(self.path.suffix)
-        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}"
+        index = () if self.index is None else self.index.own_files
+        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}", *index
 
     @property
     def lost(self) -> int:
@@ -382,6 +387,12 @@ class AuditLog:
         if count:
             with self._counting:
                 self._unreported -= count
+
+
+def _open_index(path: str | os.PathLike[str]) -> AuditIndex:
+    from .index import AuditIndex  # a database takes time to import, and most logs have no index
+
+    return AuditIndex(path)
 
 
 def _absolute(path: str | os.PathLike[str]) -> Path:

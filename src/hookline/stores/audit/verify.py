@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 from socket import gethostname
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -31,9 +32,11 @@ from .format import (
     parse_prune,
     split_signature,
 )
-from .index import AuditIndex, IndexedLog
 from .keys import Verifier, load_verifier
 from .records import OpenRecord
+
+if TYPE_CHECKING:
+    from .index import AuditIndex, IndexedLog
 
 MAX_FINDINGS = 1000
 """Maximum number of findings in a report; further ones are only counted."""

@@ -1,0 +1,108 @@
+"""Servers and workers under load while they, or the database, fail: nothing is lost, and nothing is done twice.
+
+What is checked of each run is in ``Fleet.check``: it completed; its events have no gap and no repetition; its
+conversation is valid; and a tool was called again only if the journal says that the call was in flight.
+"""
+
+import asyncio
+import random
+import signal
+
+import pytest
+
+from hookline.stores.errors import StoreError
+from tests.postgres_cluster import Cluster
+from tests.server.fleet import fleet_of
+from tests.server.rig import ME
+from tests.waiting import wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+
+
+@pytest.fixture
+def own_cluster():
+    """A PostgreSQL server that a test may stop. It keeps what it has committed, as a server does."""
+    cluster = Cluster(file_size=2**24, fsync="on")
+    yield cluster
+    cluster.remove()
+
+
+async def complete(fleet, runs):
+    """Wait for all runs, check them, and return how often a call was repeated."""
+    repeated = 0
+    for run in runs:
+        await fleet.service.wait(run.id, ME)
+        repeated += sum(count - 1 for count in (await fleet.check(run.id)).values())
+    return repeated
+
+
+async def test_nothing_is_lost_when_workers_are_killed_paused_and_stopped_under_load(tmp_path, postgres_url):
+    rng = random.Random(21)
+    async with fleet_of(tmp_path, postgres_url, workers=3, pace=0.15) as fleet:
+        runs, lost = [], {}
+        for how in (signal.SIGSTOP, signal.SIGKILL, signal.SIGTERM, signal.SIGSTOP):
+            batch = [await fleet.service.start(ME, "go") for _ in range(3)]
+            runs += batch
+            await fleet.executing(batch[0].id)
+            victim = rng.choice([worker for worker in fleet.working() if worker not in lost and fleet.held_by(worker)])
+            if how == signal.SIGSTOP:
+                victim.send_signal(how)
+                lost[victim] = fleet.held_by(victim)
+            else:
+                await fleet.end(victim, how)
+            await fleet.add()
+        # The paused workers wake up when others have taken what they held.
+        for worker, held in lost.items():
+            await wait_until(lambda p=worker.pid, held=held: all(fleet.store.journal.get(id).pid != p for id in held))
+            worker.send_signal(signal.SIGCONT)
+        await complete(fleet, runs)
+        for worker in lost:
+            await fleet.end(worker, signal.SIGTERM)
+            assert worker.returncode == 0, (tmp_path / "output").read_text()[-2000:]
+        # After they woke up, they have changed nothing of these runs.
+        await complete(fleet, runs)
+
+
+@pytest.mark.parametrize("how", ["immediate", "fast"])
+async def test_nothing_is_lost_when_the_database_restarts_under_load(tmp_path, own_cluster, how):
+    async with fleet_of(tmp_path, own_cluster.url(), workers=2, pace=0.1) as fleet:
+        pids = {worker.pid for worker in fleet.workers}
+        runs = []
+        for _ in range(2):
+            batch = [await fleet.service.start(ME, "go") for _ in range(5)]
+            runs += batch
+            await fleet.executing(batch[0].id)
+            await asyncio.to_thread(own_cluster.stop, how)
+            await asyncio.to_thread(own_cluster.start)
+        runs.append(await fleet.service.start(ME, "go"))  # the server accepts runs again
+        await complete(fleet, runs)
+        assert {worker.pid for worker in fleet.working()} == pids
+
+
+async def test_nothing_is_lost_when_all_connections_are_cut_under_load(tmp_path, own_cluster):
+    async with fleet_of(tmp_path, own_cluster.url(), workers=2, pace=0.1) as fleet:
+        pids = {worker.pid for worker in fleet.workers}
+        runs = []
+        for _ in range(4):
+            batch = [await fleet.service.start(ME, "go") for _ in range(3)]
+            runs += batch
+            await fleet.executing(batch[0].id)
+            await asyncio.to_thread(own_cluster.cut_connections)
+        runs.append(await fleet.service.start(ME, "go"))
+        await complete(fleet, runs)
+        assert {worker.pid for worker in fleet.working()} == pids
+
+
+@pytest.mark.parametrize("how", ["file size", "read-only"])
+async def test_when_the_database_is_full_no_tool_starts_and_runs_go_on_when_there_is_space(tmp_path, own_cluster, how):
+    async with fleet_of(tmp_path, own_cluster.url(), workers=1, pace=0.1) as fleet:
+        pids = {worker.pid for worker in fleet.workers}
+        runs = [await fleet.service.start(ME, "go") for _ in range(4)]
+        await fleet.executing(runs[0].id)
+        with own_cluster.full(how, "hookline_runs.journal"):
+            await wait_until(lambda: "is interrupted" in (tmp_path / "output").read_text())
+            if how == "read-only":
+                with pytest.raises(StoreError, match="are read-only"):
+                    await fleet.service.start(ME, "go")
+        await complete(fleet, runs)
+        assert {worker.pid for worker in fleet.working()} == pids
