@@ -15,8 +15,10 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .._base.text import error_text
 from ..config.settings import KEYS
 from ..config.sources import Configuration
+from ..stores.errors import StoreError
 from .errors import COMPLETED
 from .help import Command
 from .options import DURABLE, service_option, with_settings, with_table
@@ -149,7 +151,13 @@ class ServerLog(ServiceLog):
         self.advise()
 
     def advise(self) -> None:
-        """Print advice about the configuration."""
+        """Print where the console is, and advice about the configuration."""
+        # Other programs keep JSON logs, and a link that logs in is not for them.
+        if self._logs == "text" or (self._logs == "auto" and sys.stderr.isatty()):
+            try:
+                self.print(f"console: {self._server.console_link()}")
+            except StoreError as error:
+                log.warning("no link to log in to the console: %s", error_text(error))
         if self._server.gate.needs_keys and not self._server.gate.is_audited:
             self.print(NO_AUDIT_LOG)
 

@@ -184,6 +184,16 @@ class Server:
         """Wait until the server has stopped. Cancelling this call stops it."""
         await self._lifecycle.wait()
 
+    def console_link(self) -> str:
+        """Return the address of the console. Where a key is needed, it logs a browser in, once and within ten minutes.
+
+        Raises:
+            StoreError: the file of the keys cannot be used.
+        """
+        from .console.login import login_link
+
+        return login_link(self.keys, self.url) if self.keys is not None and self.gate.needs_keys else f"{self.url}/"
+
     async def status(self, approvals: int = 20) -> Status:
         """Return the current status, with at most ``approvals`` waiting approvals."""
         agents, waiting, names = await in_thread(self._stored_status, approvals)

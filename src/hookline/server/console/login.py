@@ -53,15 +53,6 @@ class LoginPages:
             for method, path, handler, scopes, name in pages
         ]
 
-    def link(self, url: str) -> str:
-        """Return a link that logs in once as the person who started the server.
-
-        Raises:
-            StoreError: the file of the keys cannot be used.
-        """
-        assert self._keys is not None
-        return url + LINK.format(secret=self._keys.add_login(OPERATOR, LINK_SECONDS, once=True))
-
     async def _show(self, request: Request) -> Response:
         return _login_page(request)
 
@@ -92,6 +83,15 @@ class LoginPages:
         response = RedirectResponse(base_of(request) + LOGIN, 303)
         response.delete_cookie(LOGIN_COOKIE, path=base_of(request) or "/")
         return response
+
+
+def login_link(keys: KeyStore, url: str) -> str:
+    """Return a link that logs a browser in once, as the person who started the server at ``url``.
+
+    Raises:
+        StoreError: the file of the keys cannot be used.
+    """
+    return url + LINK.format(secret=keys.add_login(OPERATOR, LINK_SECONDS, once=True))
 
 
 async def form(request: Request) -> dict[str, str]:
