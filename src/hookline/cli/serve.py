@@ -141,6 +141,10 @@ class ServerLog(ServiceLog):
         """Print a line."""
         log.info("%s", line)
 
+    def print_link(self, line: str) -> None:
+        """Print a line with a link that logs in, which the log would hide as a secret."""
+        print(line, file=sys.stderr, flush=True)
+
     def on_started(self) -> None:
         """Print the address and the agents."""
         self.is_started = True
@@ -155,7 +159,7 @@ class ServerLog(ServiceLog):
         # Other programs keep JSON logs, and a link that logs in is not for them.
         if self._logs == "text" or (self._logs == "auto" and sys.stderr.isatty()):
             try:
-                self.print(f"console: {self._server.console_link()}")
+                self.print_link(f"console: {self._server.console_link()}")
             except StoreError as error:
                 log.warning("no link to log in to the console: %s", error_text(error))
         if self._server.gate.needs_keys and not self._server.gate.is_audited:
@@ -197,6 +201,10 @@ class ServerScreen(ServerLog, logging.Handler):
     def print(self, line: str) -> None:
         """Print a line above the tables."""
         self._live.console.print(timestamped(line))
+
+    def print_link(self, line: str) -> None:
+        """Print a line with a link above the tables."""
+        self.print(line)
 
     def emit(self, record: logging.LogRecord) -> None:
         """Show a log record below the tables; print warnings and errors above them."""
