@@ -10,12 +10,14 @@ from starlette.responses import Response
 from ...stores.keys import KeyStore
 from ..auth import PUBLIC
 from ..errors import ApiError
+from ..explain import RunRecords
 from ..routing import Endpoint, Gate
 from ..runs import RunService
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
 from .render import STATIC, static_file
+from .run import RunPage
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -27,12 +29,13 @@ class ConsoleApi:
         service: runs the agents.
         keys: the API keys; ``None`` if the host application knows the callers.
         gate: checks the keys of people who log in.
+        records: the records of the runs.
     """
 
-    def __init__(self, service: RunService, keys: KeyStore | None, gate: Gate) -> None:
+    def __init__(self, service: RunService, keys: KeyStore | None, gate: Gate, records: RunRecords) -> None:
         self.login = LoginPages(keys, gate)
         self._live = LiveViews(service.pulse, service.options.heartbeat)
-        self._pages = (self.login, NowPage(service, self._live))
+        self._pages = (self.login, NowPage(service, self._live), RunPage(service, self._live, records))
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints."""

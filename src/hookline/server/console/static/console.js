@@ -9,7 +9,7 @@
     ? trustedTypes.createPolicy("hookline", { createHTML: (text) => text })
     : { createHTML: (text) => text };
 
-  /** Replace the elements with these ids. An empty text removes the element. */
+  /** Replace the elements with these ids. An empty text removes the element; a new one goes into `data-into`. */
   function swap(sections) {
     for (const [id, html] of Object.entries(sections)) {
       const old = document.getElementById(id);
@@ -17,8 +17,16 @@
       const holder = document.createElement("template");
       holder.innerHTML = policy.createHTML(html);
       const fresh = holder.content.firstElementChild;
-      if (!old || !fresh || old.outerHTML === fresh.outerHTML || old.contains(document.activeElement)) continue;
+      if (!fresh) continue;
+      if (!old) { document.getElementById(fresh.dataset.into)?.append(fresh); continue; }
+      const active = old.contains(document.activeElement) ? document.activeElement : null;
+      if (old.outerHTML === fresh.outerHTML || active?.matches("input, textarea, select")) continue;
+      for (const each of old.querySelectorAll("details[id]")) { // what the reader opened stays open
+        const same = holder.content.getElementById(each.id);
+        if (same) same.open = each.open;
+      }
       old.replaceWith(fresh);
+      if (active?.id) document.getElementById(active.id)?.focus({ preventScroll: true });
     }
     tick();
   }
@@ -28,6 +36,10 @@
     const now = Date.now() / 1000;
     for (const each of document.querySelectorAll("time[data-since]")) {
       each.textContent = duration(Math.max(0, now - Number(each.dataset.since)));
+    }
+    for (const each of document.querySelectorAll("time[data-local]")) {
+      each.removeAttribute("data-local");
+      each.textContent = new Date(each.dateTime).toLocaleString();
     }
   }
 
