@@ -380,7 +380,7 @@ class _Builder:
             attach()
 
     def starter(self, nested: RunView) -> ToolCallView | None:
-        """Return the call that probably started a nested run: one that has its task as an argument, else the last one."""
+        """Return the call that probably started a nested run: one that has its task as an argument, or the last."""
         waiting = [call for call in self.calls.values() if call.began is not None and not call.outcome]
         with_task = [call for call in waiting if any(value == nested.task for _, value in call.arguments)]
         return next((call for call in with_task if not call.runs), waiting[-1] if waiting else None)
