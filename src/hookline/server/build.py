@@ -147,7 +147,7 @@ def build_parts(
         authenticate=authenticate,
         buckets=buckets,
     )
-    apis.append(ConsoleApi(service, keys, gate))
+    apis.append(ConsoleApi(service, keys, gate, audit))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 
