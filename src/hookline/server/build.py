@@ -148,7 +148,7 @@ def build_parts(
         authenticate=authenticate,
         buckets=buckets,
     )
-    apis.append(ConsoleApi(service, keys, gate, records))
+    apis.append(ConsoleApi(service, keys, gate, records, audit))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

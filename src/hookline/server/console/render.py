@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from ..._base.text import visible_json
 from ...explain.html import asset
-from ...explain.words import STATUSES, VERBS
+from ...explain.words import DECISIONS, STATUSES, VERBS
 from ..auth import Caller
 from ..routing import caller_of
 
@@ -39,7 +40,7 @@ POLICY = "; ".join(
 STATIC = "/console/static/{version}/{name}"
 SHARED = ("theme.css", "explain.css", "common.js")
 """Files of the reports that the console uses as well."""
-NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"))
+NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"), ("Approvals", "/console/approvals"))
 
 
 @cache
@@ -67,8 +68,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"seconds": seconds, "money": money, "count": "{:,}".format, "clock": clock}
-    made.globals |= {"statuses": STATUSES, "verbs": VERBS, "navigation": NAVIGATION, "now": time.time}
+    made.filters |= {
+        "seconds": seconds,
+        "money": money,
+        "count": "{:,}".format,
+        "clock": clock,
+        "visible_json": visible_json,
+    }
+    made.globals |= {
+        "statuses": STATUSES,
+        "verbs": VERBS,
+        "decisions": DECISIONS,
+        "navigation": NAVIGATION,
+        "now": time.time,
+    }
     return made
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from urllib.parse import quote
 
@@ -13,16 +14,19 @@ from ..._base.text import counted
 from ..._base.workers import in_thread
 from ...explain.from_events import EventsView
 from ...explain.view import HookOutcome, MomentView, RunView, hook_outcomes
-from ...explain.words import DECISIONS, OUTCOMES, QUIET_POINTS
+from ...explain.words import OUTCOMES, QUIET_POINTS
+from ...stores.approvals import ApprovalRow
+from ...stores.keys import KeyStore
 from ...stores.runs import RunRecord
 from ..auth import Caller
 from ..errors import ApiError, UnknownRunError
 from ..explain import RunRecords
-from ..routing import Endpoint, caller_of
+from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
+from .approvals import approval_card, card_id
 from .live import LiveViews, Sections
-from .login import error_page, form
-from .render import base_of, fragment, page
+from .login import error_page, form, wants_sections
+from .render import base_of, fragment, names_of, page
 from .timeline import Timeline, kind_of, step_line, totals
 
 MAX_STEPS = 200
@@ -45,12 +49,14 @@ class RunPage:
 
     Args:
         service: knows the runs.
+        keys: the API keys, for the names of callers; ``None`` if the host application knows the callers.
         live: keeps open pages up to date.
         records: the records of the runs.
     """
 
-    def __init__(self, service: RunService, live: LiveViews, records: RunRecords) -> None:
+    def __init__(self, service: RunService, keys: KeyStore | None, live: LiveViews, records: RunRecords) -> None:
         self._service = service
+        self._keys = keys
         self._live = live
         self._records = records
 
@@ -77,7 +83,7 @@ class RunPage:
             if not caller.may("admin"):
                 raise ApiError(403, "forbidden", "the record contains what hooks hid: it needs the right admin")
             view = await self._records.view(run.id)
-            sections = await in_thread(RunSections(base, caller, first).render, run, view)
+            sections = await in_thread(RunSections(base, caller, first, self._names).render, run, view)
         else:
             sections = await self._events(run.id, caller, base, first).sections()
         conversation = await self._service.list(caller, session_id=run.session_id, limit=CONVERSATION)
@@ -88,6 +94,7 @@ class RunPage:
             title=f"{run.agent}: {' '.join(run.task.split())[:60] or run.id}",
             run=run,
             sections=sections,
+            cards=[html for name, html in sections.items() if not name.startswith("run-")],
             conversation=conversation[::-1],
             is_record=is_record,
             records=self._records.is_on,
@@ -102,7 +109,11 @@ class RunPage:
         return await self._live.stream(key, self._events(run.id, caller, base, first).sections)
 
     def _events(self, id: str, caller: Caller, base: str, first: int | None) -> _EventSections:
-        return _EventSections(self._service, id, caller, RunSections(base, caller, first))
+        return _EventSections(self._service, id, caller, RunSections(base, caller, first, self._names))
+
+    def _names(self) -> dict[str, str]:
+        """Return the names of callers by their ids."""
+        return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
 
     async def _steer(self, request: Request) -> Response:
         id, caller, fields = request.path_params["id"], caller_of(request), await form(request)
@@ -110,12 +121,12 @@ class RunPage:
         if not text:
             raise ApiError(400, "empty", "write a message for the run first")
         await self._service.steer(id, caller, text)
-        return _back(request, id)
+        return _done(request, id)
 
     async def _cancel(self, request: Request) -> Response:
         id, caller, fields = request.path_params["id"], caller_of(request), await form(request)
         await self._service.cancel(id, caller, fields.get("reason", "").strip())
-        return _back(request, id)
+        return _done(request, id)
 
     async def _tape(self, request: Request) -> Response:
         run = await self._service.get(request.path_params["id"], caller_of(request))
@@ -131,7 +142,10 @@ def _first(request: Request) -> int | None:
     return int(given) if given.isascii() and given.isdigit() and len(given) < 9 else None
 
 
-def _back(request: Request, id: str) -> Response:
+def _done(request: Request, id: str) -> Response:
+    """Answer a form. A page with scripts gets what changes from its stream."""
+    if wants_sections(request):
+        return json_response({})
     return RedirectResponse(base_of(request) + PAGE.format(id=quote(id)), 303)
 
 
@@ -167,7 +181,8 @@ class _EventSections:
         changed = set(built.changed)
         built.changed.clear()
         self._over = run.is_over and built.seq >= run.last_seq
-        return self._sections.render(run, built.view, changed)
+        waiting = () if run.status != "waiting" else self._service.approvals.rows(status="pending", root_id=run.id)
+        return self._sections.render(run, built.view, changed, waiting)
 
 
 class RunSections:
@@ -177,22 +192,31 @@ class RunSections:
         base: the path at which the server is mounted.
         caller: the caller who sees the page.
         first: the position of the first step to show; ``None`` for the last steps.
+        names: returns the names of callers by their ids.
     """
 
-    def __init__(self, base: str, caller: Caller, first: int | None = None) -> None:
+    def __init__(self, base: str, caller: Caller, first: int | None, names: Callable[[], Mapping[str, str]]) -> None:
         self._base = base
         self._caller = caller
         self._first = first
+        self._names = names
         self._steps: dict[int, str] = {}
         self._scale: tuple[float, bool] = (0.0, True)
 
-    def render(self, run: RunRecord, view: RunView, changed: set[int] | None = None) -> Sections:
+    def render(
+        self,
+        run: RunRecord,
+        view: RunView,
+        changed: set[int] | None = None,
+        waiting: Sequence[ApprovalRow] = (),
+    ) -> Sections:
         """Return the sections.
 
         Args:
             run: the record of the run.
             view: the run.
             changed: the positions of the steps that have changed since the last call; ``None`` for all.
+            waiting: its calls that wait for approval.
         """
         is_open, count = not run.is_over, len(view.steps)
         timeline = Timeline(view, is_open)
@@ -210,11 +234,15 @@ class RunSections:
             "timeline": timeline,
             "shown": shown,
             "page_of": MAX_STEPS,
+            "owner": names_of(self._caller, self._names(), run.owner),
         }
         made = {
             f"run-{name}": fragment(TEMPLATE, self._base, section=name, **values)
             for name in ("head", "actions", "axis", "older")
         }
+        path = PAGE.format(id=quote(run.id))
+        for row in reversed(waiting):
+            made[card_id(row.id)] = approval_card(row, self._caller, self._names(), self._base, path, "run-asks")
         for position in shown:
             # The last steps are rendered again: they are open at first, and the one before was the last until now.
             if position not in self._steps or changed is None or position in changed or position >= count - 2:
@@ -238,7 +266,6 @@ class RunSections:
             counted=counted,
             step_line=step_line,
             outcomes=OUTCOMES,
-            decisions=DECISIONS,
             quiet=QUIET_POINTS,
             hooks_at=partial(_hooks_at, view),
             **values,
