@@ -105,7 +105,7 @@ class RunPage:
     async def _stream(self, request: Request) -> Response:
         caller, base, first = caller_of(request), base_of(request), _first(request)
         run = await self._service.get(request.path_params["id"], caller)
-        key = "run", run.id, first, base, caller.may("run"), caller.may("approve")
+        key = "run", run.id, first, base, caller.id, caller.scopes
         return await self._live.stream(key, self._events(run.id, caller, base, first).sections)
 
     def _events(self, id: str, caller: Caller, base: str, first: int | None) -> _EventSections:
@@ -118,6 +118,7 @@ class RunPage:
     async def _steer(self, request: Request) -> Response:
         id, caller, fields = request.path_params["id"], caller_of(request), await form(request)
         text = fields.get("text", "").strip()
+        await self._service.get(id, caller)  # who may not see the run learns nothing about it
         if not text:
             raise ApiError(400, "empty", "write a message for the run first")
         await self._service.steer(id, caller, text)
