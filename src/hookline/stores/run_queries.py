@@ -98,6 +98,26 @@ def open_runs(store: RunStore, owner: str | None, limit: int) -> list[OpenRun]:
     return [OpenRun(run, last.get(run.id, run.created)) for run in chosen]
 
 
+def event_counts(store: RunStore, owner: str | None, ended_since: float, before: float | None = None) -> dict[str, int]:
+    """Return the number of the last event of each served run that is open, or has ended since then.
+
+    Args:
+        store: the store.
+        owner: only the runs of this caller; ``None`` for all.
+        ended_since: a Unix time.
+        before: only events before this Unix time count.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    earlier, mine = "" if before is None else "AND e.at < ?", "" if owner is None else "AND owner = ?"
+    each = f"""SELECT run_id, coalesce((SELECT max(seq) FROM events e WHERE e.run_id = runs.run_id {earlier}), 0)
+        FROM runs WHERE transport != '' {mine} AND"""
+    values = [*(() if before is None else (before,)), *(() if owner is None else (storable(owner),))]
+    query = f"{each} ended IS NULL UNION ALL {each} ended IS NOT NULL AND ended >= ?"
+    return dict(store.db.execute(query, (*values, *values, ended_since)))
+
+
 def verdict_counts(store: RunStore, ids: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the number of verdicts of hooks and denials of people in served runs, by run and verb.
 
