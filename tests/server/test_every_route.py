@@ -22,6 +22,7 @@ PATHS = {
     "GET /agents",
     "POST /runs",
     "GET /runs",
+    "GET /events",
     "GET /runs/{id}",
     "GET /runs/{id}/events",
     "HEAD /runs/{id}/events",

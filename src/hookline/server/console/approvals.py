@@ -23,6 +23,7 @@ from .login import error_page, form, own_path, wants_sections
 from .render import base_of, fragment, names_of, page
 
 PATH = "/console/approvals"
+WAITING = "approvals-waiting"
 MAX_WAITING = 100
 MAX_DECIDED = 30
 MAX_FORM = 500_000
@@ -111,7 +112,9 @@ def card_id(id: str) -> str:
     return f"approval-{id}"
 
 
-def approval_card(row: ApprovalRow, caller: Caller, names: Mapping[str, str], base: str, next: str = PATH) -> str:
+def approval_card(
+    row: ApprovalRow, caller: Caller, names: Mapping[str, str], base: str, next: str = PATH, into: str = WAITING
+) -> str:
     """Render a waiting call, with its buttons if the caller may decide.
 
     Args:
@@ -120,6 +123,7 @@ def approval_card(row: ApprovalRow, caller: Caller, names: Mapping[str, str], ba
         names: the names of callers by their ids.
         base: the path at which the server is mounted.
         next: the page that follows a decision in a browser without scripts.
+        into: the id of the element that a new card is added to.
     """
     return fragment(
         "approval_card.html",
@@ -130,6 +134,7 @@ def approval_card(row: ApprovalRow, caller: Caller, names: Mapping[str, str], ba
         may_decide=caller.may("approve"),
         pattern=exact_pattern(row.arguments),
         next=next,
+        into=into,
     )
 
 

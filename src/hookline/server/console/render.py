@@ -38,7 +38,7 @@ POLICY = "; ".join(
 """The content security policy: scripts and styles are files of this server, and HTML gets into a page in one place."""
 
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "common.js")
+SHARED = ("theme.css", "explain.css", "common.js")
 """Files of the reports that the console uses as well."""
 NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"), ("Approvals", "/console/approvals"))
 
@@ -118,6 +118,8 @@ def seconds(value: float | None) -> str:
     """Return a duration for people, such as ``4.2 s`` or ``2 h 5 min``."""
     if value is None:
         return ""
+    if 0 < value < 0.001:
+        return f"{value * 1_000_000:.0f} µs"
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 60:

@@ -22,9 +22,16 @@
       holder.innerHTML = policy.createHTML(html);
       const fresh = holder.content.firstElementChild;
       if (!fresh) continue;
-      if (!old) document.getElementById(fresh.dataset.into)?.append(fresh);
-      else if (old.contains(document.activeElement)) held.set(id, html);
-      else if (plain(old) !== plain(fresh)) old.replaceWith(fresh);
+      if (!old) { document.getElementById(fresh.dataset.into)?.append(fresh); continue; }
+      const active = old.contains(document.activeElement) ? document.activeElement : null;
+      if (active && !("refocus" in old.dataset)) { held.set(id, html); continue; }
+      if (plain(old) === plain(fresh)) continue;
+      for (const each of old.querySelectorAll("details[id]")) { // what the reader opened stays open
+        const same = holder.content.getElementById(each.id);
+        if (same) same.open = each.open;
+      }
+      old.replaceWith(fresh);
+      if (active?.id) document.getElementById(active.id)?.focus({ preventScroll: true });
     }
     tick();
   }
@@ -77,7 +84,7 @@
       const answer = await fetch(form.action, { method: "POST", body, headers: { accept: "application/json" } });
       const found = await answer.json();
       text = found.error?.message ?? "";
-      if (answer.ok) { document.activeElement?.blur(); swap(found); }
+      if (answer.ok) { document.activeElement?.blur(); form.reset(); swap(found); }
     } catch { /* said below */ }
     for (const each of buttons) each.disabled = false;
     if (problem && text) problem.textContent = text;
