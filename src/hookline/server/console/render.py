@@ -40,7 +40,12 @@ POLICY = "; ".join(
 STATIC = "/console/static/{version}/{name}"
 SHARED = ("theme.css", "explain.css", "common.js")
 """Files of the reports that the console uses as well."""
-NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"), ("Approvals", "/console/approvals"))
+NAVIGATION = (
+    ("Now", "/"),
+    ("Runs", "/console/runs"),
+    ("Approvals", "/console/approvals"),
+    ("Blocked", "/console/blocked"),
+)
 
 
 @cache
