@@ -157,6 +157,9 @@ class _Builder:
         stop = as_mapping(result.get("stop"))
         self.view.reply = cut(str(result.get("reply", "")), self.limit)
         self.finish(str(result.get("status", "completed")), str(stop.get("kind", "")), str(stop.get("message", "")))
+        fatal = [each for each in map(as_mapping, as_items(result.get("errors"))) if each.get("fatal")]
+        if self.view.status == "failed" and fatal:
+            self.view.why = f"It failed: {cut(_error_text(fatal[-1]), self.limit)}"
 
     def on_run_closed(self, event: _Fields) -> None:
         status, error, reason = (str(event.get(name, "")) for name in ("status", "error", "reason"))
@@ -174,7 +177,7 @@ class _Builder:
 
     def on_failed(self, event: _Fields) -> None:
         error = as_mapping(event.get("error"))
-        text = f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")
+        text = _error_text(error)
         if error.get("where") == "model" and self.request is not None and not self.request.answered:
             self.request.error = cut(text, self.limit)
         elif error.get("where") == "hook" or error.get("call_id") in self.calls:
@@ -384,3 +387,7 @@ class _Builder:
         waiting = [call for call in self.calls.values() if call.began is not None and not call.outcome]
         with_task = [call for call in waiting if any(value == nested.task for _, value in call.arguments)]
         return next((call for call in with_task if not call.runs), waiting[-1] if waiting else None)
+
+
+def _error_text(error: _Fields) -> str:
+    return f"{error.get('type', '')}: {error.get('message', '')}".strip(": ")

@@ -85,7 +85,8 @@ class ApprovalsPage:
         return json_response({card_id(request.path_params["id"]): "", **sections})
 
     async def _sections(self, caller: Caller, base: str) -> Sections:
-        return await in_thread(self._render, caller, base)
+        sections: Sections = await in_thread(self._render, caller, base)
+        return sections
 
     def _render(self, caller: Caller, base: str) -> Sections:
         store = self._approvals.store

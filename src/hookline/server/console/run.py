@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 from urllib.parse import quote
 
 import msgspec
@@ -88,6 +89,7 @@ class RunPage:
             sections = await self._events(run.id, caller, base, first).sections()
         conversation = await self._service.list(caller, session_id=run.session_id, limit=CONVERSATION)
         stream = LIVE.format(id=quote(run.id)) + ("" if first is None else f"?{first=}")
+        values: dict[str, Any] = {} if is_record or run.is_over else {"live": stream}
         return page(
             request,
             "run.html",
@@ -99,7 +101,7 @@ class RunPage:
             is_record=is_record,
             records=self._records.is_on,
             has_tape=caller.may("admin") and self._records.tape(run.id) is not None,
-            **({} if is_record or run.is_over else {"live": stream}),
+            **values,
         )
 
     async def _stream(self, request: Request) -> Response:
