@@ -32,6 +32,7 @@ from ..config.errors import ConfigError
 from ..config.settings import Settings
 from ..config.sources import Configuration
 from .errors import CANCELLED, FAILED, print_error, print_note
+from .terminal import restore_modes
 from .text import SubagentTotals
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
         if pressed:
             if sys.stderr.isatty():
                 os.write(2, b"\x1b[?25h\n")  # a live view may have hidden the cursor
+                restore_modes()
             os._exit(CANCELLED)
         pressed = True
         run.cancel("Ctrl-C")
