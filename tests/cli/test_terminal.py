@@ -1,8 +1,13 @@
 """The program at a terminal: questions and conversations."""
 
+import asyncio
 import json
+import os
 
 import pytest
+
+from hookline.cli.terminal import Terminal
+from tests.waiting import wait_until
 
 CALL = {"tool": "calculate", "arguments": {"expression": "6*7"}}
 RULES = """
@@ -44,21 +49,36 @@ def test_a_person_can_approve_deny_or_edit_a_call(terminal, script, answers, res
 @pytest.mark.parametrize(
     ("keys", "result"),
     [
-        ({"[e]dit: ": "y"}, "tool calculate ok: 42"),
-        ({"[e]dit: ": "n", "no reason): ": "wrong sum\n"}, "The user denied this call: wrong sum"),
-        ({"[e]dit: ": "s", "For which arguments?": "\n"}, "tool calculate ok: 42"),
-        ({"[e]dit: ": "e", "go back): ": '{"expression": "2+3"}\n'}, "tool calculate ok: 5"),
-        ({"[e]dit: ": "x", "Press y": "y"}, "tool calculate ok: 42"),
-        ({"[e]dit: ": "\x1b[A", "": "y"}, "tool calculate ok: 42"),
+        ([("[e]dit: ", "y")], "tool calculate ok: 42"),
+        ([("[e]dit: ", "n"), ("no reason): ", "wrong sum\n")], "The user denied this call: wrong sum"),
+        ([("[e]dit: ", "s"), ("'notes/*'): ", "\n")], "tool calculate ok: 42"),
+        ([("[e]dit: ", "e"), ("go back): ", '{"expression": "2+3"}\n')], "tool calculate ok: 5"),
+        ([("[e]dit: ", "x"), ("[e]dit: ", "y")], "tool calculate ok: 42"),
     ],
 )
 def test_one_key_decides_about_a_call(terminal, script, keys, result):
     screen = terminal("run", "task", "-m", script(CALL, "done"), "--hooks", "rules.py")
-    for words, pressed in keys.items():
+    for words, pressed in keys:
         screen.wait_for(words)
         screen.send(pressed)
     assert screen.end() == 0
     assert result in screen.text
+
+
+async def test_an_arrow_key_answers_nothing(monkeypatch):
+    reads, read = [], Terminal._read
+    monkeypatch.setattr(Terminal, "_read", lambda self, question: reads.append(question) or read(self, question))
+    end, fd = os.openpty()
+    try:
+        asked = asyncio.create_task(Terminal(fd).ask_key("Approve? "))
+        await wait_until(lambda: reads == ["Approve? "])
+        os.write(end, b"\x1b[A")
+        await wait_until(lambda: reads == ["Approve? ", ""])
+        os.write(end, b"y")
+        assert await asked == "y"
+    finally:
+        os.close(end)
+        os.close(fd)
 
 
 @pytest.mark.slow

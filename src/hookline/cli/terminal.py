@@ -113,8 +113,9 @@ class Terminal:
 
     async def _read(self, question: str) -> bytes:
         """Show a question and return the next input; empty if the terminal was closed."""
-        self._discard_input()
-        self.show(question)
+        if question:
+            self._discard_input()
+            self.show(question)
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[bytes] = loop.create_future()
 
