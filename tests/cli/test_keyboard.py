@@ -8,7 +8,6 @@ import threading
 import pytest
 
 from hookline.cli.keyboard import Keyboard
-
 from tests.waiting import block_until
 
 

@@ -59,11 +59,12 @@ class ChatInput:
             EOFError: Ctrl-D was pressed.
             KeyboardInterrupt: Ctrl-C was pressed.
         """
+        from prompt_toolkit.formatted_text import FormattedText
         from prompt_toolkit.input.typeahead import get_typeahead
 
         early = "".join(press.data for press in get_typeahead(self._session.input) if not press.data.startswith("\x1b"))
         default = "\n".join(f"{typed}{early}".splitlines()).rstrip()
-        prompt = [("class:speaker", printable(speaker, keep="")), ("class:prompt", PROMPT)]
+        prompt = FormattedText([("class:speaker", printable(speaker, keep="")), ("class:prompt", PROMPT)])
         return self._session.prompt(prompt, default=default)
 
 
