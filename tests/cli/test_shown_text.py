@@ -41,6 +41,7 @@ def test_a_chat_shows_no_rejected_text_unless_the_stream_is_live(terminal, scrip
     chat.wait_for("4711")
     chat.wait_for("the text above was rejected")
     chat.wait_for("all is well")
+    chat.wait_for("❯ ")
     chat.send("/quit\n")
     assert chat.end() == 0
 
