@@ -143,7 +143,7 @@ class ServerLog(ServiceLog):
 
     def print_link(self, line: str) -> None:
         """Print a line with a link that logs in, which the log would hide as a secret."""
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{line}\n")
 
     def on_started(self) -> None:
         """Print the address and the agents."""

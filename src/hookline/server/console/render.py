@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from ..._base.text import visible_json
 from ...explain.html import asset
-from ...explain.words import STATUSES, VERBS
+from ...explain.words import DECISIONS, STATUSES, VERBS
 from ..auth import Caller
 from ..routing import caller_of
 
@@ -36,10 +37,19 @@ POLICY = "; ".join(
 )
 """The content security policy: scripts and styles are files of this server, and HTML gets into a page in one place."""
 
+HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "same-origin",  # with "no-referrer", browsers hide the origin of a form from us as well
+}
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "common.js")
+SHARED = ("theme.css", "explain.css", "common.js")
 """Files of the reports that the console uses as well."""
-NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"))
+NAVIGATION = (
+    ("Now", "/"),
+    ("Runs", "/console/runs"),
+    ("Approvals", "/console/approvals"),
+    ("Blocked", "/console/blocked"),
+)
 
 
 @cache
@@ -64,11 +74,24 @@ def _environment() -> Environment:
         loader=PackageLoader("hookline.server.console"),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,  # it would look at the file for every fragment
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"seconds": seconds, "money": money, "count": "{:,}".format, "clock": clock}
-    made.globals |= {"statuses": STATUSES, "verbs": VERBS, "navigation": NAVIGATION, "now": time.time}
+    made.filters |= {
+        "seconds": seconds,
+        "money": money,
+        "count": "{:,}".format,
+        "clock": clock,
+        "visible_json": visible_json,
+    }
+    made.globals |= {
+        "statuses": STATUSES,
+        "verbs": VERBS,
+        "decisions": DECISIONS,
+        "navigation": NAVIGATION,
+        "now": time.time,
+    }
     return made
 
 
@@ -88,7 +111,7 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         static=lambda name: base + STATIC.format(version=_version(name), name=name),
         **values,
     )
-    return HTMLResponse(html, status, {"content-security-policy": POLICY})
+    return HTMLResponse(html, status, HEADERS)
 
 
 def base_of(request: Request) -> str:
@@ -105,6 +128,8 @@ def seconds(value: float | None) -> str:
     """Return a duration for people, such as ``4.2 s`` or ``2 h 5 min``."""
     if value is None:
         return ""
+    if 0 < value < 0.001:
+        return f"{value * 1_000_000:.0f} µs"
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 60:
