@@ -178,6 +178,7 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
     run, chat, tool_span = telemetry.one(RUN), telemetry.named(CHAT)[0], telemetry.one("execute_tool look")
     assert (run.kind, chat.kind, tool_span.kind) == (SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.INTERNAL)
     assert dict(run.attributes) == {
+        "openinference.span.kind": "AGENT",
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "test",
         "gen_ai.provider.name": "scripted",
@@ -396,7 +397,10 @@ async def test_verdicts_on_a_tool_call_are_events_of_its_span(telemetry):
     assert verdicts(by_call["call_0_0"]) == [("no", "before_tool", "block")]
     assert by_call["call_0_0"].events[0].attributes["hookline.reason"] == "policy"
     assert by_call["call_0_0"].attributes["hookline.outcome"] == "blocked"
-    assert by_call["call_0_0"].status.status_code is StatusCode.UNSET
+    blocked = by_call["call_0_0"].status
+    assert (blocked.status_code, blocked.description) == (StatusCode.ERROR, "blocked by no: policy")
+    assert by_call["call_0_0"].attributes["error.type"] == "blocked"
+    assert by_call["call_0_1"].status.status_code is StatusCode.UNSET
     assert verdicts(by_call["call_0_1"]) == []
     assert verdicts(by_call["call_0_2"]) == [("mend", "after_tool", "replace")]
     assert verdicts(telemetry.one(RUN)) == []
@@ -502,6 +506,14 @@ async def test_approvals_are_on_the_span_of_the_call(telemetry):
     events = telemetry.one("execute_tool look").events
     assert [e.name for e in events] == ["hookline.verdict", "hookline.approval_asked", "hookline.approval_decided"]
     assert events[-1].attributes["hookline.decision"] == "approved"
+
+
+async def test_a_denied_call_has_an_error_status_with_the_name_of_the_person(telemetry):
+    asker = guard(BEFORE_TOOL, name="asker")(lambda ctx, request: HookResult.ask("may it?"))
+    no = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.deny("Not today.", by="ada"))
+    await scripted_agent([call("look"), "x"], tools=[look], hooks=[telemetry.hook, asker, no]).arun("hi")
+    status = telemetry.one("execute_tool look").status
+    assert (status.status_code, status.description) == (StatusCode.ERROR, "blocked by ada")
 
 
 async def test_each_attempt_of_a_tool_has_a_span_with_its_own_verdicts(telemetry):
@@ -945,6 +957,10 @@ async def test_content_is_reported_in_the_conventional_form_after_all_hooks():
     ]
     run = telemetry.one(RUN).attributes
     assert json.loads(run["gen_ai.output.messages"])[0]["parts"] == [{"type": "text", "content": "done"}]
+    assert (run["openinference.span.kind"], run["input.value"], run["output.value"]) == ("AGENT", "hi", "done")
+    assert told["openinference.span.kind"] == "TOOL"
+    assert (json.loads(told["input.value"]), told["output.value"]) == ({"text": "x"}, "(redacted)")
+    assert first.attributes["openinference.span.kind"] == "LLM"
 
 
 @pytest.mark.slow
