@@ -195,6 +195,7 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
         "gen_ai.usage.output_tokens": result.usage.output_tokens,
     }
     assert dict(chat.attributes) == {
+        "openinference.span.kind": "LLM",
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "scripted",
         "gen_ai.request.model": "scripted",
@@ -207,6 +208,7 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
         "hookline.attempt": 1,
     }
     assert dict(tool_span.attributes) == {
+        "openinference.span.kind": "TOOL",
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "look",
         "gen_ai.tool.type": "function",
@@ -881,6 +883,7 @@ async def test_tokens_durations_verdicts_and_runs_are_counted(telemetry):
     (took,) = telemetry.points("gen_ai.client.operation.duration")
     assert (took.count, list(took.explicit_bounds)[:3]) == (2, [0.01, 0.02, 0.04])
     assert dict(took.attributes) == {
+        "openinference.span.kind": "LLM",
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "scripted",
         "gen_ai.request.model": "scripted",
