@@ -510,6 +510,15 @@ async def test_approvals_are_on_the_span_of_the_call(telemetry):
     assert events[-1].attributes["hookline.decision"] == "approved"
 
 
+async def test_a_blocked_call_shows_the_arguments_that_the_model_gave():
+    telemetry = Telemetry(content=True)
+    no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("no"))
+    echo = tool(lambda text: text, name="echo")
+    await scripted_agent([call("echo", text="x"), "y"], tools=[echo], hooks=[telemetry.hook, no]).arun("hi")
+    told = telemetry.one("execute_tool echo").attributes
+    assert (json.loads(told["input.value"]), told["output.value"]) == ({"text": "x"}, "no")
+
+
 async def test_a_denied_call_has_an_error_status_with_the_name_of_the_person(telemetry):
     asker = guard(BEFORE_TOOL, name="asker")(lambda ctx, request: HookResult.ask("may it?"))
     no = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.deny("Not today.", by="ada"))
@@ -538,7 +547,7 @@ async def test_a_failed_tool_has_the_type_of_the_error_but_not_its_message(telem
     span = telemetry.one("execute_tool fail")
     assert (span.attributes["error.type"], span.attributes["hookline.outcome"]) == ("ValueError", "error")
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, None)
-    assert telemetry.one(RUN).status.status_code is StatusCode.UNSET
+    assert telemetry.one(RUN).status.status_code is StatusCode.OK
 
 
 async def test_calls_that_cannot_run_have_a_span_without_an_invented_name(telemetry):

@@ -149,6 +149,8 @@ class RunSpans(AbstractContextManager[None]):
         self._chats: list[OpenSpan] = []
         self._waiting: dict[Any, list[tuple[str, Attributes, int]]] = {}
         self._invalid: dict[str, tuple[str, str]] = {}
+        self._requested: dict[str, Any] = {}
+        """The arguments that the model gave, by the id of the call."""
         self._refused: dict[str, str] = {}
         """Who refused a call and why, by the id of the call."""
         self._result: AgentResult[Any] | None = None
@@ -229,6 +231,8 @@ class RunSpans(AbstractContextManager[None]):
         open_span = self._chat_of(reply.request)
         if open_span is not None:
             self._end_chat(open_span, reply)
+        if self._backend.content and reply.request.purpose == "step":
+            self._requested = {call.id: call.arguments for call in reply.tool_calls}
 
     def model_failed(self, request: ModelRequest) -> None:
         """End the span of a failed model call, after the hooks have seen the failure."""
@@ -333,7 +337,7 @@ class RunSpans(AbstractContextManager[None]):
         open_span.end, open_span.outcome = self._now(), event.outcome
         open_span.span.set_attribute(a.OUTCOME, event.outcome)
         if event.outcome == "blocked":
-            self._set_blocked(open_span, self._refused.pop(event.call_id, ""))
+            self._set_blocked(open_span, event.call_id)
         self._backend.tool_seconds.record(open_span.seconds, open_span.labels | {a.OUTCOME: event.outcome})
 
     def _tool_settled(self, event: ToolSettled) -> None:
@@ -417,12 +421,15 @@ class RunSpans(AbstractContextManager[None]):
             open_span.span.set_attribute(a.ERROR_TYPE, open_span.error)
             open_span.span.set_status(StatusCode.ERROR, self._message(message))
 
-    def _set_blocked(self, open_span: OpenSpan, by: str) -> None:
+    def _set_blocked(self, open_span: OpenSpan, call_id: str) -> None:
         """Mark a call that did not run. Without a status, viewers of traces show it like one that did."""
+        by = self._refused.pop(call_id, "")
         open_span.error = a.BLOCKED
         if open_span.span.is_recording():
             open_span.span.set_attribute(a.ERROR_TYPE, a.BLOCKED)
             open_span.span.set_status(StatusCode.ERROR, short(f"blocked by {by}" if by else "blocked"))
+            if call_id in self._requested:
+                open_span.span.set_attribute(a.INPUT, arguments_text(self._requested[call_id]))
 
     def _message(self, error: object) -> str | None:
         return short(error) if self._backend.content else None
@@ -467,6 +474,8 @@ class RunSpans(AbstractContextManager[None]):
             fatal = [error for error in result.errors if error.fatal] or list(result.errors)
             span.set_attribute(a.ERROR_TYPE, short(fatal[-1].type) if fatal else a.OTHER)
             span.set_status(StatusCode.ERROR, self._message(fatal[-1].message) if fatal else None)
+        elif status == "completed":
+            span.set_status(StatusCode.OK)
 
 
 _HANDLERS: Mapping[type[Event], Callable[[RunSpans, Any], None]] = {
