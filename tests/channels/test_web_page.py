@@ -5,10 +5,10 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from hookline import Agent, ScriptedModel, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline._web.http_server import HttpServer
 from hookline.channels.gateway import Gateway
-from hookline.channels.protocol import Address
+from hookline.channels.protocol import Address, Draft, Step
 from hookline.channels.web.channel import WebChannel
 from hookline.payloads import OutboundMessage, ToolCall
 from hookline.stores import SqliteSessionStore
@@ -264,15 +264,19 @@ async def test_a_run_is_shown_and_can_be_stopped(page, tmp_path):
         await wait_until(lambda: deliver.messages)
         here = Address("web", deliver.messages[0].chat_id)
         await channel.typing(here)
-        progress = await channel.send(here, OutboundMessage("· counting"), key="sign")
+        asked = deliver.messages[0].message_id
+        channel.activity_changed(here, asked, 0)
+        await channel.show_steps(here, "steps", asked, "", [Step("1", "count", "counting")])
         await page.wait_for_selector("#working:visible")
-        await page.wait_for_selector(".message.progress")
-        await channel.edit(here, progress, OutboundMessage("· counting\n· still counting"))
-        await shows(page, "out", "· counting\n· still counting")
+        await page.locator(".step", has_text="counting").wait_for()
+        await channel.show_steps(here, "steps", asked, "", [Step("1", "count", "still counting")])
+        await page.locator(".step", has_text="still counting").wait_for()
         await page.click("#stop")
         await wait_until(lambda: deliver.texts == ["count to a million", "/stop"])
-        await channel.send(here, OutboundMessage("Stopped."), key="r")
-        await shows(page, "out", "Steps", "Stopped.")
+        channel.activity_changed(here, "", 0)
+        await channel.send(here, OutboundMessage("Stopped.", asked), key="r")
+        await shows(page, "out", "Stopped.")
+        assert await page.locator(".message.out .steps summary").all_inner_texts() == ["1 step"]
         await page.wait_for_selector("#working", state="hidden")
 
 
@@ -333,7 +337,7 @@ async def test_the_page_shows_the_activity_while_more_messages_are_sent(page, tm
         await page.goto(host.url)
         await write(page, "first")
         await says(page, "Helper is working")
-        await shows(page, "out", "· note: first")
+        await page.locator(".step .what", has_text="note: first").wait_for()
         await write(page, "/help")
         await page.wait_for_selector(".message.out:nth-child(4)")
         await says(page, "Helper is working")
@@ -341,22 +345,24 @@ async def test_the_page_shows_the_activity_while_more_messages_are_sent(page, tm
         await says(page, "Helper is working · 1 message waiting")
         await page.reload()
         await says(page, "Helper is working · 1 message waiting")
-        assert (await texts(page, "out"))[0] == "· note: first"
+        await page.locator(".step .what", has_text="note: first").wait_for()
     await page.wait_for_selector("#working", state="hidden")
     async with office(tmp_path, model, host.port):
         await says(page, "Helper is working · 1 message waiting")
         model.go.set()
         await page.get_by_text("echo second").wait_for()
         await says(page, "")
-        replies = page.locator(".message.out:not(.progress)")
+        replies = page.locator(".message.out")
         assert [text.split(":")[0] for text in await replies.locator(".text").all_inner_texts()] == [
             "/stop",
             "echo first",
             "echo second",
         ]
         assert await page.locator(".message .quote").all_inner_texts() == ["first"]
-        assert await page.locator(".message.live").count() == 0
-        assert set(await page.locator(".message.progress .text").all_inner_texts()) == {"Steps"}
+        assert await page.locator(".steps.live").count() == 0
+        for word in ("first", "second"):  # the steps are below their own reply
+            below = replies.filter(has_text=f"echo {word}").locator(".steps .what")
+            assert set(await below.all_text_contents()) == {f"note: {word}"}
         await write(page, "third")
         await page.get_by_text("echo third").wait_for()
         assert await page.locator(".message .quote").count() == 1
@@ -402,7 +408,7 @@ async def test_the_active_speaker_is_shown_after_a_reply_to_a_command(page, tmp_
         await wait_until(lambda: len(deliver.messages) == 2)
         here, (poem, help) = Address("web", deliver.messages[0].chat_id), [m.message_id for m in deliver.messages]
         channel.activity_changed(here, poem, 0)
-        await channel.send(here, OutboundMessage("· rhyming", poem, speaker="poet"), key="p")
+        await channel.show_steps(here, "p", poem, "poet", [Step("1", "rhyme")])
         await says(page, "poet is working")
         await channel.send(here, OutboundMessage("these commands", help), key="h")
         await page.get_by_text("these commands").wait_for()
@@ -464,14 +470,84 @@ async def test_a_pending_call_has_buttons_that_decide(page, tmp_path):
         hidden = "all => all.map((pre) => pre.scrollWidth - pre.clientWidth)"
         assert await asked.locator("pre").evaluate_all(hidden) == [0, 0]
         first = "notes/a.txt" if "notes/a.txt" in await asked.first.inner_text() else f"notes/b.txt/{'x' * 200}"
-        await asked.first.get_by_role("button", name="Approve").click()
+        card = await asked.first.inner_text()
+        assert "bot wants to call write" in card
+        assert "Without an answer by" in card
+        assert "/" not in card.replace(f"notes/b.txt/{'x' * 200}", "").replace("notes/a.txt", "")  # no commands
+        local = "new Date(document.querySelector('.until time').dateTime).toLocaleTimeString([], {timeStyle: 'short'})"
+        assert await page.evaluate(local) in card
+        await asked.first.get_by_role("button", name="Approve", exact=True).click()
+        await page.get_by_text("write runs (approved by you).").wait_for()
         await page.locator(".choice").nth(1).wait_for(state="detached")
         await page.get_by_role("button", name="Deny").click()
+        await page.get_by_text("write does not run (denied by you).").wait_for()
         await page.get_by_text("The tool said").wait_for()
         await page.locator(".choice").wait_for(state="detached")
+        assert [text for text in await texts(page, "in") if text.startswith("/")] == []
         assert [path for path, _ in setup.wrote] == [first]
         (chat,) = {row.by for row in setup.store.rows()}
         assert chat.startswith("web:web-")
+
+
+@in_browser
+async def test_a_reply_is_shown_while_it_is_written(page, tmp_path):
+    channel, deliver = WebChannel(title="Helper", store=tmp_path / "c.db"), RecordingGateway()
+    async with served(channel, deliver=deliver) as url:
+        await page.goto(url)
+        await write(page, "a poem")
+        await wait_until(lambda: deliver.messages)
+        here, poem = Address("web", deliver.messages[0].chat_id), deliver.messages[0].message_id
+        channel.activity_changed(here, poem, 0)
+        channel.draft_changed(here, Draft(poem, "Poet", "Roses"))
+        await shows(page, "out", "Roses")
+        channel.draft_changed(here, Draft(poem, "Poet", "Roses **are** <b>red"))
+        await shows(page, "out", "Roses are <b>red")
+        await page.reload()
+        await shows(page, "out", "Roses are <b>red")
+        channel.draft_changed(here, Draft(poem, "Poet", ""))  # the model is asked again
+        await shows(page, "out")
+        channel.draft_changed(here, Draft(poem, "Poet", "Violets"))
+        await shows(page, "out", "Violets")
+        await channel.show_steps(here, "s", poem, "Poet", [Step("1", "rhyme", state="ok")])
+        await channel.send(here, OutboundMessage("Violets are blue", poem, speaker="Poet"), key="r")
+        await shows(page, "out", "Violets are blue")
+        assert await page.locator(".draft").count() == 0
+        assert await page.locator(".message.out .who").all_text_contents() == ["Poet"]
+        assert await page.locator(".message.out .steps").count() == 1
+        await page.reload()
+        await shows(page, "out", "Violets are blue")
+        assert await page.locator(".message.out .steps").count() == 1
+
+
+@in_browser
+async def test_a_blocked_call_is_a_card_with_its_verdict_and_without_the_text_for_the_model(page, tmp_path):
+    @guard(BEFORE_TOOL)
+    def careful(ctx, payload):
+        return HookResult.block("Use another tool, dear model.", reason="files matter <b>")
+
+    def play(request):
+        return call("note", text="x") if request.messages[-1].role == "user" else "I may not."
+
+    channel = WebChannel(title="Helper", store=tmp_path / "c.db")
+    host = HttpServer([channel], port=0, grace=1)
+    gateway = Gateway(
+        Agent("bot", llm=ScriptedModel([play], loop=True), tools=[note], hooks=[careful]),
+        [channel],
+        mailbox=Mailbox(tmp_path / "m.db"),
+        sessions=SqliteSessionStore(tmp_path / "s.db"),
+        servers=[host],
+    )
+    await gateway.start()
+    try:
+        await page.goto(host.url)
+        await write(page, "note it")
+        await shows(page, "out", "I may not.")
+        await page.locator(".steps summary", has_text="1 step, blocked").click()
+        card = await page.locator(".message.out", has_text="I may not.").locator(".step").inner_text()
+        assert [line for line in card.split("\n") if line] == ["note blocked", "careful blocked: files matter <b>"]
+        assert "dear model" not in await page.content()
+    finally:
+        await gateway.stop(grace=0)
 
 
 @in_browser

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import ScriptedModel, reply
+from hookline import ScriptedModel, call, reply
 from hookline.server import api as api_module
 from hookline.server import live_run
 from hookline.server.errors import ApiError
@@ -396,3 +396,41 @@ async def test_any_task_text_is_stored_and_returned_unchanged(tmp_path):
             assert stream.splitlines() == stream.removesuffix("\n").split("\n"), (
                 "a client could see an extra line break"
             )
+
+
+# Filters of lists
+
+
+async def test_a_list_is_filtered_by_everything_that_the_table_of_runs_shows(tmp_path):
+    async with api(tmp_path, make(), make([call("nothing"), reply("a Red house")], name="painter")) as served:
+        client = served.client()
+        first = await finished(client, "say hello", correlation_id="c-1")
+        second = await finished(client, "paint", agent="painter")
+        await finished(served.client("other"), "theirs")
+        for query, found in {
+            "": [second, first],
+            "status=completed&status=failed": [second, first],
+            "status=failed&status=waiting": [],
+            "status=": [second, first],
+            "agent=painter": [second],
+            "text=red%20HOUSE": [second],
+            "correlation_id=c-1": [first],
+            "tool=nothing": [second],
+            "hook=none": [],
+            "verb=block": [],
+            f"since={second['created']}": [second],
+            f"until={second['created']}": [first],
+            f"owner={first['owner']}": [second, first],
+            "owner=somebody": [],
+        }.items():
+            runs = (await client.get(f"/runs?{query}")).json()["runs"]
+            assert [run["id"] for run in runs] == [run["id"] for run in found], query
+        admins = (await served.client("admin").get(f"/runs?owner={first['owner']}")).json()["runs"]
+        assert [run["id"] for run in admins] == [second["id"], first["id"]]
+
+
+@pytest.mark.parametrize("query", ["status=done", "since=-1", "agent=a&agent=b", "until=soon", "state=failed"])
+async def test_a_wrong_filter_is_rejected(tmp_path, query):
+    async with api(tmp_path) as served:
+        answer = await served.client().get(f"/runs?{query}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (422, "bad_field")

@@ -1,5 +1,6 @@
 """ChatStore: a client that polls at any time gets all messages."""
 
+import re
 import sqlite3
 
 import pytest
@@ -99,7 +100,7 @@ def test_a_file_of_another_store_is_refused(tmp_path):
 def test_a_file_of_the_previous_version_is_upgraded_once(tmp_path):
     old = sqlite3.connect(tmp_path / "c.db")
     for statement in (each for each in _TABLES if each != _FILES):
-        old.execute(statement.replace("speaker TEXT NOT NULL DEFAULT '', ", ""))
+        old.execute(re.sub(r"(speaker|kind) TEXT NOT NULL DEFAULT '', ", "", statement))
     old.execute("INSERT INTO messages VALUES (1, 1, 'web', 'a', 'out', 'k', 'from before', '', '', 9e9)")
     old.execute("UPDATE counter SET last = 1")
     old.execute(f"PRAGMA application_id={0x486B4C43}")

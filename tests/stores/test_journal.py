@@ -27,14 +27,18 @@ def open_store(request, tmp_path):
 
 
 def events(*numbers):
-    return [(number, "token", 1.5, b'{"n":%d}' % number) for number in numbers]
+    return [(number, "token", 1.5, b'{"n":%d}' % number, "", "", "", 0) for number in numbers]
 
 
 def stored(store):
     journal = store.db.execute("SELECT run_id, seq, data FROM journal ORDER BY seq")
-    found = store.db.execute("SELECT seq, type, at, data FROM events ORDER BY seq")
+    found = store.db.execute("SELECT seq, type, at, data, tool, hook, verb, refused FROM events ORDER BY seq")
     rows = store.db.execute("SELECT run_id, status FROM runs")
-    return [(*row[:-1], bytes(row[-1])) for row in journal], [(*row[:-1], bytes(row[-1])) for row in found], rows
+    return (
+        [(*row[:-1], bytes(row[-1])) for row in journal],
+        [(*row[:3], bytes(row[3]), *row[4:]) for row in found],
+        rows,
+    )
 
 
 def served(status):

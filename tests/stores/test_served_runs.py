@@ -190,10 +190,10 @@ def plan(store, **chosen):
 def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owner):
     found = plan(store, states=(state,), owner=owner)
     if state in OPEN_STATES:
-        assert "USING INDEX open_runs" in found
+        assert "USING INDEX open_by_status" in found
     elif owner is None:
         assert "USING INDEX ended_by_status" in found
-    assert "SCAN runs USING INDEX open_runs" in found or "SEARCH runs USING INDEX" in found
+    assert "SEARCH runs USING INDEX" in found
     assert "TEMP B-TREE" not in found
 
 
@@ -205,12 +205,29 @@ def test_runs_in_a_state_are_found_by_an_index_and_not_sorted(store, state, owne
         ({"session_id": "served-1"}, "served_by_session"),
         ({"agent": "helper"}, "served_by_agent"),
         ({"states": OPEN_STATES}, "open_runs"),
+        ({"correlation_id": "c"}, "served_by_correlation"),
     ],
 )
 @pytest.mark.sqlite
 def test_lists_come_from_an_index_in_their_order(store, chosen, index):
     found = plan(store, **chosen)
     assert f"USING INDEX {index}" in found
+    assert "TEMP B-TREE" not in found
+
+
+@pytest.mark.parametrize(
+    ("chosen", "index"),
+    [
+        ({"tool": "shell"}, "events_by_tool"),
+        ({"hook": "guard"}, "events_by_verdict"),
+        ({"verb": "block"}, "events_by_verdict"),
+    ],
+)
+@pytest.mark.sqlite
+def test_lists_about_events_look_at_each_run_in_order_with_an_index(store, chosen, index):
+    found = plan(store, **chosen)
+    assert "USING INDEX served_by_time" in found
+    assert f"USING COVERING INDEX {index}" in found
     assert "TEMP B-TREE" not in found
 
 
@@ -328,9 +345,9 @@ def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, st
     store.open()
     store.close()
     with sqlite3.connect(store.path) as db:
-        db.execute("PRAGMA user_version = 4")
+        db.execute("PRAGMA user_version = 5")
     db.close()
-    with pytest.raises(StoreError, match=r"written by a newer Hookline \(format 4\): update Hookline"):
+    with pytest.raises(StoreError, match=r"written by a newer Hookline \(format 5\): update Hookline"):
         RunStore(store.path).runs()
 
 

@@ -52,6 +52,7 @@ from .journal import (
     Answer,
     Claim,
     Entry,
+    EventRow,
     Journal,
     JournalStore,
     LeaseLostError,
@@ -615,9 +616,9 @@ class DurableRun:
         if not (isinstance(event, SubagentEvent) and type(event.event) is PointFired):
             self._writer.put_event(event)
 
-    def put_event(self, seq: int, tag: str, at: float, data: bytes) -> None:
+    def put_event(self, row: EventRow) -> None:
         """Store an event that the caller has numbered."""
-        self._writer.put_numbered(seq, tag, at, data)
+        self._writer.put_numbered(row)
 
     # Clocks, random numbers, ids and timers.
 

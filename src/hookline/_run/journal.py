@@ -143,21 +143,26 @@ class Claim(msgspec.Struct, frozen=True):
     entries: tuple[bytes, ...]
 
 
+EventRow = tuple[int, str, float, bytes, str, str, str, int]
+"""An event: its number, type, time and JSON, and its mark."""
+NO_MARK = ("", "", "", 0)
+"""The mark of an event that is about neither a tool call nor a verdict: tool, hook, verb, whether it is a refusal."""
+
+
 class Append(msgspec.Struct, frozen=True):
     """A write to the journal of a run: all of it or nothing, and only in the current epoch.
 
-    ``seq`` is the number of the first entry. Each event is its number, type, time and JSON. A ``status`` ends the
-    lease: ``waiting``, ``interrupted``, or that of the result. ``result`` is the result of a run that has ended, or the
-    calls for which a run waits, as JSON. ``recovery_seconds`` is the time since the claim, in the first write of a
-    process that continues the run of another one. ``following`` is the run to create after a handoff: its id, agent and
-    input.
+    ``seq`` is the number of the first entry. A ``status`` ends the lease: ``waiting``, ``interrupted``, or that of the
+    result. ``result`` is the result of a run that has ended, or the calls for which a run waits, as JSON.
+    ``recovery_seconds`` is the time since the claim, in the first write of a process that continues the run of another
+    one. ``following`` is the run to create after a handoff: its id, agent and input.
     """
 
     run_id: str
     epoch: int
     seq: int
     entries: Sequence[bytes] = ()
-    events: Sequence[tuple[int, str, float, bytes]] = ()
+    events: Sequence[EventRow] = ()
     status: str = ""
     result: bytes | None = None
     recovery_seconds: float | None = None
@@ -344,7 +349,7 @@ class Writer:
         self._last_event = claim.last_event
         self._lock = threading.Lock()
         self._entries: list[bytes] = []
-        self._events: list[tuple[int, str, float, bytes]] = []
+        self._events: list[EventRow] = []
         self._flushes: list[_Flush] = []
         self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
@@ -383,14 +388,14 @@ class Writer:
             self._last_event += 1
             stored = msgspec.structs.replace(event, seq=self._last_event)
             tag = str(event.__struct_config__.tag)
-            self._events.append((self._last_event, tag, event.at, encoded(stored)))
+            self._events.append((self._last_event, tag, event.at, encoded(stored), *NO_MARK))
         self._start()
 
-    def put_numbered(self, seq: int, tag: str, at: float, data: bytes) -> None:
+    def put_numbered(self, row: EventRow) -> None:
         """Append an event that has a number."""
         if not self.muted:
             with self._lock:
-                self._events.append((seq, tag, at, data))
+                self._events.append(row)
             self._start()
 
     async def flush(self, status: str = "", result: bytes | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""Typing indicator and tool progress, shown in a conversation while a run is active."""
+"""Typing indicator, tool calls and the reply as it is written, shown in a conversation while a run is active."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from typing import Any
 
 from .._base.text import describe
 from .._kernel.events import Event
-from .._run.events import Sink, ToolEnded, ToolProgressed, ToolStarted
+from .._run.events import Discarded, ModelReplied, Sink, TextDelta
 from ..stores.messages import OutboundMessage
-from .protocol import Address, Channel
+from .protocol import Address, Channel, Draft, Step
+from .steps import EVENTS, StepCollector
 
 log = logging.getLogger("hookline")
 
@@ -22,27 +23,32 @@ TYPING_INTERVAL = 4.0
 PROGRESS_INTERVAL = 1.5
 """Seconds between two edits of the progress message."""
 
+STEPS_INTERVAL = 0.2
+"""Seconds between two changes of the steps, in channels that show steps."""
+
 MAX_LINES = 5
 """Maximum number of calls in the progress message; the latest calls are shown."""
+
+_TEXT = frozenset((TextDelta, Discarded, ModelReplied))
 
 
 class ActivityIndicator:
     """Show in a conversation that a run is active, inside an ``async with`` block.
 
-    The progress message passes the hooks like every message. It is not stored, because losing it does no harm. Set
-    ``paused`` to show no typing.
+    The tool calls are shown as steps, if the channel can, and otherwise in a message that is edited. Their texts pass
+    the hooks like every message. They are not stored, because losing them does no harm. Set ``paused`` to show no
+    typing.
 
     Args:
         channel: the channel of the conversation.
         address: the conversation.
         apply_hooks: passes a message through the hooks; ``None`` if it must not be sent.
         typing: whether to show typing, if the channel can.
-        progress: whether to show tool calls, if the channel can edit messages.
+        progress: whether to show tool calls, if the channel can show steps or edit messages.
+        stream: whether to show the reply while it is written, if the channel can.
         reply_to: the message that is being answered.
         speaker: the display name of the agent.
     """
-
-    events = frozenset((ToolStarted, ToolProgressed, ToolEnded))
 
     def __init__(
         self,
@@ -52,6 +58,7 @@ class ActivityIndicator:
         *,
         typing: bool,
         progress: bool,
+        stream: bool = False,
         reply_to: str = "",
         speaker: str = "",
     ) -> None:
@@ -61,16 +68,24 @@ class ActivityIndicator:
         self._reply_to = reply_to
         self._speaker = speaker
         self._typing = typing and channel.capabilities.typing
-        self._progress = progress and channel.capabilities.edit
+        self._has_steps = hasattr(channel, "show_steps")
+        self._progress = progress and (self._has_steps or channel.capabilities.edit)
+        self._stream = stream and hasattr(channel, "draft_changed")
+        self.events = (EVENTS if self._progress else frozenset()) | (_TEXT if self._stream else frozenset())
         self._tasks: list[asyncio.Task[None]] = []
-        self._lines: dict[str, str] = {}  # by call id
+        self._collector = StepCollector()
+        self._allowed: dict[str, str] = {}  # texts as the hooks changed them
+        self._key = uuid.uuid4().hex
+        self._message_id = ""
+        self._text = ""
         self._changed = asyncio.Event()
+        self._suppressed = False
         self.paused = False
 
     @property
     def sinks(self) -> list[Sink]:
         """The event sinks to pass to the run."""
-        return [self] if self._progress else []
+        return [self] if self.events else []
 
     async def __aenter__(self) -> ActivityIndicator:
         if self._typing:
@@ -84,51 +99,82 @@ class ActivityIndicator:
             task.cancel()
         if self._tasks:
             await asyncio.wait(self._tasks)
+        if self._has_steps and self._changed.is_set():
+            await self._show()  # how the last calls ended
 
     def __call__(self, event: Event) -> None:
         """Receive an event of the run."""
-        lines = self._lines
         match event:
-            case ToolStarted(call_id=call):
-                lines.pop(call, None)  # a repeated call moves to the end
-                lines[call] = event.message or event.tool
-                for old in list(lines)[:-MAX_LINES]:
-                    del lines[old]
-            case ToolProgressed(call_id=call) if event.message and call in lines:
-                lines[call] = event.message if event.fraction is None else f"{event.message} ({event.fraction:.0%})"
-            case ToolEnded(call_id=call, outcome="blocked") if call in lines:
-                del lines[call]  # a blocked call did nothing
-            case _:
-                return
-        self._changed.set()
+            case TextDelta(purpose="step"):
+                self._show_draft(self._text + event.text)
+            case Discarded(purpose="step"):
+                self._show_draft("")
+            case ModelReplied(purpose="step") if event.tool_calls:
+                self._show_draft("")  # it was not the reply
+        if self._progress and self._collector.take(event):
+            self._changed.set()
+
+    def _show_draft(self, text: str) -> None:
+        if text == self._text or not self._stream:
+            return
+        self._text = text
+        try:
+            self._channel.draft_changed(self._address, Draft(self._reply_to, self._speaker, text))
+        except Exception as error:  # noqa: BLE001 - the run must not fail because of an indicator
+            log.debug("%s: showing the reply failed: %s", self._address.channel, describe(error))
 
     async def _show_typing(self) -> None:
         while True:
             try:
                 if not self.paused:
                     await self._channel.typing(self._address)
-            except Exception as error:  # noqa: BLE001 - the run must not fail because of an indicator
+            except Exception as error:  # noqa: BLE001 - as above
                 log.debug("%s: typing failed: %s", self._address.channel, describe(error))
             await asyncio.sleep(TYPING_INTERVAL)
 
     async def _show_progress(self) -> None:
-        message_id = ""
         while True:
             await self._changed.wait()
-            self._changed.clear()
-            if not self._lines:
-                continue
-            text = "\n".join(f"· {line}" for line in self._lines.values())
-            try:
-                message = await self._apply_hooks(
-                    OutboundMessage(text, self._reply_to, self._address.thread_id, self._speaker)
-                )
-                if message is None:
-                    return
-                if message_id:
-                    await self._channel.edit(self._address, message_id, message)
-                else:
-                    message_id = await self._channel.send(self._address, message, key=uuid.uuid4().hex)
-            except Exception as error:  # noqa: BLE001 - as above
-                log.debug("%s: showing progress failed: %s", self._address.channel, describe(error))
-            await asyncio.sleep(PROGRESS_INTERVAL)
+            await self._show()
+            await asyncio.sleep(STEPS_INTERVAL if self._has_steps else PROGRESS_INTERVAL)
+
+    async def _show(self) -> None:
+        self._changed.clear()
+        try:
+            if not self._suppressed:
+                await (self._show_steps() if self._has_steps else self._edit_progress())
+        except Exception as error:  # noqa: BLE001 - as above
+            log.debug("%s: showing progress failed: %s", self._address.channel, describe(error))
+
+    async def _show_steps(self) -> None:
+        steps = [await self._checked(step) for step in self._collector.steps]
+        if not self._suppressed:
+            await self._channel.show_steps(self._address, self._key, self._reply_to, self._speaker, steps)
+
+    async def _checked(self, step: Step) -> Step:
+        """Return a step with texts that passed the hooks."""
+        verdicts = [each.replace(reason=await self._allow(each.reason)) for each in step.verdicts]
+        return step.replace(text=await self._allow(step.text), verdicts=tuple(verdicts))
+
+    async def _allow(self, text: str) -> str:
+        if text and text not in self._allowed:
+            message = await self._apply_hooks(self._message(text))
+            self._suppressed = self._suppressed or message is None
+            self._allowed[text] = "" if message is None else message.text
+        return self._allowed.get(text, "")
+
+    def _message(self, text: str) -> OutboundMessage:
+        return OutboundMessage(text, self._reply_to, self._address.thread_id, self._speaker)
+
+    async def _edit_progress(self) -> None:
+        # A blocked call did nothing, and a call that waits is shown where people decide about it.
+        lines = [step.text for step in self._collector.steps if step.text and step.state != "blocked"]
+        if not lines:
+            return
+        message = await self._apply_hooks(self._message("\n".join(f"· {line}" for line in lines[-MAX_LINES:])))
+        if message is None:
+            self._suppressed = True
+        elif self._message_id:
+            await self._channel.edit(self._address, self._message_id, message)
+        else:
+            self._message_id = await self._channel.send(self._address, message, key=self._key)

@@ -345,12 +345,14 @@ class Approvals:
         capabilities = self._channels[item.channel].capabilities
         hide = not pending.decidable and not item.message.direct
         buttons = capabilities.buttons and pending.decidable
+        instructions = [] if capabilities.cards else [notices.use_buttons(format_time(pending.row.expires))]
         texts, complete = render_request(
             pending,
             hide_arguments=hide,
             limit=capabilities.max_length,
             length=capabilities.length,
-            instructions=[notices.use_buttons(format_time(pending.row.expires))] if buttons else None,
+            instructions=instructions if buttons else None,
+            show_code=not (capabilities.cards and buttons),
         )
         if earlier := await self._earlier_codes(pending, item):
             texts = [notices.asking_again(earlier), *texts]
@@ -387,7 +389,9 @@ class Approvals:
                 return
             text = notices.WILL_ASK_AGAIN if will_ask_again and row.status == "cancelled" else outcome(row)
             self._show_outcome(pending, text, row.by)
-            await self._outbox.reply(pending.key, address_of(pending.key).channel, [], [f"{pending.code}: {text}"])
+            channel = address_of(pending.key).channel
+            if not (pending.decidable and self._channels[channel].capabilities.cards):
+                await self._outbox.reply(pending.key, channel, [], [f"{pending.code}: {text}"])
         except LeaseLostError:
             pass
         except Exception as error:  # noqa: BLE001 - the run continues without this notice
@@ -403,7 +407,7 @@ class Approvals:
     def _notify_channel(self, key: str) -> None:
         """Pass the calls that people can decide about to the channel, if it has a method for that."""
         prompts = [
-            ApprovalPrompt(pending.code, pending.messages[-1].token, pending.row.digest)
+            ApprovalPrompt(pending.code, pending.messages[-1].token, pending.row.digest, pending.row.expires)
             for pending in self._pending.get(key, {}).values()
             if pending.decidable and pending.complete
         ]
@@ -544,6 +548,7 @@ def render_request(
     limit: int | None = None,
     length: Callable[[str], int] = len,
     instructions: Sequence[str] | None = None,
+    show_code: bool = True,
 ) -> tuple[list[str], bool]:
     """Render the messages that show a call to people, and return whether they contain all of its arguments.
 
@@ -557,9 +562,11 @@ def render_request(
         length: measures a text as the platform does.
         instructions: lines that say how to decide about a call that is shown completely; by default with the commands
             of a conversation.
+        show_code: begin with the code of the call.
     """
     row, code = pending.row, pending.code
-    head = f"{code}: {one_line(row.agent) or 'the agent'} wants to call `{one_line(row.tool)}`"
+    head = f"{one_line(row.agent) or 'the agent'} wants to call `{one_line(row.tool)}`"
+    head = f"{code}: {head}" if show_code else head
     tail = "\n".join([*_reasons(row), *_instructions(pending)])
     arguments = visible_json(row.arguments)
     if hide_arguments:

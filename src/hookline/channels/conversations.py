@@ -147,6 +147,12 @@ class Conversations:
         verdict: Verdict = await hooks.fire(point, payload, ctx=ctx, allowed_plugins=ctx.allowed_plugins)
         return verdict
 
+    def has_hooks(self, session: Session, *points: Point[Any]) -> bool:
+        """Whether a hook takes part at one of these points in a session."""
+        hooks, allowed = self._participants(session)
+        stack = hooks.stack.only(allowed)
+        return any(stack.at(point) for point in points)
+
     def _participants(self, session: Session) -> tuple[Any, Iterable[str] | None]:
         try:
             return self._hooks_for(session), self._plugins_for(session)

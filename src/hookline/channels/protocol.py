@@ -32,8 +32,9 @@ class Capabilities(Frozen, frozen=True):
     Longer texts than ``max_length`` are split; ``length`` measures a text as the platform does (by default in
     characters). ``edit`` and ``typing`` say that the channel has these methods. ``idempotent`` says that people see
     only one message if the same key is sent twice. ``buttons`` says that people decide about calls with buttons, so
-    that requests do not have to explain the commands. ``threads`` says that ``thread_id`` is a thread below one
-    message: replies in a thread that the agent has a conversation in need no mention.
+    that requests do not have to explain the commands; ``cards`` says that the channel also shows until when people can
+    decide and what became of the call, so that requests contain only the call. ``threads`` says that ``thread_id`` is a
+    thread below one message: replies in a thread that the agent has a conversation in need no mention.
     """
 
     max_length: int | None = None
@@ -42,6 +43,7 @@ class Capabilities(Frozen, frozen=True):
     typing: bool = False
     idempotent: bool = False
     buttons: bool = False
+    cards: bool = False
     threads: bool = False
 
 
@@ -68,12 +70,14 @@ class ApprovalPrompt(Frozen, frozen=True):
     """A call that people in a conversation can approve or deny, with ``/approve CODE`` or ``/deny CODE``.
 
     ``key`` is the key of the last message that shows the call. ``digest`` is the digest of the call: a channel with
-    buttons returns it in ``InboundMessage.digest``, so that a button approves exactly the call above it.
+    buttons returns it in ``InboundMessage.digest``, so that a button approves exactly the call above it. ``expires`` is
+    the Unix time until which people can decide.
     """
 
     code: str
     key: str
     digest: str = ""
+    expires: float = 0.0
 
 
 class ApprovalOutcome(Frozen, frozen=True):
@@ -87,6 +91,36 @@ class ApprovalOutcome(Frozen, frozen=True):
     by: str = ""
 
 
+class StepVerdict(Frozen, frozen=True):
+    """What a hook decided about a call, such as ``block``; or a decision of a person, such as ``denied``."""
+
+    verb: str
+    hook: str = ""
+    reason: str = ""
+
+
+class Step(Frozen, frozen=True):
+    """A tool call of a run, for people.
+
+    ``text`` is what the tool says that it does. ``state`` is ``waiting`` (for approval), ``running``, ``ok``,
+    ``error``, ``blocked``, ``answered`` (by a hook) or ``cancelled``.
+    """
+
+    id: str
+    tool: str
+    text: str = ""
+    state: str = "running"
+    verdicts: tuple[StepVerdict, ...] = ()
+
+
+class Draft(Frozen, frozen=True):
+    """A reply that is being written: ``text`` is all of it so far."""
+
+    reply_to: str
+    speaker: str = ""
+    text: str = ""
+
+
 @runtime_checkable
 class Channel(Protocol):
     """Connects the gateway to one platform.
@@ -96,6 +130,10 @@ class Channel(Protocol):
     - ``async edit(address, message_id, message)`` and ``async typing(address)``, if its capabilities say so.
     - ``activity_changed(address, message_id, waiting)``: called when a conversation starts or finishes work.
       ``message_id`` is the message that is being answered (or ``""``), ``waiting`` the number of waiting messages.
+    - ``async show_steps(address, key, reply_to, speaker, steps)``: called with every :class:`Step` of a run when they
+      change, instead of a message about its progress. ``key`` stays the same for the run.
+    - ``draft_changed(address, draft)``: called with the :class:`Draft` of a reply while it is written, unless a hook
+      must judge the reply before people see it.
     - ``approvals_changed(address, prompts)``: called with all :class:`ApprovalPrompt` of a conversation when they
       change.
     - ``approval_closed(address, outcome)``: called with an :class:`ApprovalOutcome` when a call that was shown no

@@ -161,6 +161,8 @@ class ToolCallView(View, tag_field="kind", tag="call"):
     id: str
     tool: str
     at: float = 0.0
+    began: float | None = None
+    """When the tool began, if the source of the view says it."""
     arguments: list[tuple[str, str]] = []
     """The arguments as the model sent them."""
     raw: str = ""
@@ -455,7 +457,7 @@ class _RunBuilder:
             self.called(recorded, fields, moment)
         elif point == "approval_requested" and isinstance(fields.get("call"), dict):
             call = self.call(fields["call"], moment)
-            call.questions = [str(_mapping(one).get("text", "")) for one in _items(fields.get("questions"))]
+            call.questions = [str(as_mapping(one).get("text", "")) for one in as_items(fields.get("questions"))]
             call.moments.append(moment)
         elif point in ("approval_decided", "on_progress", "tool_end_with_path") and _called(fields) in self.calls:
             call = self.calls[_called(fields)]
@@ -505,7 +507,7 @@ class _RunBuilder:
         for field, value in (decision.changed or {}).items():
             if field == "messages" and isinstance(value, Mapping):
                 old = current.get("messages") or []
-                kept, new = _whole(value.get("kept")), list(_items(value.get("new")))
+                kept, new = _whole(value.get("kept")), list(as_items(value.get("new")))
                 changes += self.message_changes(old[kept:], new, kept)
                 current["messages"] = [*old[:kept], *new]
             else:
@@ -521,13 +523,15 @@ class _RunBuilder:
         elif isinstance(value, Mapping) and decision.verb == "answer" and "tool_calls" in value:
             value = _message_text(value)  # the reply of a model
         elif isinstance(value, Mapping) and decision.verb in ("claim", "merge"):
-            value = ", ".join(f"{name}: {_text(item)}" for name, item in value.items() if item not in (None, "", False))
+            value = ", ".join(
+                f"{name}: {as_text(item)}" for name, item in value.items() if item not in (None, "", False)
+            )
         return DecisionView(
             decision.hook,
             decision.phase,
             decision.verb,
             self.cut(decision.reason),
-            "" if value is None else self.cut(_text(value)),
+            "" if value is None else self.cut(as_text(value)),
             changes,
             state,
             self.cut(decision.error or ""),
@@ -539,7 +543,7 @@ class _RunBuilder:
     def continued(self, recorded: RecordedMoment, fields: Mapping[str, Any]) -> list[Any]:
         """Return all messages of a request: those that the previous one contained, and its own."""
         del self.messages[recorded.notes.kept :]
-        self.messages += _items(fields.get("messages"))
+        self.messages += as_items(fields.get("messages"))
         return self.messages if not recorded.decisions else list(self.messages)
 
     def asked(self, recorded: RecordedMoment, fields: Mapping[str, Any], moment: MomentView) -> None:
@@ -547,14 +551,14 @@ class _RunBuilder:
         if purpose == "step":
             self.step(_whole(fields.get("hop")), moment.at)
         if "tools" in fields or not recorded.notes.tools_kept:
-            self.tools = len(_items(fields.get("tools")))
+            self.tools = len(as_items(fields.get("tools")))
         self.request = ModelCall(
             moment.at,
             str(fields.get("model", "")) or self.run.info.model,
             purpose,
             _whole(fields.get("attempt"), 1),
             recorded.notes.kept,
-            [self.message(message) for message in _items(fields.get("messages"))],
+            [self.message(message) for message in as_items(fields.get("messages"))],
             self.tools,
             moments=[moment],
         )
@@ -562,12 +566,12 @@ class _RunBuilder:
 
     def message(self, message: Any) -> MessageView:
         if not isinstance(message, Mapping):
-            return MessageView("", self.cut(_text(message)))
-        text = _text(message.get("content", ""))
+            return MessageView("", self.cut(as_text(message)))
+        text = as_text(message.get("content", ""))
         known = text in self.replies
         return MessageView(
             str(message.get("role", "")),
-            "\n".join(filter(None, ("" if known else self.cut(text), _attached(message)))),
+            "\n".join(filter(None, ("" if known else self.cut(text), attached_text(message)))),
             _call_names(message.get("tool_calls")),
             str(message.get("name") or ""),
             known,
@@ -582,9 +586,9 @@ class _RunBuilder:
             call = ModelCall(moment.at, purpose=purpose, attempt=attempt)
             self.current.items.append(call)
         final = _after_changes(recorded, fields, "content")
-        usage = _mapping(fields.get("usage"))
+        usage = as_mapping(fields.get("usage"))
         call.answered = True
-        call.text = self.cut(_text(fields.get("content", "")))
+        call.text = self.cut(as_text(fields.get("content", "")))
         call.calls = _call_names(fields.get("tool_calls"))
         call.finish_reason = str(fields.get("finish_reason", "stop"))
         call.input_tokens = _whole(usage.get("input_tokens"))
@@ -595,7 +599,7 @@ class _RunBuilder:
         call.source = str(fields.get("source", "model"))
         call.model = str(fields.get("model", "")) or call.model
         call.moments.append(moment)
-        self.replies.add(_text(final))
+        self.replies.add(as_text(final))
         self.request = call
 
     def failed(self, fields: Mapping[str, Any], moment: MomentView) -> bool:
@@ -604,7 +608,7 @@ class _RunBuilder:
             self.request.error = self.cut(_errors_text(fields))
             self.request.moments.append(moment)
             return True
-        ids = [str(_mapping(error).get("call_id", "")) for error in _items(fields.get("errors"))]
+        ids = [str(as_mapping(error).get("call_id", "")) for error in as_items(fields.get("errors"))]
         call = next((self.calls[id] for id in ids if id in self.calls), None)
         if call is not None:
             call.moments.append(moment)
@@ -619,7 +623,7 @@ class _RunBuilder:
             call = self.calls[id] = ToolCallView(id, str(fields.get("name", "")) or moment.tool, moment.at)
             arguments = fields.get("arguments")
             if isinstance(arguments, Mapping):
-                call.arguments = [(str(name), self.cut(_text(value))) for name, value in arguments.items()]
+                call.arguments = [(str(name), self.cut(as_text(value))) for name, value in arguments.items()]
             call.raw = self.cut(str(fields.get("raw") or ""))
             self.current.items.append(call)
         return self.calls[id]
@@ -634,9 +638,9 @@ class _RunBuilder:
         call.duration = _number(fields.get("duration"))
         result = _after_changes(recorded, fields, "result")
         error = _after_changes(recorded, fields, "error")
-        text = _text(error if error is not None else result)
+        text = as_text(error if error is not None else result)
         attached = (
-            "" if error is not None else _attached({"attachments": _after_changes(recorded, fields, "attachments")})
+            "" if error is not None else attached_text({"attachments": _after_changes(recorded, fields, "attachments")})
         )
         call.result = "\n".join(filter(None, (self.cut(text), attached)))
         self.replies.add(text)
@@ -678,9 +682,9 @@ class _RunBuilder:
         if point == "on_error":
             return self.cut(_errors_text(fields)), True
         if point == "on_run_start":
-            return "\n".join(filter(None, (self.cut(str(fields.get("task", ""))), _attached(fields)))), False
+            return "\n".join(filter(None, (self.cut(str(fields.get("task", ""))), attached_text(fields)))), False
         if point == "on_stop":
-            signals = [signal for signal in _items(fields.get("signals")) if isinstance(signal, Mapping)]
+            signals = [signal for signal in as_items(fields.get("signals")) if isinstance(signal, Mapping)]
             texts = [f"{s.get('kind', 'stop_requested')}: {s.get('message', '')}".strip(": ") for s in signals]
             return self.cut("; ".join(texts)), False
         if point == "on_run_end":
@@ -688,7 +692,7 @@ class _RunBuilder:
         if point in ("before_step", "after_step"):
             return "", False
         shown = {name: value for name, value in fields.items() if name not in ("messages", "history")}
-        return self.cut(", ".join(f"{name}: {_text(value)}" for name, value in shown.items())), False
+        return self.cut(", ".join(f"{name}: {as_text(value)}" for name, value in shown.items())), False
 
     def finish(self) -> None:
         view, end = self.view, self.run.end
@@ -711,57 +715,15 @@ class _RunBuilder:
         view.elapsed, view.tool_calls, view.cost = end.elapsed, end.tool_calls or tool_calls, end.cost
         view.input_tokens, view.output_tokens = end.usage.input_tokens, end.usage.output_tokens
         view.cached_tokens = end.usage.cached_tokens
-        view.why = self.why(end)
-
-    def why(self, end: fmt.RunEnd) -> str:
-        """Say why the run stopped."""
-        own = [m for step in self.steps for m in step.moments()]
-        verb = {"ended": "end", "stopped": "stop", "failed": "failed"}.get(end.status, "")
-        decision = next((d for m in reversed(own) for d in m.decisions if d.verb == verb), None) if verb else None
-        point = next((m.point for m in reversed(own) if decision in m.decisions), "") if decision else ""
-        if end.status == "ended" and decision is not None:
-            return f"The hook {decision.hook} ended the run at {point}{_because(decision.reason)}."
-        if end.status == "failed":
-            if decision is not None and not end.stop_message:
-                return f"The hook {decision.hook} failed at {point}: {decision.error}"
-            errors = [i.text for s in self.steps for i in s.items if isinstance(i, EventView) and i.bad and i.text]
-            errors = [text for text in errors if text != "failed"]
-            return f"It failed: {errors[-1]}" if errors else "It failed."
-        sentence = STOPS.get(end.stop, "")
-        if end.stop == "stop_requested" and decision is not None:
-            sentence = f"The hook {decision.hook} asked the run to stop at {point}."
-        message = self.cut(end.stop_message)
-        if message and message.rstrip(".") not in sentence and end.stop != "completed":
-            sentence = f"{sentence} {message}".strip()
-        return sentence or f"The record says only that the run is {end.status}."
+        view.why = why_stopped(self.steps, end.status, end.stop, self.cut(end.stop_message))
 
     def cut(self, text: str) -> str:
-        if len(text) <= self.limit:
-            return text
-        return f"{text[: self.limit]}… ({counted(len(text) - self.limit, 'more character')})"
+        return cut(text, self.limit)
 
     # Differences
 
     def field_changes(self, field: str, old: Any, new: Any) -> list[Change]:
-        """Return how a field changed; a field with several values, such as arguments, by value."""
-        if isinstance(old, Mapping) and isinstance(new, Mapping):
-            return [
-                change
-                for name in dict.fromkeys((*old, *new))
-                for change in self.field_changes(f"{field}.{name}", old.get(name), new.get(name))
-            ]
-        if old == new:
-            return []
-        tools, new_tools = _by_name(old), _by_name(new)
-        if tools and new_tools:  # their schemas are long, so only those that differ are shown
-            names = [Change(field, diff_text(", ".join(tools), ", ".join(new_tools)))]
-            same = {name: tool for name, tool in new_tools.items() if name in tools}
-            changed = self.field_changes(field, {name: tools[name] for name in same}, same)
-            return changed if list(tools) == list(new_tools) else names + changed
-        before, after = _text(old), _text(new)
-        if before == after:  # the text "7" and the number 7
-            before, after = json_text(old), json_text(new)
-        return [Change(field, fold(diff_text(before, after), longest=self.limit))]
+        return field_changes(field, old, new, self.limit)
 
     def message_changes(self, old: Sequence[Any], new: Sequence[Any], start: int) -> list[Change]:
         """Return how a list of messages changed, by message."""
@@ -784,11 +746,67 @@ class _RunBuilder:
 
     def state_changes(self, field: str, value: Any) -> list[Change]:
         if field == "messages" and isinstance(value, Mapping):
-            new = _items(value.get("new"))
+            new = as_items(value.get("new"))
             text = "\n".join(f"{_message_text(message)}" for message in new)
             kept = counted(_whole(value.get("kept")), "message")
             return [Change("messages", fold([("~", f"{kept} kept"), ("+", text)], longest=self.limit))]
-        return [Change(field, fold([("+", _text(value))], longest=self.limit))]
+        return [Change(field, fold([("+", as_text(value))], longest=self.limit))]
+
+
+def cut(text: str, limit: int) -> str:
+    """Return a text with at most ``limit`` characters, and how many are missing."""
+    return text if len(text) <= limit else f"{text[:limit]}… ({counted(len(text) - limit, 'more character')})"
+
+
+def field_changes(field: str, old: Any, new: Any, limit: int) -> list[Change]:
+    """Return how a field changed; a field with several values, such as arguments, by value."""
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        return [
+            change
+            for name in dict.fromkeys((*old, *new))
+            for change in field_changes(f"{field}.{name}", old.get(name), new.get(name), limit)
+        ]
+    if old == new:
+        return []
+    tools, new_tools = _by_name(old), _by_name(new)
+    if tools and new_tools:  # their schemas are long, so only those that differ are shown
+        names = [Change(field, diff_text(", ".join(tools), ", ".join(new_tools)))]
+        same = {name: tool for name, tool in new_tools.items() if name in tools}
+        changed = field_changes(field, {name: tools[name] for name in same}, same, limit)
+        return changed if list(tools) == list(new_tools) else names + changed
+    before, after = as_text(old), as_text(new)
+    if before == after:  # the text "7" and the number 7
+        before, after = json_text(old), json_text(new)
+    return [Change(field, fold(diff_text(before, after), longest=limit))]
+
+
+def why_stopped(steps: Sequence[StepView], status: str, stop: str, message: str) -> str:
+    """Say why a run stopped.
+
+    Args:
+        steps: the steps of the run.
+        status: how it ended.
+        stop: the kind of its stop signal.
+        message: the message of the stop signal.
+    """
+    own = [m for step in steps for m in step.moments()]
+    verb = {"ended": "end", "stopped": "stop", "failed": "failed"}.get(status, "")
+    decision = next((d for m in reversed(own) for d in m.decisions if d.verb == verb), None) if verb else None
+    point = next((m.point for m in reversed(own) if decision in m.decisions), "") if decision else ""
+    if status == "ended" and decision is not None:
+        return f"The hook {decision.hook} ended the run at {point}{_because(decision.reason)}."
+    if status == "failed":
+        if decision is not None and not message:
+            return f"The hook {decision.hook} failed at {point}: {decision.error}"
+        errors = [i.text for s in steps for i in s.items if isinstance(i, EventView) and i.bad and i.text]
+        errors = [text for text in errors if text != "failed"]
+        return f"It failed: {errors[-1]}" if errors else "It failed."
+    sentence = STOPS.get(stop, "")
+    if stop == "stop_requested" and decision is not None:
+        sentence = f"The hook {decision.hook} asked the run to stop at {point}."
+    if message and message.rstrip(".") not in sentence and stop != "completed":
+        sentence = f"{sentence} {message}".strip()
+    return sentence or f"The record says only that the run is {status}."
 
 
 def _start(run: RecordedRun) -> float:
@@ -824,36 +842,39 @@ def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
-def _mapping(value: Any) -> Mapping[str, Any]:
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """Return a mapping; an empty one instead of anything else."""
     return value if isinstance(value, Mapping) else {}
 
 
-def _items(value: Any) -> Sequence[Any]:
+def as_items(value: Any) -> Sequence[Any]:
+    """Return a list; an empty one instead of anything else."""
     return value if isinstance(value, (list, tuple)) else ()
 
 
-def _text(value: Any) -> str:
+def as_text(value: Any) -> str:
+    """Return a value as text: JSON, unless it is a text."""
     return "" if value is None else value if isinstance(value, str) else json_text(value)
 
 
 def _by_name(value: Any) -> dict[str, Any]:
     """Return the tools of a request by name; nothing if the value is not a list of things with names."""
-    named = {str(item["name"]): item for item in _items(value) if isinstance(item, Mapping) and "name" in item}
-    return named if len(named) == len(_items(value)) else {}
+    named = {str(item["name"]): item for item in as_items(value) if isinstance(item, Mapping) and "name" in item}
+    return named if len(named) == len(as_items(value)) else {}
 
 
 def _message_text(message: Any) -> str:
     if not isinstance(message, Mapping):
-        return _text(message)
+        return as_text(message)
     calls = [f"calls {name}" for name in _call_names(message.get("tool_calls"))]
-    return "\n".join(filter(None, (_text(message.get("content", "")), *calls)))
+    return "\n".join(filter(None, (as_text(message.get("content", "")), *calls)))
 
 
-def _attached(fields: Mapping[str, Any]) -> str:
+def attached_text(fields: Mapping[str, Any]) -> str:
     """Describe the attachments of a payload or a message, one line each. A record does not contain their content."""
     lines = []
-    for each in _items(fields.get("attachments")):
-        about = _mapping(each)
+    for each in as_items(fields.get("attachments")):
+        about = as_mapping(each)
         size = _whole(about.get("size"))
         parts = (about.get("name"), about.get("media_type"), size_text(size) if size else "", about.get("url"))
         known = ", ".join(str(part) for part in parts if part)
@@ -862,11 +883,11 @@ def _attached(fields: Mapping[str, Any]) -> str:
 
 
 def _call_names(calls: Any) -> list[str]:
-    return [str(call.get("name", "")) for call in _items(calls) if isinstance(call, Mapping)]
+    return [str(call.get("name", "")) for call in as_items(calls) if isinstance(call, Mapping)]
 
 
 def _errors_text(fields: Mapping[str, Any]) -> str:
-    errors = [error for error in _items(fields.get("errors")) if isinstance(error, Mapping)]
+    errors = [error for error in as_items(fields.get("errors")) if isinstance(error, Mapping)]
     texts = [f"{error.get('type', '')}: {error.get('message', '')}".strip(": ") for error in errors]
     return "; ".join(texts) or "an error"
 

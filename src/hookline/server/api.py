@@ -17,7 +17,7 @@ from .errors import ApiError
 from .live_run import EventReader
 from .routing import JSON, Endpoint, ResponseSpec, body_of, caller_of, correlation_of, json_response, query_of
 from .runs import RunService
-from .sse import EVENT_STREAM, HEADERS, event_stream, preferred_media
+from .sse import EVENT_STREAM, HEADERS, event_stream, feed_stream, preferred_media
 from .views import (
     AgentsPage,
     AgentView,
@@ -25,6 +25,9 @@ from .views import (
     CancelRequest,
     EventsPage,
     EventsQuery,
+    FeedEvent,
+    FeedHeader,
+    FeedQuery,
     IdempotencyHeader,
     ListQuery,
     MessageRequest,
@@ -38,6 +41,7 @@ from .views import (
 
 _IDEMPOTENCY_KEY = re.compile(r"[!-~]{1,255}")
 _EVENT_ID = re.compile(r"[0-9]{1,15}")
+_FEED_ID = re.compile(r"[0-9]{1,12}(\.[0-9]{1,6})?")
 
 _START = """The run continues whether or not a client waits for it. With an `Idempotency-Key`, a repeated request
 returns the run that the first one started. The texts of the run are shown to callers with the right `read` only."""
@@ -46,6 +50,11 @@ _EVENTS = """A stream of server-sent events, unless the client prefers JSON: `id
 `event` its type, `data` the event as JSON. The last event is `run_closed`. If the stream ends before it, reconnect with
 `Last-Event-ID`, or `?after=`, to continue without loss or repetition. Lines that begin with a colon are heartbeats."""
 
+
+_FEED = """A stream of server-sent events of all runs that the caller may see, also of those that begin later: `event`
+is the type, `data` has the id of the run and the event as JSON. The events of one run come in their order. If the
+stream ends, reconnect with `Last-Event-ID`, or with `?after=` a Unix time. None is lost then, but those of the last
+seconds come again: ignore events of a run whose `seq` you have."""
 
 _ATTACHMENT = """The digest is in the events of the run. The content is available while the run is active, and as long
 as its conversation is stored."""
@@ -135,6 +144,19 @@ class RunsApi:
                 responses=(ResponseSpec(200, "Events, as JSON.", EventsPage), all_read),
             ),
             Endpoint(
+                "GET",
+                "/events",
+                self._feed,
+                read,
+                "follow_runs",
+                "Follow the events of all your runs",
+                query=FeedQuery,
+                response=FeedEvent,
+                headers=FeedHeader,
+                media=EVENT_STREAM,
+                description=_FEED,
+            ),
+            Endpoint(
                 "HEAD",
                 "/runs/{id}/events",
                 self._events,
@@ -190,17 +212,19 @@ class RunsApi:
         query, caller = query_of(request, ListQuery), caller_of(request)
         if query.before:
             await self._service.get(query.before, caller)
-        found = await self._service.list(
-            caller,
-            agent=query.agent,
-            session=query.session,
-            states=(query.status,) if query.status else (),
-            before=query.before,
-            limit=query.limit + 1,
-        )
+        found = await self._service.list(caller, before=query.before, limit=query.limit + 1, **query.chosen())
         page = page_of(found, query.limit)
         runs = tuple(RunView.of(run, caller) for run in page)
         return json_response(RunsPage(runs, page[-1].id if len(found) > len(page) else ""))
+
+    async def _feed(self, request: Request) -> Response:
+        await request.body()  # ignored, as in _events
+        query, caller = query_of(request, FeedQuery), caller_of(request)
+        last = request.headers.get("last-event-id") or ""
+        if last and not _FEED_ID.fullmatch(last):
+            raise ApiError(400, "bad_event_id", f"Last-Event-ID must be the id of an event, not {last!r:.80}")
+        reader = self._service.follow(caller, float(last or query.after), query.type)
+        return feed_stream(reader, self._service.options.heartbeat)
 
     async def _get(self, request: Request) -> Response:
         wait, id, caller = query_of(request, WaitQuery).wait, request.path_params["id"], caller_of(request)

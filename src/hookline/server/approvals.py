@@ -200,6 +200,80 @@ def caller_label(caller: Caller) -> str:
     return "a local user" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
 
 
+class ApprovalService:
+    """Decide about waiting calls, and revoke standing permissions, for the HTTP API and the console.
+
+    A caller can access the calls of its own runs only, unless it has the right ``admin``.
+
+    Args:
+        store: the waiting calls and permissions.
+        audit: gets a record of every permission that is given or revoked here.
+    """
+
+    def __init__(self, store: ApprovalStore, audit: AuditLog | None) -> None:
+        self.store = store
+        self._grant_audit = GrantAudit(store, audit)
+
+    async def find(self, id: str, caller: Caller) -> ApprovalRow:
+        """Return a call.
+
+        Raises:
+            ApiError: there is no such call, or it belongs to another caller.
+            StoreError: the file cannot be used.
+        """
+        try:
+            return await asyncio.to_thread(self.store.find, id, owner=caller.owner)
+        except NotFoundError:
+            raise _unknown_approval(id) from None
+
+    async def decide(self, id: str, decision: Decision, caller: Caller, correlation_id: str) -> ApprovalRow:
+        """Decide about a call, and return it.
+
+        Raises:
+            ApiError: there is no such call, or the decision was not accepted.
+            StoreError: the file cannot be used.
+        """
+        row = await self.find(id, caller)
+        given: dict[str, Any] = {"decision": "deny"}
+        if isinstance(decision, Approve):
+            given = {"decision": "approve", "remember": decision.remember, "pattern": decision.pattern}
+        elif isinstance(decision, Edit):
+            given = {"decision": "edit", "arguments": decision.arguments}
+        try:
+            row = await asyncio.to_thread(
+                self.store.decide,
+                row.id,
+                digest=decision.digest,
+                by=caller_label(caller),
+                message=decision.message,
+                owner=caller.owner,
+                **given,
+            )
+        except DecisionRefusedError as error:
+            raise _decision_error(error) from None
+        except NotFoundError:
+            raise _unknown_approval(row.id) from None
+        await self._grant_audit.decided(row, correlation_id)
+        return row
+
+    async def revoke(self, id: str, caller: Caller, correlation_id: str) -> None:
+        """Revoke a standing permission.
+
+        Raises:
+            ApiError: there is no such permission, or it belongs to another caller.
+            StoreError: the file cannot be used.
+        """
+        grants = await asyncio.to_thread(self.store.grants, owner=caller.owner)
+        grant = next((each for each in grants if each.id == id), None)
+        if grant is None:
+            raise _unknown_grant(id)
+        try:
+            await asyncio.to_thread(self.store.revoke, id, owner=caller.owner)
+        except NotFoundError:  # another request revoked it in between
+            raise _unknown_grant(id) from None
+        self._grant_audit.revoked(grant, caller, correlation_id)
+
+
 _DECIDE = """The first decision counts. `digest` must be that of the call as the caller saw it, or the decision is
 rejected. The events of the run show what happens next."""
 
@@ -207,16 +281,13 @@ rejected. The events of the run show what happens next."""
 class ApprovalsApi:
     """The endpoints for waiting calls and standing permissions.
 
-    A caller can access the calls of its own runs only, unless it has the right ``admin``.
-
     Args:
         service: runs the agents.
         audit: gets a record of every permission that is given or revoked here.
     """
 
     def __init__(self, service: RunService, audit: AuditLog | None = None) -> None:
-        self._store = service.approvals
-        self._grant_audit = GrantAudit(service.approvals, audit)
+        self._service = ApprovalService(service.approvals, audit)
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -264,7 +335,7 @@ class ApprovalsApi:
     async def _list(self, request: Request) -> Response:
         query, caller = query_of(request, ApprovalsQuery), caller_of(request)
         rows = await asyncio.to_thread(
-            self._store.rows,
+            self._service.store.rows,
             status="" if query.status == "all" else query.status,
             owner=caller.owner,
             root_id=query.run,
@@ -273,55 +344,21 @@ class ApprovalsApi:
         return json_response(ApprovalsPage(tuple(map(ApprovalView.of, rows))))
 
     async def _get(self, request: Request) -> Response:
-        return json_response(ApprovalView.of(await self._find(request)))
-
-    async def _find(self, request: Request) -> ApprovalRow:
-        id = request.path_params["id"]
-        try:
-            return await asyncio.to_thread(self._store.find, id, owner=caller_of(request).owner)
-        except NotFoundError:
-            raise _unknown_approval(id) from None
+        row = await self._service.find(request.path_params["id"], caller_of(request))
+        return json_response(ApprovalView.of(row))
 
     async def _decide(self, request: Request) -> Response:
         decision = await body_of(request, cast("type[Decision]", Decision))
-        caller, row = caller_of(request), await self._find(request)
-        given: dict[str, Any] = {"decision": "deny"}
-        if isinstance(decision, Approve):
-            given = {"decision": "approve", "remember": decision.remember, "pattern": decision.pattern}
-        elif isinstance(decision, Edit):
-            given = {"decision": "edit", "arguments": decision.arguments}
-        try:
-            row = await asyncio.to_thread(
-                self._store.decide,
-                row.id,
-                digest=decision.digest,
-                by=caller_label(caller),
-                message=decision.message,
-                owner=caller.owner,
-                **given,
-            )
-        except DecisionRefusedError as error:
-            raise _decision_error(error) from None
-        except NotFoundError:
-            raise _unknown_approval(row.id) from None
-        await self._grant_audit.decided(row, correlation_of(request))
+        id, caller = request.path_params["id"], caller_of(request)
+        row = await self._service.decide(id, decision, caller, correlation_of(request))
         return json_response(ApprovalView.of(row))
 
     async def _grants(self, request: Request) -> Response:
-        rows = await asyncio.to_thread(self._store.grants, owner=caller_of(request).owner)
+        rows = await asyncio.to_thread(self._service.store.grants, owner=caller_of(request).owner)
         return json_response(GrantsPage(tuple(map(GrantView.of, rows))))
 
     async def _revoke(self, request: Request) -> Response:
-        id, caller = request.path_params["id"], caller_of(request)
-        grants = await asyncio.to_thread(self._store.grants, owner=caller.owner)
-        grant = next((each for each in grants if each.id == id), None)
-        if grant is None:
-            raise _unknown_grant(id)
-        try:
-            await asyncio.to_thread(self._store.revoke, id, owner=caller.owner)
-        except NotFoundError:  # another request revoked it in between
-            raise _unknown_grant(id) from None
-        self._grant_audit.revoked(grant, caller, correlation_of(request))
+        await self._service.revoke(request.path_params["id"], caller_of(request), correlation_of(request))
         return Response(status_code=204)
 
 

@@ -111,7 +111,7 @@ def build_parts(
     from .approvals import ApprovalsApi
     from .chat.api import ChatApi
     from .console.api import ConsoleApi
-    from .explain import ExplainApi
+    from .explain import ExplainApi, RunRecords
     from .links import LinksApi, build_links
 
     home = Path.cwd() if home is None else home
@@ -129,12 +129,13 @@ def build_parts(
     links = build_links(options, stores.approvals)
     service = _build_service(settings, agents, options, stores, links)
     audit = _audit_log(settings, hooks)
+    records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
         ApprovalsApi(service, audit),
         A2aApi(service, store, audit, keys=authenticate is None),
         ChatApi(service),
-        ExplainApi(service, [hook.folder for hook in hooks if isinstance(hook, RecordHook)]),
+        ExplainApi(service, records),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
@@ -147,7 +148,7 @@ def build_parts(
         authenticate=authenticate,
         buckets=buckets,
     )
-    apis.append(ConsoleApi(service, keys, gate))
+    apis.append(ConsoleApi(service, keys, gate, records, audit))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

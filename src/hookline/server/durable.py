@@ -19,6 +19,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
+    NO_MARK,
     RUN_STATUSES,
     Answer,
     Append,
@@ -497,7 +498,7 @@ class DurableRuns:
         seq = claim.last_event + 1
         over = msgspec.structs.replace(record, status=status, ended=time.time(), last_seq=seq, **fields)
         event = closing_event(over).replace(seq=seq)
-        events = [(seq, "run_closed", event.at, event.to_json())]
+        events = [(seq, "run_closed", event.at, event.to_json(), *NO_MARK)]
         write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
         await asyncio.to_thread(self._store.journal.append, write, row=run_row(over))
         await asyncio.to_thread(self._cancel_questions, record.id)
@@ -532,7 +533,7 @@ class _EventLog:
     def put(self, run: RunRecord | None, event: StoredEvent | None) -> None:
         """Store an event with the next entries of the journal. The row of the run is stored with them."""
         if event is not None:
-            self._put_event(event.seq, event.type, event.at, event.data)
+            self._put_event(event.row)
 
     def append(self, write: Append) -> None:
         """Append entries and events in one transaction, and what belongs to them.

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from .._base.files import file_name_for
 from ..explain.find import find_run
 from ..explain.html import page_policy
 from ..explain.page import EXPLAIN_ASSETS, explain_html
 from ..explain.view import RunView, explain
-from ..records.format import RecordError
+from ..records.format import TAPE_SUFFIX, RecordError
 from .errors import ApiError
 from .routing import JSON, Endpoint, ResponseSpec, caller_of, json_response
 from .runs import RunService
@@ -26,18 +28,63 @@ from the caller of the run and from the model, so only callers with the right `a
 record its runs (`record = true`)."""
 
 
+class RunRecords:
+    """The records and tapes of served runs.
+
+    Args:
+        folders: the folders of the records; empty if the server records nothing.
+        tapes: the folder of the tapes; empty if there are none.
+    """
+
+    def __init__(self, folders: Sequence[Path], tapes: str = "") -> None:
+        self._folders = folders
+        self._tapes = Path(tapes).expanduser() if tapes else None
+        self._reading = asyncio.Semaphore(1)  # a record may be large, and reading it needs the processor
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the server records its runs."""
+        return bool(self._folders) or self._tapes is not None
+
+    def tape(self, id: str) -> Path | None:
+        """Return the tape of a run; ``None`` if it has none."""
+        file = None if self._tapes is None else self._tapes / f"{file_name_for(id)}{TAPE_SUFFIX}"
+        return file if file is not None and file.is_file() else None
+
+    async def view(self, id: str) -> RunView:
+        """Return what happened in a run, with what hooks hid from its caller: for callers with the right ``admin``.
+
+        Raises:
+            ApiError: the run was not recorded.
+        """
+        if not self.is_on:
+            raise ApiError(404, "not_recorded", "this server does not record its runs: set record = true")
+        async with self._reading:
+            return await asyncio.to_thread(self._view, id)
+
+    def _view(self, id: str) -> RunView:
+        sources: list[tuple[str, Sequence[Path]]] = [(id, self._folders)]
+        if (tape := self.tape(id)) is not None:
+            sources.append((str(tape), ()))
+        for name, folders in sources:
+            with suppress(RecordError):
+                found = find_run(name, folders)
+                if found.run.id == id:
+                    return explain(found.run)
+        raise ApiError(404, "not_recorded", f"there is no record of the run {id}")
+
+
 class ExplainApi:
     """The endpoint that explains a run from its record.
 
     Args:
         service: knows the runs and their owners.
-        folders: the folders of the records; empty if the server records nothing.
+        records: the records of the runs.
     """
 
-    def __init__(self, service: RunService, folders: Sequence[Path]) -> None:
+    def __init__(self, service: RunService, records: RunRecords) -> None:
         self._service = service
-        self._folders = folders
-        self._reading = asyncio.Semaphore(1)  # a record may be large, and reading it needs the processor
+        self._records = records
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -61,21 +108,9 @@ class ExplainApi:
         if not media:
             raise ApiError(406, "not_acceptable", f"the page is available as {HTML} or {JSON}: accept one of them")
         run = await self._service.get(request.path_params["id"], caller_of(request))
-        if not self._folders:
-            raise ApiError(404, "not_recorded", "this server does not record its runs: set record = true")
-        async with self._reading:
-            view = await asyncio.to_thread(self._view, run.id)
-            if media == JSON:
-                return json_response(view)
-            page = await asyncio.to_thread(explain_html, view)
+        view = await self._records.view(run.id)
+        if media == JSON:
+            return json_response(view)
+        page = await asyncio.to_thread(explain_html, view)
         policy = f"{page_policy(EXPLAIN_ASSETS)}; frame-ancestors 'none'"
         return Response(page, media_type=HTML, headers={"Content-Security-Policy": policy})
-
-    def _view(self, id: str) -> RunView:
-        try:
-            found = find_run(id, self._folders)
-        except RecordError:
-            raise ApiError(404, "not_recorded", f"there is no record of the run {id}") from None
-        if found.run.id != id:
-            raise ApiError(404, "not_recorded", f"there is no record of the run {id}")
-        return explain(found.run)

@@ -35,6 +35,7 @@ from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
 from .concurrency import RunSlots
 from .errors import BusyError, ConflictError, UnavailableError
 from .events import RunClosed
+from .marks import Marks
 
 if TYPE_CHECKING:
     from .._run.durable import DurableRun
@@ -95,6 +96,7 @@ class LiveRun:
         self.pending: dict[tuple[str, str], str] = {}
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
+        self._marks = Marks()
         self._put = put
         self._is_stuck = is_stuck
         self._slots: RunSlots | None = None
@@ -124,7 +126,8 @@ class LiveRun:
         if isinstance(event, RunFinished):  # the messages are in the events before it, and in the session
             event = event.replace(result=event.result.replace(messages=(), steps=()))
         data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
-        stored = StoredEvent(self.record.id, seq, str(event.__struct_config__.tag), event.at, data)
+        tag = str(event.__struct_config__.tag)
+        stored = StoredEvent(self.record.id, seq, tag, event.at, data, *self._marks.of(event))
         self.record = msgspec.structs.replace(self.record, last_seq=seq)
         self._track(event)
         self._events.append(stored)

@@ -10,9 +10,9 @@ import logging
 import re
 import time
 import uuid
-from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cache
+from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 import msgspec
 
@@ -473,17 +473,27 @@ async def body_of(request: Request, kind: type[T], *, optional: bool = False) ->
         raise ApiError(400, "bad_json", f"the body is {problem}") from None
 
 
+@cache
+def _tuples(kind: type[Any]) -> frozenset[str]:
+    return frozenset(each.encode_name for each in msgspec.structs.fields(kind) if get_origin(each.type) is tuple)
+
+
 def query_of(request: Request, kind: type[T]) -> T:
     """Read the query parameters of a request.
+
+    A parameter whose field is a tuple may be given several times.
 
     Raises:
         ApiError: a parameter is unknown, given twice, or has a wrong value (422).
     """
-    given = request.query_params.multi_items()
-    found = dict(given)
-    if len(found) < len(given):
-        twice = next(name for name, times in Counter(name for name, _ in given).items() if times > 1)
-        raise ApiError(422, "bad_field", f"{twice:.80} is given twice")
+    several, found = _tuples(kind), dict[str, Any]()
+    for name, value in request.query_params.multi_items():
+        if name in several:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise ApiError(422, "bad_field", f"{name:.80} is given twice")
+        else:
+            found[name] = value
     try:
         return msgspec.convert(found, kind, strict=False)
     except msgspec.ValidationError as error:

@@ -34,6 +34,7 @@ from .control import ControlReceiver, ControlSender
 from .errors import BusyError, ConflictError, UnavailableError, UnknownAttachmentError, UnknownRunError
 from .events import RunAccepted
 from .executor import RunExecutor
+from .feed import FeedReader
 from .idempotency import IdempotencyKeys
 from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event, not_running
 from .logs import log_approval_request
@@ -375,7 +376,8 @@ class RunService:
         if self._recorder.problem == "":
             await self._recorder.flushed()
         await self._close_all_abandoned()
-        filters.update({"served": True, "owner": caller.owner})
+        if not _restrict(filters, caller):
+            return []
         found = await asyncio.to_thread(self._store.runs, limit, before=before, **filters)
         return [self._latest(run) for run in found]
 
@@ -386,7 +388,8 @@ class RunService:
             StoreError: the file cannot be read.
         """
         await self._close_all_abandoned()
-        filters.update({"served": True, "owner": caller.owner})
+        if not _restrict(filters, caller):
+            return 0
         return await asyncio.to_thread(self._store.count, **filters)
 
     async def read(self, id: str, caller: Caller, after: int = 0) -> EventReader:
@@ -398,6 +401,25 @@ class RunService:
             StoreError: the file cannot be read.
         """
         run = await self.get(id, caller)
+        close, watch = self._open_stream(caller), self._watch(id)
+        return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping, watch)
+
+    def follow(self, caller: Caller, after: float = 0.0, types: Iterable[str] = ()) -> FeedReader:
+        """Open a reader of the events of all runs that a caller may see. The caller must close it.
+
+        Args:
+            caller: the caller.
+            after: the Unix time after which events are wanted; 0 for those from now on.
+            types: only events of these types; all if empty.
+
+        Raises:
+            BusyError: too many readers are open.
+        """
+        close = self._open_stream(caller)
+        return FeedReader(self._store, caller.owner, frozenset(types), after, lambda: self._stopping, close)
+
+    def _open_stream(self, caller: Caller) -> Callable[[], None]:
+        """Count a stream, and return the function that ends it."""
         per_caller, total = self.options.max_streams_per_caller, self.options.max_streams
         if self._readers[caller.id] >= per_caller or self._readers.total() >= total:
             raise BusyError(f"too many streams are open: the limit is {per_caller} per caller and {total} in all")
@@ -408,8 +430,7 @@ class RunService:
             if not self._readers[caller.id]:
                 del self._readers[caller.id]
 
-        watch = self._watch(id)
-        return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping, watch)
+        return close
 
     async def wait(self, id: str, caller: Caller, timeout: float | None = None) -> RunRecord:
         """Wait until a run has finished, for at most ``timeout`` seconds, and return its record.
@@ -599,6 +620,13 @@ class RunService:
                 await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
             except StoreError as error:
                 log.error("old runs could not be deleted: %s", error_text(error))
+
+
+def _restrict(filters: RunFilter, caller: Caller) -> bool:
+    """Restrict a filter to the runs that a caller may see. Return false if there are none."""
+    wanted = filters.get("owner") or None
+    filters.update({"served": True, "owner": wanted if caller.owner is None else caller.owner})
+    return wanted is None or wanted == filters["owner"]
 
 
 def _too_many_runs(own: int) -> BusyError:

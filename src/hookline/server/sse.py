@@ -6,12 +6,14 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 
+import msgspec
 from starlette.responses import Response
 
 from .._base.text import error_text
 from .._web.middleware import Receive, Scope, Send
 from ..stores.errors import StoreError
 from ..stores.runs import StoredEvent
+from .feed import FeedReader
 from .live_run import EventReader
 from .routing import wait_for_disconnect
 
@@ -86,6 +88,24 @@ def event_stream(reader: EventReader, heartbeat: float) -> SseResponse:
     async def more(timeout: float) -> bytes | None:
         found = await reader.more(timeout)
         return None if found is None else encode_events(found)
+
+    return SseResponse(more, reader.close, heartbeat=heartbeat)
+
+
+def feed_stream(reader: FeedReader, heartbeat: float) -> SseResponse:
+    """Return the events of many runs as a stream. The id of each event says where another stream can continue."""
+
+    async def more(timeout: float) -> bytes | None:
+        found = await reader.more(timeout)
+        if found is None:
+            return None
+        return escape_line_breaks(
+            b"".join(
+                b'id: %.6f\nevent: %b\ndata: {"run":%b,"event":%b}\n\n'
+                % (reader.last, each.type.encode(), msgspec.json.encode(each.run_id), each.data)
+                for each in found
+            )
+        )
 
     return SseResponse(more, reader.close, heartbeat=heartbeat)
 

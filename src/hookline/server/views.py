@@ -6,7 +6,7 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 
-from ..stores.runs import RunRecord
+from ..stores.runs import RunFilter, RunRecord
 from .auth import Caller
 
 END = r"(?![\s\S])"  # the end of the text; "$" would let a line break pass
@@ -84,14 +84,66 @@ class WaitQuery(msgspec.Struct, forbid_unknown_fields=True):
     wait: Wait = 0.0
 
 
+Time = Annotated[float, msgspec.Meta(ge=0, le=1e12, description="A Unix time in seconds.")]
+
+
 class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """A filter for runs, and the position of a page."""
+    """A filter for runs, and the position of a page.
+
+    ``status`` may be given several times. ``since`` and ``until`` limit the time at which a run was accepted. ``tool``
+    selects runs that called a tool or tried to; ``hook`` and ``verb`` those with such a verdict; ``text`` those with a
+    text in the task or the reply. ``owner`` is for admins, who see the runs of all callers.
+    """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
     before: Annotated[Name, msgspec.Meta(description="The id of a run: list older runs only.")] = ""
     agent: Name = ""
-    status: RunStatus | Literal[""] = ""
+    status: tuple[RunStatus | Literal[""], ...] = ()
     session: Name = ""
+    owner: Name = ""
+    since: Time = 0.0
+    until: Time = 0.0
+    tool: Name = ""
+    hook: Name = ""
+    verb: Name = ""
+    text: Name = ""
+    correlation_id: IdText = ""
+
+    def chosen(self) -> RunFilter:
+        """Return the filter for the store."""
+        return {
+            "agent": self.agent,
+            "session": self.session,
+            "owner": self.owner or None,
+            "states": tuple(each for each in dict.fromkeys(self.status) if each),
+            "created_from": self.since,
+            "created_to": self.until,
+            "tool": self.tool,
+            "hook": self.hook,
+            "verb": self.verb,
+            "text": self.text,
+            "correlation_id": self.correlation_id,
+        }
+
+
+class FeedQuery(msgspec.Struct, forbid_unknown_fields=True):
+    """Where the stream begins, as Unix time; now if left out. ``type`` may be given several times."""
+
+    after: Time = 0.0
+    type: tuple[Name, ...] = ()
+
+
+class FeedHeader(msgspec.Struct, rename={"at": "Last-Event-ID"}):
+    """The id of the last event that the client has read; empty for none."""
+
+    at: Annotated[str, msgspec.Meta(pattern=rf"^([0-9]{{1,12}}(\.[0-9]{{1,6}})?)?{END}")] = ""
+
+
+class FeedEvent(msgspec.Struct, frozen=True):
+    """An event of a run."""
+
+    run: str
+    event: EventView
 
 
 class EventsQuery(msgspec.Struct, forbid_unknown_fields=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import secrets
 import threading
 import time
@@ -38,6 +39,7 @@ MAX_PATTERN_NAMES = 100
 _STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
 _DECIDED = "decided"  # the topic of announcements
 _SCOPES = ("once", "session", "always")
+_GLOB_CHARACTERS = re.compile(r"([*?[])")
 
 
 class ApprovalRow(msgspec.Struct, frozen=True):
@@ -141,6 +143,17 @@ def _mismatch(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> str:
         if not fnmatchcase(_as_text(value), glob):
             return f"{name!r:.80} does not match {glob!r:.80}"
     return ""
+
+
+def exact_pattern(arguments: Mapping[str, Any]) -> dict[str, str] | None:
+    """Return the pattern that matches exactly these arguments, which people start from to write a wider one.
+
+    It is ``None`` if lines of visible text of at most :data:`MAX_GLOB` characters cannot express it.
+    """
+    globs = {name: _GLOB_CHARACTERS.sub(r"[\1]", _as_text(value)) for name, value in arguments.items()}
+    if "*" in globs or not 0 < len(globs) <= MAX_PATTERN_NAMES:
+        return None
+    return globs if all(name and glob.isprintable() and len(glob) <= MAX_GLOB for name, glob in globs.items()) else None
 
 
 def _as_text(value: Any) -> str:
@@ -429,13 +442,16 @@ class ApprovalStore:
             return sum(_status_now(self.db.leases, *values) == "pending" for values in asked)
 
     def pulse(self) -> tuple[object, ...]:
-        """Return a value that differs after every new pending call and every decision about one.
+        """Return a value that differs after every new call, every decision, and every change of the grants.
 
         Raises:
             StoreError: the file cannot be used.
         """
         with self.db.transaction() as db:
-            return tuple(db.execute("SELECT seq FROM approvals WHERE status = 'pending' ORDER BY seq").fetchall())
+            newest = db.execute("SELECT max(seq) FROM approvals").fetchone()
+            grants = db.execute("SELECT max(seq), count(*) FROM grants").fetchone()
+            pending = db.execute("SELECT seq FROM approvals WHERE status = 'pending' ORDER BY seq").fetchall()
+            return newest, grants, *pending
 
     def _find(self, db: Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
         return self._decode_call(_find_by_id(db, _CALL, id, owner, "call", short=short))

@@ -30,7 +30,7 @@ _TABLES = (
     """CREATE TABLE messages (
         seq INTEGER PRIMARY KEY, rev INTEGER NOT NULL, channel TEXT NOT NULL, chat TEXT NOT NULL, side TEXT NOT NULL,
         key TEXT NOT NULL, text TEXT NOT NULL, thread TEXT NOT NULL, reply_to TEXT NOT NULL, at REAL NOT NULL,
-        speaker TEXT NOT NULL DEFAULT '', UNIQUE (channel, chat, side, key)
+        speaker TEXT NOT NULL DEFAULT '', kind TEXT NOT NULL DEFAULT '', UNIQUE (channel, chat, side, key)
     )""",
     "CREATE INDEX by_rev ON messages (channel, rev)",
     "CREATE INDEX by_chat ON messages (channel, chat, rev)",
@@ -38,9 +38,13 @@ _TABLES = (
     "INSERT INTO counter VALUES (0)",
     _FILES,
 )
-_UPGRADES = {1: ("ALTER TABLE messages ADD COLUMN speaker TEXT NOT NULL DEFAULT ''",), 2: (_FILES,)}
-SCHEMA = Schema("chats", contents="chats", application_id=0x486B4C43, version=3, statements=_TABLES, upgrades=_UPGRADES)
-_COLUMNS = "seq, rev, side, key, text, thread, reply_to, at, speaker"
+_UPGRADES = {
+    1: ("ALTER TABLE messages ADD COLUMN speaker TEXT NOT NULL DEFAULT ''",),
+    2: (_FILES,),
+    3: ("ALTER TABLE messages ADD COLUMN kind TEXT NOT NULL DEFAULT ''",),
+}
+SCHEMA = Schema("chats", contents="chats", application_id=0x486B4C43, version=4, statements=_TABLES, upgrades=_UPGRADES)
+_COLUMNS = "seq, rev, side, key, text, thread, reply_to, at, speaker, kind"
 _PRUNE_EVERY = 3600.0
 _FILE_SECONDS = 86_400.0
 
@@ -51,6 +55,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     """A chat message. ``seq`` is its position in the chat; ``rev`` increases with each change.
 
     ``side`` is ``in`` for messages of people and ``out`` for messages of agents; ``speaker`` names the agent.
+    ``kind`` is empty for a text, and otherwise what the text is, for the channel that wrote it.
     """
 
     seq: int
@@ -62,6 +67,7 @@ class ChatMessage(msgspec.Struct, frozen=True):
     reply_to: str
     at: float
     speaker: str = ""
+    kind: str = ""
 
 
 class ChatStore:
@@ -98,6 +104,7 @@ class ChatStore:
         thread: str = "",
         reply_to: str = "",
         speaker: str = "",
+        kind: str = "",
     ) -> tuple[int, bool]:
         """Store a message unless the chat has one with the same ``side`` and ``key``.
 
@@ -116,8 +123,8 @@ class ChatStore:
             if found is not None:
                 return int(found[0]), False
             seq = _next(db)
-            row = (seq, seq, channel, chat, side, key, storable(text), thread, reply_to, now, storable(speaker))
-            db.execute("INSERT INTO messages VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", row)
+            row = (seq, seq, channel, chat, side, key, storable(text), thread, reply_to, now, storable(speaker), kind)
+            db.execute(f"INSERT INTO messages VALUES ({', '.join('?' * len(row))})", row)
             db.execute(
                 "DELETE FROM messages WHERE channel = ? AND chat = ? AND seq <= ("
                 "SELECT seq FROM messages WHERE channel = ? AND chat = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
@@ -140,6 +147,19 @@ class ChatStore:
                 "UPDATE messages SET rev = ?, text = ? WHERE seq = ? AND channel = ? AND chat = ?", where
             )
             return changed.rowcount > 0
+
+    def find(self, channel: str, chat: str, key: str) -> ChatMessage | None:
+        """Return the message of an agent with this key; ``None`` if it is not stored.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self._db.transaction() as db:
+            row = db.execute(
+                f"SELECT {_COLUMNS} FROM messages WHERE channel = ? AND chat = ? AND side = 'out' AND key = ?",
+                (channel, chat, key),
+            ).fetchone()
+        return None if row is None else ChatMessage(*row)
 
     def since(
         self, channel: str, chat: str, rev: int = 0, *, limit: int = 100, side: Side | None = None

@@ -289,7 +289,7 @@ def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None
     if write.entries:
         db.execute("INSERT INTO journal VALUES (?,?,?)", (run_id, write.seq, _joined(write.entries)))
     if write.events:
-        db.executemany("INSERT INTO events VALUES (?,?,?,?,?)", [(run_id, *event) for event in write.events])
+        db.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?)", [(run_id, *event) for event in write.events])
     if row is not None:
         db.execute(row[0].format(source=""), row[1])
     if write.recovery_seconds is not None:
@@ -323,12 +323,15 @@ def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> t
     return f"WITH {', '.join(parts)} SELECT 1 FROM held", values
 
 
+_EVENT_TYPES = ("bigint", "text", "double precision", "bytea", "text", "text", "text", "bigint")
+
+
 @lru_cache(maxsize=_MANY_EVENTS + 1)
 def _event_rows(count: int) -> str:
     """Return the rows of events in a statement of PostgreSQL. Arrays cost more, but have no maximum size."""
     if count > _MANY_EVENTS:
-        return "unnest(?::bigint[], ?::text[], ?::double precision[], ?::bytea[])"
-    typed = "(?::bigint, ?::text, ?::double precision, ?::bytea)"
+        return f"unnest({', '.join(f'?::{each}[]' for each in _EVENT_TYPES)})"
+    typed = f"({', '.join(f'?::{each}' for each in _EVENT_TYPES)})"
     return f"(VALUES {', '.join([typed] * count)})"
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from typing import Any, TypedDict, Unpack
 
 import msgspec
 
 from .runs import OPEN_STATES, RunRecord, RunStore
-from .sql import storable
+from .sql import Connection, storable
+
+_NEAR = 100
+"""Maximum number of events that are searched for the arguments and the result of a call."""
 
 
 class OpenRun(msgspec.Struct, frozen=True):
@@ -17,19 +21,47 @@ class OpenRun(msgspec.Struct, frozen=True):
     last_event: float
 
 
-class RecentVerdict(msgspec.Struct, frozen=True):
-    """What a hook decided, and about what: ``tool`` is empty at points without a call."""
+class Refusal(msgspec.Struct, frozen=True):
+    """Something that a hook or a person prevented in a served run, or in one of its subagents.
+
+    ``seq`` is the number of its event in the run. ``tool`` and ``arguments``, as JSON, are those of the call; they are
+    empty at points without one. ``hook`` is empty if a person denied the call: ``by`` is the person then.
+    """
 
     run_id: str
+    seq: int
     agent: str
     owner: str
     at: float
-    point: str
-    call_id: str
     tool: str
     hook: str
     verb: str
-    reason: str
+    point: str = ""
+    call_id: str = ""
+    reason: str = ""
+    by: str = ""
+    arguments: str = ""
+
+    @property
+    def id(self) -> str:
+        """Identifies the refusal, for the next page of a list."""
+        return f"{self.run_id}:{self.seq}"
+
+
+class RefusalFilter(TypedDict, total=False):
+    """Filter of :func:`refusals`; an empty filter selects all of them.
+
+    ``owner``, ``agent``: only those in runs of this caller and agent. ``tool``, ``hook``, ``verb``: only those with
+    this value. ``since``, ``until``: only those at this Unix time or later, and before this one.
+    """
+
+    owner: str | None
+    agent: str
+    tool: str
+    hook: str
+    verb: str
+    since: float
+    until: float
 
 
 def pulse(store: RunStore) -> tuple[object, ...]:
@@ -42,8 +74,7 @@ def pulse(store: RunStore) -> tuple[object, ...]:
         WHERE ended IS NULL AND transport != '' ORDER BY created, run_id"""
     with store.db.transaction() as db:
         (newest,) = db.execute("SELECT max(created) FROM runs").fetchone()
-        (verdicts,) = db.execute("SELECT max(rowid) FROM verdicts").fetchone()
-        return newest, verdicts, *db.execute(query).fetchall()
+        return newest, *db.execute(query).fetchall()
 
 
 def open_runs(store: RunStore, owner: str | None, limit: int) -> list[OpenRun]:
@@ -67,26 +98,150 @@ def open_runs(store: RunStore, owner: str | None, limit: int) -> list[OpenRun]:
     return [OpenRun(run, last.get(run.id, run.created)) for run in chosen]
 
 
-def recent_verdicts(
-    store: RunStore, verbs: Sequence[str], since: float, owner: str | None, limit: int
-) -> list[RecentVerdict]:
-    """Return verdicts of hooks, the newest first.
+def event_counts(store: RunStore, owner: str | None, ended_since: float, before: float | None = None) -> dict[str, int]:
+    """Return the number of the last event of each served run that is open, or has ended since then.
 
     Args:
         store: the store.
-        verbs: the verbs, such as ``block``.
-        since: a Unix time.
         owner: only the runs of this caller; ``None`` for all.
-        limit: the maximum number.
+        ended_since: a Unix time.
+        before: only events before this Unix time count.
 
     Raises:
         StoreError: the file cannot be used.
     """
-    mine = "" if owner is None else "AND r.owner = ?"
-    query = f"""SELECT v.run_id, r.agent, r.owner, v.at, v.point, v.call_id,
-        coalesce((SELECT tool FROM tool_calls t WHERE t.run_id = v.run_id AND t.call_id = v.call_id LIMIT 1), ''),
-        v.hook, v.verb, v.reason FROM verdicts v JOIN runs r ON r.run_id = v.run_id
-        WHERE v.verb IN ({",".join("?" * len(verbs))}) AND v.at >= ? {mine} ORDER BY v.at DESC LIMIT ?"""
-    values = (*verbs, since, *(() if owner is None else (storable(owner),)), limit)
+    earlier, mine = "" if before is None else "AND e.at < ?", "" if owner is None else "AND owner = ?"
+    each = f"""SELECT run_id, coalesce((SELECT max(seq) FROM events e WHERE e.run_id = runs.run_id {earlier}), 0)
+        FROM runs WHERE transport != '' {mine} AND"""
+    values = [*(() if before is None else (before,)), *(() if owner is None else (storable(owner),))]
+    query = f"{each} ended IS NULL UNION ALL {each} ended IS NOT NULL AND ended >= ?"
+    return dict(store.db.execute(query, (*values, *values, ended_since)))
+
+
+def verdict_counts(store: RunStore, ids: Sequence[str]) -> dict[str, dict[str, int]]:
+    """Return the number of verdicts of hooks and denials of people in served runs, by run and verb.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    if not ids:
+        return {}
+    query = f"""SELECT run_id, verb, count(*) FROM events WHERE verb != '' AND run_id IN ({",".join("?" * len(ids))})
+        GROUP BY run_id, verb ORDER BY run_id, verb"""
+    found: dict[str, dict[str, int]] = {}
+    for run_id, verb, count in store.db.execute(query, list(ids)):
+        found.setdefault(run_id, {})[verb] = count
+    return found
+
+
+def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[RefusalFilter]) -> list[Refusal]:
+    """Return what was prevented in served runs, the newest first.
+
+    Args:
+        store: the store.
+        limit: the maximum number.
+        before: the id of a refusal: only those that come after it in the list.
+        chosen: which ones: see :class:`RefusalFilter`.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    columns = {
+        "r.owner = ?": chosen.get("owner"),
+        "r.agent = ?": chosen.get("agent") or None,
+        "e.tool = ?": chosen.get("tool") or None,
+        "e.hook = ?": chosen.get("hook") or None,
+        "e.verb = ?": chosen.get("verb") or None,
+        "e.at >= ?": chosen.get("since"),
+        "e.at < ?": chosen.get("until"),
+    }
+    wanted = {condition: value for condition, value in columns.items() if value is not None}
+    values: list[Any] = [storable(value) if isinstance(value, str) else value for value in wanted.values()]
+    conditions = ["e.refused = 1", "r.transport != ''", *wanted]
+    if before:
+        run_id, _, seq = before.rpartition(":")
+        conditions.append("(e.at, e.run_id, e.seq) < (SELECT at, run_id, seq FROM events WHERE run_id = ? AND seq = ?)")
+        values += storable(run_id), int(seq) if seq.isdecimal() and len(seq) < 16 else 0
+    query = f"""SELECT e.run_id, e.seq, r.agent, r.owner, e.at, e.tool, e.hook, e.verb, e.data
+        FROM events e JOIN runs r ON r.run_id = e.run_id WHERE {" AND ".join(conditions)}
+        ORDER BY e.at DESC, e.run_id DESC, e.seq DESC LIMIT ?"""
     with store.db.transaction() as db:
-        return [RecentVerdict(*(value or "" for value in row)) for row in db.execute(query, values).fetchall()]
+        rows = db.execute(query, (*values, limit)).fetchall()
+        return [_refusal(db, Refusal(*row), bytes(data)) for *row, data in rows]
+
+
+class _Told(msgspec.Struct):
+    """The parts of an event that the table has no columns for."""
+
+    run_id: str = ""
+    point: str = ""
+    call_id: str = ""
+    reason: str = ""
+    error: str | None = None
+    by: str = ""
+    message: str = ""
+    text: str = ""
+    tool_calls: tuple[_Call, ...] = ()
+
+
+class _Call(msgspec.Struct):
+    id: str = ""
+    arguments: msgspec.Raw = msgspec.Raw(b"")
+
+
+class _Nested(msgspec.Struct):
+    type: str = ""
+    event: msgspec.Raw = msgspec.Raw(b"")
+
+
+_TYPES = ("model_replied", "hook_executed", "approval_decided", "tool_settled")
+_NESTED = msgspec.json.Decoder(_Nested)
+_TOLD = msgspec.json.Decoder(_Told)
+
+
+def _told(data: bytes | msgspec.Raw) -> _Told:
+    """Return what an event, or the event of a subagent in it, says; nothing if it is about something else."""
+    found = _NESTED.decode(data)
+    if found.type == "subagent_event":
+        return _told(found.event)
+    return _TOLD.decode(data) if found.type in _TYPES else _Told()
+
+
+def _refusal(db: Connection, found: Refusal, data: bytes) -> Refusal:
+    told = _told(data)
+    reason = told.reason or told.message or told.error or ""
+    return msgspec.structs.replace(
+        found,
+        point=told.point or "approval_requested",
+        call_id=told.call_id,
+        reason=reason or _result(db, found, told),
+        by=told.by,
+        arguments=_arguments(db, found, told),
+    )
+
+
+def _arguments(db: Connection, found: Refusal, told: _Told) -> str:
+    """Return the arguments with which the model made a call: they are in its last reply before."""
+    query = """SELECT data FROM events WHERE run_id = ? AND seq < ? AND type IN ('model_replied', 'subagent_event')
+        ORDER BY seq DESC LIMIT ?"""
+    for replied in _near(db, query, found, told):
+        for call in replied.tool_calls:
+            if call.id == told.call_id:
+                return bytes(call.arguments).decode(errors="replace")
+    return ""
+
+
+def _result(db: Connection, found: Refusal, told: _Told) -> str:
+    """Return what the model got instead of the result of a call: a hook need not give another reason."""
+    query = """SELECT data FROM events WHERE run_id = ? AND seq > ? AND type IN ('tool_settled', 'subagent_event')
+        ORDER BY seq LIMIT ?"""
+    return next((each.text for each in _near(db, query, found, told) if each.call_id == told.call_id and each.text), "")
+
+
+def _near(db: Connection, query: str, found: Refusal, told: _Told) -> Iterator[_Told]:
+    """Yield events of the same run or subagent before or after the refusal of a call."""
+    if told.call_id:
+        for (data,) in db.execute(query, (found.run_id, found.seq, _NEAR)):
+            near = _told(bytes(data))
+            if near.run_id == told.run_id:
+                yield near

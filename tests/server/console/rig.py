@@ -37,8 +37,9 @@ class Console:
 
 
 @asynccontextmanager
-async def console(folder, agent=None, **options):
+async def console(folder, agent=None, *, tapes="", **options):
     settings = Settings(
+        tapes=str(tapes),
         runs=str(folder / "runs.db"),
         sessions=str(folder / "sessions.db"),
         approval_file=str(folder / "approvals.db"),

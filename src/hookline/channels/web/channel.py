@@ -21,11 +21,24 @@ from ...stores.chats import ChatMessage, ChatStore
 from ...stores.errors import StoreError
 from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
 from .. import notices
-from ..protocol import Address, ApprovalPrompt, Capabilities, ChannelError, Deliver, Health, UndeliverableError
+from ..protocol import (
+    Address,
+    ApprovalOutcome,
+    ApprovalPrompt,
+    Capabilities,
+    ChannelError,
+    Deliver,
+    Draft,
+    Health,
+    Step,
+    UndeliverableError,
+)
 from ..receiving import DeliveryGate
 from ..validation import checked_name, checked_path
 from .frames import (
     IDLE,
+    STEPS,
+    DecisionFrame,
     HelloFrame,
     MessageFrame,
     PageConnection,
@@ -35,6 +48,7 @@ from .frames import (
     is_id,
     message_fields,
     receive_frame,
+    steps_text,
 )
 from .login import Login
 
@@ -99,7 +113,7 @@ class WebChannel:
         self.name = checked_name(name)
         self.path = checked_path(path).rstrip("/") + "/"
         self.title = title
-        self.capabilities = Capabilities(edit=True, typing=True, idempotent=True)
+        self.capabilities = Capabilities(edit=True, typing=True, idempotent=True, buttons=True, cards=True)
         self._login = Login(self.name, self.path, token)
         self._store = ChatStore(store or user_folder("data") / "chats.db")
         self._max_text = max_text
@@ -108,6 +122,10 @@ class WebChannel:
         self._pages: set[PageConnection] = set()
         self._activity: dict[str, tuple[str, int]] = {}
         self._prompts: dict[str, Sequence[ApprovalPrompt]] = {}
+        self._drafts: dict[str, Draft] = {}
+        self._presses: dict[str, str] = {}
+        """By the id of a pressed button, the key of the message above it; empty once that shows the outcome."""
+        self._outcomes: set[asyncio.Task[None]] = set()
         self._newest = 0
         self._polling: asyncio.Task[None] | None = None
 
@@ -145,7 +163,7 @@ class WebChannel:
         polling, self._polling = self._polling, None
         if polling is not None:
             polling.cancel()
-            await asyncio.wait({polling})
+            await asyncio.wait({polling, *self._outcomes})
         for page in tuple(self._pages):
             await close_socket(page.socket, 1012, "the server is stopping")
 
@@ -159,9 +177,13 @@ class WebChannel:
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
         """Store a reply, and show it on the open pages of the conversation.
 
+        The reply to a pressed button is left out if the call above the button shows the outcome.
+
         Raises:
             ChannelError: the reply cannot be stored.
         """
+        if self._presses.pop(message.reply_to, None) == "":
+            return ""
         try:
             seq, _ = await in_thread(
                 self._store.add,
@@ -175,6 +197,8 @@ class WebChannel:
         except StoreError as error:
             raise ChannelError(f"the reply cannot be stored: {error}") from error
         self._stop_typing(address.chat_id)
+        if message.reply_to:
+            self._drafts.pop(address.chat_id, None)
         self._wake(address.chat_id)
         return str(seq)
 
@@ -200,6 +224,9 @@ class WebChannel:
     def activity_changed(self, address: Address, message_id: str, waiting: int) -> None:
         """Show which message is being answered and how many wait, also on pages that are opened later."""
         activity = (message_id, waiting)
+        draft = self._drafts.get(address.chat_id)
+        if draft is not None and message_id and draft.reply_to != message_id:
+            del self._drafts[address.chat_id]
         if activity == IDLE:
             self._activity.pop(address.chat_id, None)
         else:
@@ -212,6 +239,45 @@ class WebChannel:
             self._prompts[address.chat_id] = tuple(prompts)
         else:
             self._prompts.pop(address.chat_id, None)
+        self._wake(address.chat_id)
+
+    def approval_closed(self, address: Address, outcome: ApprovalOutcome) -> None:
+        """Show the outcome of a call below it."""
+        for id, key in self._presses.items():
+            if key == outcome.key:
+                self._presses[id] = ""
+        task = asyncio.create_task(self._show_outcome(address.chat_id, outcome))
+        self._outcomes.add(task)
+        task.add_done_callback(self._outcomes.discard)
+
+    async def _show_outcome(self, chat: str, outcome: ApprovalOutcome) -> None:
+        own = outcome.by.startswith(f"{self.name}:")
+        text = outcome.text.replace(f"by {outcome.by}", "by you") if own else outcome.text
+        try:
+            message = await in_thread(self._store.find, self.name, chat, outcome.key)
+            if message is not None:
+                await in_thread(self._store.edit, self.name, chat, message.seq, f"{message.text}\n\n> {text}")
+        except StoreError as error:
+            log.error("the web chat %r cannot store the outcome of a call: %s", self.name, error)
+        self._wake(chat)
+
+    async def show_steps(self, address: Address, key: str, reply_to: str, speaker: str, steps: Sequence[Step]) -> None:
+        """Show the tool calls of a run below its reply.
+
+        Raises:
+            StoreError: they cannot be stored.
+        """
+        chat, text = address.chat_id, steps_text(steps)
+        seq, is_new = await in_thread(
+            self._store.add, self.name, chat, key, text, reply_to=reply_to, speaker=speaker, kind=STEPS
+        )
+        if not is_new:
+            await in_thread(self._store.edit, self.name, chat, seq, text)
+        self._wake(chat)
+
+    def draft_changed(self, address: Address, draft: Draft) -> None:
+        """Show a reply while it is written, also on pages that are opened meanwhile."""
+        self._drafts[address.chat_id] = draft
         self._wake(address.chat_id)
 
     def routes(self) -> Sequence[Any]:
@@ -335,6 +401,8 @@ class WebChannel:
                     await page.send("pong")
                 elif isinstance(frame, MessageFrame) and is_id(frame.id):
                     await self._receive(page, frame)
+                elif isinstance(frame, DecisionFrame) and is_id(frame.id):
+                    await self._decide(page, frame)
                 else:
                     await close_socket(page.socket, 1008, "invalid frame")
                     return
@@ -372,6 +440,28 @@ class WebChannel:
         await page.send("taken", id=frame.id)
         self._wake(page.chat)
 
+    async def _decide(self, page: PageConnection, frame: DecisionFrame) -> None:
+        """Pass a pressed button on as the command that it stands for, with the digest of the call above it."""
+        prompt = next((each for each in self._prompts.get(page.chat, ()) if each.key == frame.key), None)
+        if prompt is None:
+            return  # it was decided meanwhile, and the page gets the outcome
+        command = {"approve": "/approve {}", "session": "/approve {} session", "deny": "/deny {}"}[frame.decision]
+        message = InboundMessage(
+            text=command.format(prompt.code),
+            platform="web",
+            chat_id=page.chat,
+            sender=page.chat,
+            message_id=frame.id,
+            digest=prompt.digest,
+        )
+        self._presses[frame.id] = prompt.key
+        try:
+            await self._deliver(message)
+        except Exception as error:  # noqa: BLE001 - the person can press the button again
+            log.warning("the web chat %r could not store a decision: %s", self.name, error)
+            del self._presses[frame.id]
+            await page.send("asked", open=page.prompts)
+
     async def _uploaded(self, chat: str, file: UploadedFile) -> InboundFile:
         """Describe a file of this chat; its size is 0 if it is not stored."""
         size = await in_thread(self._store.file_size, self.name, chat, file.id) if is_id(file.id) else 0
@@ -393,6 +483,9 @@ class WebChannel:
                 if prompts != page.prompts:
                     page.prompts = prompts
                     await page.send("asked", open=prompts)
+                draft = self._drafts.get(page.chat)
+                if draft != page.draft:
+                    await page.send_draft(draft)
                 found: Sequence[ChatMessage] = await in_thread(
                     self._store.since, self.name, page.chat, page.rev, limit=_BATCH
                 )

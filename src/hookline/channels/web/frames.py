@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
+from ...explain.words import DECISIONS, OUTCOMES, VERBS
 from ...stores.chats import MAX_FILES, ChatMessage
-from ..protocol import ApprovalPrompt
+from ..protocol import ApprovalPrompt, Draft, Step
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
 log = logging.getLogger("hookline")
+
+STEPS = "steps"
+"""The kind of a stored message with the steps of a run."""
+_STATES = {"running": ("running", "blue"), "waiting": ("waits for approval", "violet"), "ok": ("done", "green")}
 
 IDLE = ("", 0)
 """Activity of a conversation in which no message is being answered and none waits."""
@@ -43,11 +48,19 @@ class MessageFrame(msgspec.Struct, tag="message", frozen=True):
     files: Annotated[tuple[UploadedFile, ...], msgspec.Meta(max_length=MAX_FILES)] = ()
 
 
+class DecisionFrame(msgspec.Struct, tag="decision", frozen=True):
+    """A pressed button below a call. ``key`` is the key of the message that shows the call."""
+
+    id: str
+    key: str
+    decision: Literal["approve", "session", "deny"]
+
+
 class PingFrame(msgspec.Struct, tag="ping", frozen=True):
     """A check of the connection."""
 
 
-Frame = HelloFrame | MessageFrame | PingFrame
+Frame = HelloFrame | MessageFrame | DecisionFrame | PingFrame
 
 _decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 
@@ -55,7 +68,8 @@ _decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 class PageConnection:
     """The connection of one open page, and the state that the page has received.
 
-    ``rev`` is the last change of the chat that was sent, ``activity`` and ``prompts`` are the state that it shows.
+    ``rev`` is the last change of the chat that was sent; ``activity``, ``prompts`` and ``draft`` are the state that it
+    shows.
     """
 
     def __init__(self, socket: WebSocket, chat: str, rev: int) -> None:
@@ -66,10 +80,25 @@ class PageConnection:
         self.typing = False
         self.activity: tuple[str, int] = IDLE
         self.prompts: Sequence[ApprovalPrompt] = ()
+        self.draft: Draft | None = None
 
     async def send(self, type: str, **fields: Any) -> None:
         """Send a frame."""
         await self.socket.send_text(msgspec.json.encode({"type": type, **fields}).decode())
+
+    async def send_draft(self, draft: Draft | None) -> None:
+        """Send a reply that is being written: what was added to it, if the page has the beginning."""
+        before, self.draft = self.draft, draft
+        if draft is None:
+            await self.send("draft", to="", text="")
+        elif before is not None and _continues(draft, before):
+            await self.send("draft_more", to=draft.reply_to, text=draft.text[len(before.text) :])
+        else:
+            await self.send("draft", to=draft.reply_to, speaker=draft.speaker, text=draft.text)
+
+
+def _continues(draft: Draft, before: Draft) -> bool:
+    return bool(before.text) and before.reply_to == draft.reply_to and draft.text.startswith(before.text)
 
 
 async def receive_frame(socket: WebSocket) -> Frame | None:
@@ -113,4 +142,19 @@ def message_fields(message: ChatMessage) -> dict[str, Any]:
     }
     if message.side == "in":
         return fields | {"id": message.key}
-    return fields | {"speaker": message.speaker, "to": message.reply_to, "key": message.key}
+    shown = {"steps": msgspec.Raw(message.text.encode()), "text": ""} if message.kind == STEPS else {}
+    return fields | {"speaker": message.speaker, "to": message.reply_to, "key": message.key} | shown
+
+
+def steps_text(steps: Sequence[Step]) -> str:
+    """Return steps as the page gets them: with words and colours for states and verdicts."""
+    return msgspec.json.encode([_step_fields(step) for step in steps]).decode()
+
+
+def _step_fields(step: Step) -> dict[str, Any]:
+    verdicts = []
+    for each in step.verdicts:
+        word, tone = VERBS.get(each.verb) or (each.verb, DECISIONS.get(each.verb, "grey"))
+        verdicts.append({"word": word, "tone": tone, "hook": each.hook, "reason": each.reason})
+    word, tone = _STATES.get(step.state) or (step.state, OUTCOMES.get(step.state, "grey"))
+    return {"tool": step.tool, "text": step.text, "state": word, "tone": tone, "verdicts": verdicts}

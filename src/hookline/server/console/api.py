@@ -7,15 +7,21 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
+from ..approvals import ApprovalService
 from ..auth import PUBLIC
 from ..errors import ApiError
+from ..explain import RunRecords
 from ..routing import Endpoint, Gate
 from ..runs import RunService
+from .approvals import ApprovalsPage
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
 from .render import STATIC, static_file
+from .run import RunPage
+from .runs import RunsPages
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -27,12 +33,28 @@ class ConsoleApi:
         service: runs the agents.
         keys: the API keys; ``None`` if the host application knows the callers.
         gate: checks the keys of people who log in.
+        records: the records of the runs.
+        audit: gets a record of every permission that is given or revoked here.
     """
 
-    def __init__(self, service: RunService, keys: KeyStore | None, gate: Gate) -> None:
+    def __init__(
+        self,
+        service: RunService,
+        keys: KeyStore | None,
+        gate: Gate,
+        records: RunRecords,
+        audit: AuditLog | None = None,
+    ) -> None:
         self.login = LoginPages(keys, gate)
         self._live = LiveViews(service.pulse, service.options.heartbeat)
-        self._pages = (self.login, NowPage(service, self._live))
+        approvals = ApprovalService(service.approvals, audit)
+        self._pages = (
+            self.login,
+            NowPage(service, self._live),
+            RunsPages(service, keys, self._live),
+            RunPage(service, keys, self._live, records),
+            ApprovalsPage(approvals, keys, self._live),
+        )
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints."""

@@ -82,8 +82,9 @@ class LiveViews:
         """
         view = self._views.get(key)
         if view is None:
-            view = self._views[key] = _View(key, render)
-            view.sections = await render()
+            made = _View(key, render)
+            made.sections = await render()
+            view = self._views.setdefault(key, made)  # another page may have come first meanwhile
         reader = _Reader(view, {})
         view.readers.add(reader)
         reader.wake()
@@ -122,6 +123,9 @@ class LiveViews:
                 view.sections = await view.render()
             except StoreError as error:
                 log.warning("a page of the console is not up to date: %s", error_text(error))
+                continue
+            except Exception:  # one page must not stop the others
+                log.exception("a page of the console could not be rendered")
                 continue
             for reader in view.readers:
                 reader.wake()

@@ -12,7 +12,7 @@ from ..._web.middleware import Scope
 from ...stores.keys import OPERATOR, KeyStore
 from ..auth import LOGIN_COOKIE, PUBLIC, RIGHTS
 from ..errors import ApiError
-from ..routing import Endpoint, Gate
+from ..routing import Endpoint, Gate, error_body, json_response
 from .render import base_of, page
 
 LOGIN_SECONDS = 12 * 3600
@@ -94,24 +94,34 @@ def login_link(keys: KeyStore, url: str) -> str:
     return url + LINK.format(secret=keys.add_login(OPERATOR, LINK_SECONDS, once=True))
 
 
-async def form(request: Request) -> dict[str, str]:
-    """Return the fields of a small form.
+async def form(request: Request, limit: int = MAX_FORM) -> dict[str, str]:
+    """Return the fields of a form of at most ``limit`` bytes.
 
     Raises:
         ApiError: the body is too long, or is not a form.
     """
     body = await request.body()
-    if len(body) > MAX_FORM:
-        raise ApiError(413, "too_long", f"a form has at most {MAX_FORM:,} bytes")
+    if len(body) > limit:
+        raise ApiError(413, "too_long", f"a form has at most {limit:,} bytes")
     try:
         return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
     except (UnicodeDecodeError, ValueError):
         raise ApiError(400, "bad_form", "the body is not a form") from None
 
 
+def wants_sections(request: Request) -> bool:
+    """Whether a request comes from the script of a page, which swaps the changed sections of the page in."""
+    return request.headers.get("accept", "") == "application/json"
+
+
 def error_page(error: ApiError, scope: Scope) -> Response:
-    """Return the page of an error. Without a valid login, a browser is sent to the page to log in."""
+    """Return the page of an error. Without a valid login, a browser is sent to the page to log in.
+
+    The script of a page gets JSON, and shows the message where the action was.
+    """
     request = Request(scope)
+    if wants_sections(request):
+        return json_response(error_body(error), error.status, dict(error.headers))
     if error.status == 401 and request.method == "GET":
         wanted = request.url.path.removeprefix(base_of(request)) + (f"?{request.url.query}" * bool(request.url.query))
         return RedirectResponse(f"{base_of(request)}{LOGIN}?next={quote(wanted)}", 303)

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
-from ...stores.run_queries import open_runs, recent_verdicts
+from ...stores.run_queries import open_runs, refusals
 from ..auth import Caller
 from ..routing import Endpoint, caller_of
 from ..runs import RunService
@@ -21,7 +21,6 @@ STUCK_SECONDS = 60.0
 """Seconds without an event after which a run that is not waiting for a person is called stuck."""
 BLOCKED_SECONDS = 3600.0
 ROWS = 20
-REFUSALS = ("block", "deny")
 
 
 class NowPage:
@@ -54,7 +53,8 @@ class NowPage:
         return await self._live.stream(key, partial(self._sections, caller, base))
 
     async def _sections(self, caller: Caller, base: str) -> Sections:
-        return await in_thread(self._render, caller, base)
+        sections: Sections = await in_thread(self._render, caller, base)
+        return sections
 
     def _render(self, caller: Caller, base: str) -> Sections:
         store, now = self._service.store, time.time()
@@ -67,7 +67,7 @@ class NowPage:
             "stuck": stuck,
             "queued": sum(each.run.status == "queued" for each in runs),
             "waiting": waiting,
-            "blocked": recent_verdicts(store, REFUSALS, now - BLOCKED_SECONDS, caller.owner, ROWS),
+            "blocked": refusals(store, ROWS, since=now - BLOCKED_SECONDS, owner=caller.owner),
             "rows": ROWS,
             "caller": caller,
         }

@@ -12,8 +12,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
+from ..._base.text import visible_json
 from ...explain.html import asset
-from ...explain.words import STATUSES, VERBS
+from ...explain.words import DECISIONS, STATUSES, VERBS
 from ..auth import Caller
 from ..routing import caller_of
 
@@ -37,9 +38,14 @@ POLICY = "; ".join(
 """The content security policy: scripts and styles are files of this server, and HTML gets into a page in one place."""
 
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "common.js")
+SHARED = ("theme.css", "explain.css", "common.js")
 """Files of the reports that the console uses as well."""
-NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"))
+NAVIGATION = (
+    ("Now", "/"),
+    ("Runs", "/console/runs"),
+    ("Approvals", "/console/approvals"),
+    ("Blocked", "/console/blocked"),
+)
 
 
 @cache
@@ -67,8 +73,20 @@ def _environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {"seconds": seconds, "money": money, "count": "{:,}".format, "clock": clock}
-    made.globals |= {"statuses": STATUSES, "verbs": VERBS, "navigation": NAVIGATION, "now": time.time}
+    made.filters |= {
+        "seconds": seconds,
+        "money": money,
+        "count": "{:,}".format,
+        "clock": clock,
+        "visible_json": visible_json,
+    }
+    made.globals |= {
+        "statuses": STATUSES,
+        "verbs": VERBS,
+        "decisions": DECISIONS,
+        "navigation": NAVIGATION,
+        "now": time.time,
+    }
     return made
 
 
@@ -105,6 +123,8 @@ def seconds(value: float | None) -> str:
     """Return a duration for people, such as ``4.2 s`` or ``2 h 5 min``."""
     if value is None:
         return ""
+    if 0 < value < 0.001:
+        return f"{value * 1_000_000:.0f} µs"
     if value < 1:
         return f"{value * 1000:.0f} ms"
     if value < 60:

@@ -116,6 +116,11 @@ function insertMessage(item, seq) {
 
 function showMessage(message) {
   const low = isLow();
+  if (message.steps) {
+    showSteps(message);
+    updateView(low, false);
+    return;
+  }
   let item = bySeq.get(message.seq) ?? (message.id && byId.get(message.id));
   const fresh = !item;
   if (!item) item = createMessage(message.side, message.at, message.speaker);
@@ -125,16 +130,14 @@ function showMessage(message) {
   if (message.key) byKey.set(message.key, item);
   bySeq.set(message.seq, item);
   const text = item.querySelector(".text");
-  const progress = message.side === "out" && message.text.split("\n").every((line) => line.startsWith("· "));
-  item.classList.toggle("progress", progress);
   if (message.to) item.dataset.to = message.to;
-  if (progress) text.replaceChildren(renderSteps(message.text, item.classList.contains("live")));
-  else if (message.side === "in") text.textContent = message.text;
+  if (message.side === "in") text.textContent = message.text;
   else text.replaceChildren(render(message.text));
   if (!outbox.some((one) => one.id === message.id)) setState(item, "sent");
   insertMessage(item, message.seq);
-  if (message.side === "out" && !progress) {
+  if (message.side === "out") {
     if (fresh) typingUntil = 0;
+    if (message.to) takeSteps(item, message.to);
     showQuote(item);
     if (message.text.includes(newConversationText)) removeOldConversation(item);
     showApprovalButtons();
@@ -142,20 +145,99 @@ function showMessage(message) {
   updateView(low, fresh && message.side === "out");
 }
 
-function renderSteps(text, open) {
-  const all = document.createElement("details");
-  const word = document.createElement("summary");
-  word.textContent = "Steps";
-  all.append(word, text);
-  all.open = open;
-  return all;
+// A draft stands for a reply that is being written, with the steps of its run. The reply takes its place and its steps.
+
+const drafts = new Map();
+const stepsBySeq = new Map();
+
+function draftOf(to, name) {
+  let item = drafts.get(to);
+  if (!item) {
+    item = createMessage("out", Date.now() / 1000, name);
+    item.classList.add("draft");
+    item.dataset.to = to;
+    drafts.set(to, item);
+    log.append(item);
+    groupWithPrevious(item);
+  }
+  return item;
+}
+
+function removeDraft(item) {
+  drafts.delete(item.dataset.to);
+  item.remove();
+}
+
+function showDraft({ to, speaker: name, text }, more = false) {
+  const low = isLow();
+  for (const item of drafts.values()) if (item.draftText && item.dataset.to !== to) endDraft(item);
+  if (to) {
+    const item = draftOf(to, name);
+    item.draftText = more ? (item.draftText ?? "") + text : text;
+    item.querySelector(".text").replaceChildren(render(item.draftText));
+    if (!item.draftText) endDraft(item);
+  }
+  updateView(low, false);
+}
+
+// Remove the text of a draft, and the draft if it has no steps.
+function endDraft(item) {
+  item.draftText = "";
+  item.querySelector(".text").replaceChildren();
+  if (!item.querySelector(".steps")) removeDraft(item);
+}
+
+function showSteps(message) {
+  let steps = stepsBySeq.get(message.seq);
+  if (!steps) {
+    steps = document.createElement("details");
+    steps.className = "steps";
+    stepsBySeq.set(message.seq, steps);
+    const reply = [...log.querySelectorAll(".message.out:not(.draft)")].find((one) => one.dataset.to === message.to);
+    const item = reply ?? draftOf(message.to, message.speaker);
+    item.append(steps);
+    if (!reply && !item.dataset.seq) insertMessage(item, message.seq);
+    if (message.speaker) speaker = message.speaker;
+  }
+  const words = document.createElement("summary");
+  const marks = message.steps.filter(({ tone }) => tone === "red" || tone === "violet").map(({ state }) => state);
+  const count = message.steps.length === 1 ? "1 step" : `${message.steps.length} steps`;
+  words.textContent = [count, ...new Set(marks)].join(", ");
+  steps.replaceChildren(words, ...message.steps.map(stepCard));
+}
+
+function part(name, className, ...children) {
+  const made = document.createElement(name);
+  made.className = className;
+  made.append(...children);
+  return made;
+}
+
+function stepCard({ tool, text, state, tone, verdicts }) {
+  const head = part("p", "", part("code", "", tool), " ", part("span", `pill ${tone}`, state));
+  const card = part("div", `step ${tone}`, head);
+  if (text && text !== tool) card.append(part("p", "what", text));
+  for (const { word, tone: colour, hook, reason } of verdicts) {
+    const line = part("p", "verdict", part("b", colour, [hook, word].filter(Boolean).join(" ")));
+    if (reason) line.append(hook ? ": " : " ", reason);
+    card.append(line);
+  }
+  return card;
+}
+
+function takeSteps(reply, to) {
+  const draft = drafts.get(to);
+  if (!draft) return;
+  reply.append(...draft.querySelectorAll(".steps"));
+  removeDraft(draft);
+  groupWithPrevious(reply.nextElementSibling);
 }
 
 function showQuote(item) {
   const asked = byId.get(item.dataset.to);
   if (!asked || item.querySelector(".quote")) return;
   let one = item.previousElementSibling;
-  if (one?.dataset.to === item.dataset.to && !one.classList.contains("progress")) return;
+  if (one?.dataset.to === item.dataset.to) return;
   while (one && one !== asked && one.dataset.side !== "in") one = one.previousElementSibling;
   if (!one || one === asked) return;
   const line = document.createElement("p");
@@ -164,28 +246,29 @@ function showQuote(item) {
   item.querySelector(".text").before(line);
 }
 
+const DECISIONS = [["Approve", "approve"], ["Approve for this conversation", "session"], ["Deny", "deny"]];
+
 // Show buttons below each call that the user may approve or deny.
 function showApprovalButtons() {
-  const wanted = new Map(open.map(({ code, key }) => [byKey.get(key), code]));
-  for (const old of log.querySelectorAll(".choice")) if (wanted.get(old.parentNode) !== old.dataset.code) old.remove();
-  for (const [item, code] of wanted) {
-    if (!item || item.querySelector(".choice")) continue;
-    const choice = document.createElement("div");
-    choice.className = "choice";
-    choice.dataset.code = code;
+  const wanted = new Map(open.map((prompt) => [byKey.get(prompt.key), prompt]));
+  for (const old of log.querySelectorAll(".choice")) if (!wanted.has(old.parentNode)) old.remove();
+  for (const [item, { key, expires }] of wanted) {
+    if (!item) continue;
+    item.querySelector(".choice")?.remove();
+    const choice = part("div", "choice");
     choice.setAttribute("role", "group");
-    choice.setAttribute("aria-label", `Approve or deny ${code}`);
-    for (const [words, command] of [["Approve", "/approve"], ["Deny", "/deny"]]) {
-      const button = document.createElement("button");
+    choice.setAttribute("aria-label", "Decide about this call");
+    for (const [words, decision] of DECISIONS) {
+      const button = part("button", decision === "approve" ? "yes" : "quiet", words);
       button.type = "button";
-      button.className = command === "/approve" ? "yes" : "quiet";
-      button.textContent = words;
       button.addEventListener("click", () => {
-        for (const one of choice.children) one.disabled = true;
-        sendText(`${command} ${code}`);
+        if (!ready) return;
+        for (const one of choice.querySelectorAll("button")) one.disabled = true;
+        socket.send(JSON.stringify({ type: "decision", id: newId(), key, decision }));
       });
       choice.append(button);
     }
+    choice.append(part("p", "until", "Without an answer by ", timeElement(expires), " it does not run."));
     item.append(choice);
     item.classList.add("question");
   }
@@ -201,7 +284,7 @@ function removeOldConversation(item) {
   }
   const gone = new Set();
   for (let one = item; one; one = one.previousElementSibling) if (!kept.has(one)) gone.add(one);
-  for (const known of [bySeq, byId, byKey]) for (const [key, one] of known) if (gone.has(one)) known.delete(key);
+  for (const known of [bySeq, byId, byKey, drafts]) for (const [key, one] of known) if (gone.has(one)) known.delete(key);
   for (const one of gone) one.remove();
   [...log.children].forEach(groupWithPrevious);
 }
@@ -234,10 +317,10 @@ function updateActivity() {
   at("working").hidden = !busy && !queue;
   at("working-text").textContent = [!busy ? "" : open.length ? "Waiting for your answer" : `${speaker} is working`, queue].filter(Boolean).join(" · ");
   at("stop").hidden = !busy;
-  for (const item of log.querySelectorAll(".progress")) {
-    const live = answering ? item.dataset.to === answering : left > 0;
-    if (live !== item.classList.contains("live")) item.querySelector("details").open = live;
-    item.classList.toggle("live", live);
+  for (const steps of log.querySelectorAll(".steps")) {
+    const live = answering !== "" && steps.parentNode.dataset.to === answering;
+    if (live !== steps.classList.contains("live")) steps.open = live;
+    steps.classList.toggle("live", live);
   }
   clearTimeout(typingTimer);
   if (left > 0) typingTimer = setTimeout(updateActivity, left);
@@ -290,6 +373,7 @@ function handleDisconnect() {
   typingUntil = waiting = 0;
   answering = "";
   open = [];
+  showDraft({ to: "" });
   showApprovalButtons();
   updateActivity();
   setStatus("offline", navigator.onLine === false ? "Offline" : "Reconnecting");
@@ -328,6 +412,8 @@ function handleFrame(frame) {
   } else if (frame.type === "message") {
     rev = Math.max(rev, frame.rev);
     showMessage(frame);
+  } else if (frame.type === "draft" || frame.type === "draft_more") {
+    showDraft(frame, frame.type === "draft_more");
   } else if (frame.type === "typing") {
     const low = isLow();
     typingUntil = Date.now() + TYPING_MS;
@@ -354,8 +440,8 @@ function handleFrame(frame) {
 }
 
 function clearMessages() {
-  for (const item of new Set(bySeq.values())) item.remove();
-  bySeq.clear();
+  for (const item of new Set([...bySeq.values(), ...drafts.values()])) item.remove();
+  for (const known of [bySeq, drafts, stepsBySeq]) known.clear();
   byKey.clear();
   rev = 0;
 }

@@ -9,25 +9,55 @@
     ? trustedTypes.createPolicy("hookline", { createHTML: (text) => text })
     : { createHTML: (text) => text };
 
-  /** Replace the elements with these ids. An empty text removes the element. */
+  /** Sections that came while their element had the focus: they wait, so that nobody loses what they type. */
+  const held = new Map();
+
+  /** Replace the elements with these ids. An empty text removes the element; data-into names where a new one goes. */
   function swap(sections) {
     for (const [id, html] of Object.entries(sections)) {
       const old = document.getElementById(id);
+      held.delete(id);
       if (!html) { old?.remove(); continue; }
       const holder = document.createElement("template");
       holder.innerHTML = policy.createHTML(html);
       const fresh = holder.content.firstElementChild;
-      if (!old || !fresh || old.outerHTML === fresh.outerHTML || old.contains(document.activeElement)) continue;
+      if (!fresh) continue;
+      if (!old) { document.getElementById(fresh.dataset.into)?.append(fresh); continue; }
+      const active = old.contains(document.activeElement) ? document.activeElement : null;
+      if (active && !("refocus" in old.dataset)) { held.set(id, html); continue; }
+      if (plain(old) === plain(fresh)) continue;
+      for (const each of old.querySelectorAll("details[id]")) { // what the reader opened stays open
+        const same = holder.content.getElementById(each.id);
+        if (same) same.open = each.open;
+      }
       old.replaceWith(fresh);
+      if (active?.id) document.getElementById(active.id)?.focus({ preventScroll: true });
     }
     tick();
   }
 
-  /** Durations are counted here, so that the server need not send them again every second. */
+  /** The HTML of an element as the server sent it: without local times, and with everything folded. */
+  function plain(element) {
+    const copy = element.cloneNode(true);
+    for (const each of copy.querySelectorAll("time")) each.textContent = each.dateTime;
+    for (const each of copy.querySelectorAll("details")) each.open = false;
+    return copy.outerHTML;
+  }
+
+  document.addEventListener("focusout", () => setTimeout(() => {
+    for (const [id, html] of [...held]) if (!document.getElementById(id)?.contains(document.activeElement)) swap({ [id]: html });
+  }));
+
+  /** Durations are counted here, so that the server need not send them again every second. Times are local. */
   function tick() {
     const now = Date.now() / 1000;
     for (const each of document.querySelectorAll("time[data-since]")) {
       each.textContent = duration(Math.max(0, now - Number(each.dataset.since)));
+    }
+    for (const each of document.querySelectorAll("time[data-at]")) {
+      const at = new Date(each.dateTime);
+      const today = at.toDateString() === new Date().toDateString();
+      each.textContent = at.toLocaleString([], today ? { timeStyle: "medium" } : { dateStyle: "medium", timeStyle: "short" });
     }
   }
 
@@ -38,6 +68,64 @@
     const hours = Math.floor(minutes / 60);
     return hours < 48 ? `${hours} h ${minutes % 60} min` : `${Math.floor(hours / 24)} days`;
   }
+
+  // Forms with data-swap are sent without leaving the page. The server answers with the sections that have changed.
+  document.addEventListener("submit", async (event) => {
+    const form = event.target;
+    if (!("swap" in form.dataset)) return;
+    event.preventDefault();
+    const problem = form.querySelector(".problem");
+    const buttons = [...form.querySelectorAll("button")].filter((each) => !each.disabled);
+    const body = new URLSearchParams(new FormData(form, event.submitter));
+    for (const each of buttons) each.disabled = true;
+    if (problem) problem.textContent = "";
+    let text = "The server does not answer. Try again.";
+    try {
+      const answer = await fetch(form.action, { method: "POST", body, headers: { accept: "application/json" } });
+      const found = await answer.json();
+      text = found.error?.message ?? "";
+      if (answer.ok) { document.activeElement?.blur(); form.reset(); swap(found); }
+    } catch { /* said below */ }
+    for (const each of buttons) each.disabled = false;
+    if (problem && text) problem.textContent = text;
+  });
+
+  // Forms with data-filter are sent when something is chosen, and leave out what is empty: their addresses are links.
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest("form[data-filter]");
+    if (form && event.target.matches("select, [type=checkbox]")) form.requestSubmit();
+  });
+  document.addEventListener("submit", (event) => {
+    if (!("filter" in event.target.dataset)) return;
+    const fields = [...event.target.elements].filter((each) => each.name && !each.value);
+    for (const each of fields) each.disabled = true;
+    setTimeout(() => { for (const each of fields) each.disabled = false; });
+  });
+
+  // Keys: / goes to the search, j and k go through the rows of a page, other letters press the button or open the part of the chosen row that
+  // names them. Without a chosen row they only choose the first one: nothing is decided that nobody has looked at.
+  document.addEventListener("keydown", (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
+    if (event.key === "Escape") { document.activeElement?.closest("[data-row]")?.focus(); return; }
+    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    const search = event.key === "/" && document.querySelector("[data-search]");
+    if (search) { event.preventDefault(); search.select(); return; }
+    const rows = [...document.querySelectorAll("[data-row]")];
+    const current = rows.indexOf(document.activeElement?.closest("[data-row]"));
+    const step = { j: 1, k: -1 }[event.key];
+    const target = step ? null : rows[Math.max(current, 0)]?.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
+    if (!rows.length || (!step && !target)) return;
+    event.preventDefault();
+    if (step || current < 0) {
+      const next = rows[current < 0 ? 0 : Math.min(Math.max(current + (step ?? 0), 0), rows.length - 1)];
+      next.focus();
+      next.scrollIntoView({ block: "nearest" });
+    } else if (target.matches("details")) {
+      target.open = true;
+      target.querySelector("textarea, input")?.focus();
+    } else if (target.matches("input")) target.focus();
+    else target.click();
+  });
 
   // One stream for the page, and none while nobody looks: browsers allow six connections to a server.
   const url = document.body.dataset.live;

@@ -1,0 +1,277 @@
+"""The page of one run."""
+
+import json
+import re
+
+import pytest
+
+from hookline import call, reply
+from hookline.records.hook import RecordHook
+from hookline.tape import TapeHook
+
+from ...waiting import wait_until
+from .asking import cleaner, field, finished, waiting_call
+from .rig import console
+from .working import HOSTILE, SECRET, Work
+
+RIGHTS = ("read", "run", "approve")
+JSON = {"accept": "application/json"}
+SLOW = [call("slow", what="the work"), reply("It is done.")]
+
+
+async def start(browser, task="Do it", **fields):
+    return (await browser.post("/runs", json={"task": task, **fields})).json()["id"]
+
+
+async def page_of(browser, run, query=""):
+    answer = await browser.get(f"/console/runs/{run}{query}")
+    assert answer.status_code == 200, answer.text
+    return answer.text
+
+
+async def executes(made, browser, run):
+    """Wait until the run executes its slow tool, and this is stored."""
+    while "tool_started" not in (await browser.get(f"/runs/{run}/events", headers=JSON)).text:
+        pass
+
+
+def text_of(html):
+    """Return the words of HTML, without tags."""
+    return " ".join(re.sub(r"<[^>]*>", " ", html).split())
+
+
+def step(html, number):
+    """Return the HTML of a row of the timeline."""
+    return html.split(f'id="run-step-{number}"')[1].split('class="step card"')[0]
+
+
+async def test_each_step_shows_its_calls_verdicts_reasons_tokens_and_cost(tmp_path):
+    async with console(tmp_path, Work().agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        html = await page_of(browser, run)
+        first = text_of(step(html, 1))
+        assert "delete blocked" in first
+        assert "blocked no_deleting before_tool guard" in first
+        assert "rule 3" in first
+        assert "Nothing is deleted here." in first
+        assert "430 tokens · $0.0020" in first
+        assert "changed hide_cards after_tool rewrite" in first
+        assert "The model replied without calling a tool." in text_of(html)
+
+
+async def test_what_a_hook_changed_in_the_arguments_is_shown_as_a_difference(tmp_path):
+    async with console(tmp_path, Work().agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        html = step(await page_of(browser, run), 1)
+        assert '<div class="label">arguments.name</div>' in html
+        assert "<del> Joe </del><ins>Joe</ins>" in html
+
+
+async def test_a_subagent_is_inside_the_step_that_started_it(tmp_path):
+    async with console(tmp_path, Work().agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        html = step(await page_of(browser, run), 2)
+        assert '<details class="nested"' in html
+        assert "completed helper Look at Jane" in text_of(html)
+        assert "Jane is fine." in html
+
+
+async def test_what_hooks_hid_is_in_the_record_for_admins_only(tmp_path):
+    work = Work(hooks=[RecordHook(tmp_path / "records", redact=False)])
+    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        html = await page_of(browser, run)
+        assert SECRET not in html
+        assert "from=record" not in html
+        answer = await browser.get(f"/console/runs/{run}?from=record")
+        assert answer.status_code == 403
+        assert SECRET not in answer.text
+        async with made.logged_in("read", "admin") as admin:
+            assert "from=record" in await page_of(admin, run)
+            html = await page_of(admin, run, "?from=record")
+            assert f"<del>{SECRET}</del>" in html or SECRET in text_of(html)
+            chain = re.search(r'<span class="chain">(.*?)</span>\s*<span class="meta">', step(html, 1), re.S)
+            assert chain is not None
+            assert 'class="skipped"' in step(html, 1) or 'class="passed"' in step(html, 1)
+
+
+async def test_a_server_without_records_tells_admins_how_to_keep_them(tmp_path):
+    async with console(tmp_path, Work().agent) as made, made.logged_in("read", "run", "admin") as admin:
+        run = await start(admin)
+        await finished(admin, run)
+        assert "<code>--record</code>" in await page_of(admin, run)
+        assert (await admin.get(f"/console/runs/{run}?from=record")).status_code == 404
+        assert (await admin.get(f"/console/runs/{run}/tape")).status_code == 404
+
+
+async def test_a_run_with_a_tape_has_a_link_to_it_and_is_explained_from_it(tmp_path):
+    work = Work(hooks=[TapeHook(tmp_path / "tapes")])
+    async with console(tmp_path, work.agent, tapes=tmp_path / "tapes") as made:
+        async with made.logged_in("read", "run", "admin") as admin:
+            run = await start(admin)
+            await finished(admin, run)
+            assert f"/console/runs/{run}/tape" in await page_of(admin, run)
+            tape = await admin.get(f"/console/runs/{run}/tape")
+            assert tape.content == (tmp_path / "tapes" / f"{run}.tape").read_bytes()
+            assert "attachment" in tape.headers["content-disposition"]
+            assert SECRET in await page_of(admin, run, "?from=record")
+        async with made.logged_in(*RIGHTS) as other:
+            assert (await other.get(f"/console/runs/{run}/tape")).status_code == 403
+
+
+async def test_text_of_a_run_never_becomes_html(tmp_path):
+    work = Work(hooks=[RecordHook(tmp_path / "records", redact=False)])
+    async with console(tmp_path, work.agent) as made, made.logged_in("read", "run", "admin") as admin:
+        run = await start(admin, HOSTILE)
+        await finished(admin, run)
+        for query in ("", "?from=record"):
+            html = await page_of(admin, run, query)
+            assert "<script>alert" not in html
+            assert "<img src=x" not in html
+            assert html.count("&lt;script&gt;alert(1)") >= 4
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", ""), ("GET", "?from=record"), ("GET", "/live"), ("POST", "/messages"), ("POST", "/cancel")],
+)
+async def test_the_run_of_another_caller_does_not_exist(tmp_path, method, path):
+    work = Work(SLOW)
+    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        async with made.logged_in(*RIGHTS) as stranger:
+            data = {"text": "hello"} if method == "POST" else None
+            answer = await stranger.request(method, f"/console/runs/{run}{path}", data=data)
+            assert answer.status_code == 404
+        assert (await browser.get(f"/runs/{run}")).json()["status"] in ("queued", "running")
+
+
+async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
+    work = Work(SLOW)
+    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await executes(made, browser, run)
+        html = await page_of(browser, run)
+        assert f'data-live="/console/runs/{run}/live"' in html
+        assert '<span class="pill blue">runs</span>' in html
+        async with browser.stream("GET", f"/console/runs/{run}/live") as stream:
+            found = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
+            first = await anext(found)
+            assert {"run-head", "run-actions", "run-axis", "run-step-0", "run-step-1"} <= set(first)
+            work.go_on.set()
+            later = {}
+            while "completed" not in later.get("run-head", ""):
+                later |= await anext(found)
+            assert 'data-into="run-steps"' in later["run-step-2"]
+            assert "It is done." in later["run-step-2"]
+            assert "the work is done" in later["run-step-1"]
+            assert "run-step-0" not in later or "run-axis" in later  # an old step comes again only with another scale
+        assert "data-live" not in await page_of(browser, run)
+
+
+async def test_text_is_shown_while_the_model_writes_it(tmp_path):
+    work = Work([reply("one two three four five six seven eight nine ten")], delay=0.3)
+    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        async with browser.stream("GET", f"/console/runs/{run}/live") as stream:
+            found = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
+            partial = ""
+            while "streaming" not in partial:
+                partial = (await anext(found)).get("run-step-1", "")
+            assert "one" in partial
+            assert "ten" not in text_of(partial).split()
+        await browser.post(f"/runs/{run}/cancel")
+
+
+async def test_a_person_steers_a_run_and_sees_it(tmp_path):
+    work = Work(SLOW)
+    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await executes(made, browser, run)
+        answer = await browser.post(f"/console/runs/{run}/messages", data={"text": "hurry <b>up</b>"})
+        assert (answer.status_code, answer.headers["location"]) == (303, f"/console/runs/{run}")
+        answer = await browser.post(f"/console/runs/{run}/messages", data={"text": " "}, headers=JSON)
+        assert (answer.status_code, answer.json()["error"]["message"]) == (400, "write a message for the run first")
+        work.go_on.set()
+        await finished(browser, run)
+        assert "A person said hurry &lt;b&gt;up&lt;/b&gt;" in text_of(await page_of(browser, run))
+        answer = await browser.post(f"/console/runs/{run}/messages", data={"text": "late"}, headers=JSON)
+        assert answer.status_code == 409
+
+
+async def test_a_person_cancels_a_run_and_says_why(tmp_path):
+    async with console(tmp_path, Work(SLOW).agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await executes(made, browser, run)
+        answer = await browser.post(f"/console/runs/{run}/cancel", data={"reason": "no longer needed"}, headers=JSON)
+        assert (answer.status_code, answer.json()) == (200, {})
+        assert (await finished(browser, run))["status"] == "cancelled"
+        html = text_of(await page_of(browser, run))
+        assert "The run was cancelled. no longer needed" in html
+        assert "Cancel the run" not in html
+
+
+async def test_without_the_right_to_run_there_are_no_forms(tmp_path):
+    work = Work(SLOW)
+    async with console(tmp_path, work.agent) as made, made.logged_in("run", "admin") as owner:
+        run = await start(owner)
+        async with made.logged_in("read", "admin") as reader:
+            await executes(made, reader, run)
+            assert "<form" not in await page_of(reader, run)
+            answer = await reader.post(f"/console/runs/{run}/cancel", data={"reason": "x"})
+            assert answer.status_code == 403
+
+
+async def test_a_waiting_call_is_decided_on_the_page_of_its_run(tmp_path):
+    async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
+        run, row = await waiting_call(made, browser)
+        await wait_until(lambda: made.server.service.counts()["waiting"])
+        html = await page_of(browser, run)
+        assert "waits for approval" in html
+        assert 'data-into="run-asks"' in html
+        data = {name: field(html, name) for name in ("decision", "digest", "next")}
+        answer = await browser.post(f"/console/approvals/{row.id}", data=data)
+        assert answer.headers["location"] == f"/console/runs/{run}"
+        await finished(browser, run)
+        html = text_of(await page_of(browser, run))
+        assert re.search(r"approved key key 0 \S+ May this file go\?", html)
+        assert "a.txt is gone" in html
+
+
+async def test_the_runs_of_a_conversation_lead_to_one_another(tmp_path):
+    async with console(tmp_path) as made, made.logged_in(*RIGHTS) as browser:
+        runs = []
+        for task in ("first", "second"):
+            runs.append(await start(browser, task, session="talk"))
+            await finished(browser, runs[-1])
+        await start(browser, "another", session="other")
+        html = await page_of(browser, runs[1])
+        assert "Conversation, 2 runs" in html
+        assert f'href="/console/runs/{runs[0]}">first</a>' in html
+        assert "another" not in html
+
+
+async def test_a_long_run_is_shown_in_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.server.console.run.MAX_STEPS", 3)
+    turns = [*(call("read_card", name=f"Joe {n}") for n in range(6)), reply("done")]
+    async with console(tmp_path, Work(turns).agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        html = await page_of(browser, run)
+        assert re.findall(r'id="run-step-(\d+)"', html) == ["5", "6", "7"]
+        assert 'href="?first=2"' in html
+        html = await page_of(browser, run, "?first=2")
+        assert re.findall(r'id="run-step-(\d+)"', html) == ["2", "3", "4"]
+        assert 'href="?first=0"' in html
+        assert 'href="?first=5"' in html
+
+
+async def test_the_page_of_an_unknown_run_is_an_error_page(tmp_path):
+    async with console(tmp_path) as made, made.logged_in(*RIGHTS) as browser:
+        answer = await browser.get("/console/runs/run_none")
+        assert answer.status_code == 404
+        assert "there is no run" in answer.text

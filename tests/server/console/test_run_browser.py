@@ -1,0 +1,137 @@
+"""The page of a run in a real browser."""
+
+from contextlib import asynccontextmanager
+
+import pytest
+import pytest_asyncio
+
+from hookline import call, reply
+from hookline.records.hook import RecordHook
+from tests.chromium import CHROMIUM, needs_chromium
+
+from .asking import cleaner, deleted
+from .rig import console
+from .working import Work
+
+playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
+expect = playwright.expect
+expect.set_options(timeout=100_000)
+pytestmark = [pytest.mark.slow, needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+
+SLOW = [call("delete", path="a.txt"), call("slow", what="the work"), reply("It is done.")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser():
+    """One browser for all tests, because starting it is slow."""
+    async with playwright.async_playwright() as driver:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=options)
+        yield browser
+        await browser.close()
+
+
+@asynccontextmanager
+async def opened(browser, made, path, *, allowed=(), **options):
+    """Open a page. Fail if it reports an error or a violation of its policy, or requests anything from elsewhere."""
+    context = await browser.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
+    context.set_default_timeout(0)  # pytest's own timeout is the limit
+    page = await context.new_page()
+    problems, requests = [], []
+    page.on("pageerror", lambda problem: problems.append(str(problem)))
+    page.on("console", lambda message: problems.append(message.text))
+    page.on("request", lambda request: requests.append(request.url))
+    try:
+        await page.goto(made.url + path, wait_until="domcontentloaded")
+        yield page
+        assert [each for each in problems if not each.startswith(tuple(allowed) or "\0")] == []
+        assert all(url.startswith(made.url) for url in requests)
+    finally:
+        await context.close()
+
+
+async def started(made, task="Do it"):
+    async with made.browser() as client:
+        return (await client.post("/runs", json={"task": task})).json()["id"]
+
+
+async def test_the_page_follows_a_run_and_keeps_what_the_reader_folded(browser, tmp_path):
+    work = Work(SLOW)
+    async with console(tmp_path, work.agent) as made:
+        run = await started(made)
+        async with opened(browser, made, f"/console/runs/{run}") as page:
+            await expect(page.locator("#run-step-2 .pill.blue")).to_have_text("runs")
+            await expect(page.locator("#run-step-2 rect.tool.open").first).to_be_attached()
+            await page.click("#step-line-2")
+            await expect(page.locator("#step-2")).not_to_have_attribute("open", "")
+            work.go_on.set()
+            await expect(page.locator("#run-step-3")).to_contain_text("It is done.")
+            await expect(page.locator("#run-head .pill")).to_have_text("completed")
+            await expect(page.locator("#run-step-2")).to_contain_text("the work is done")
+            assert await page.locator("#step-2").get_attribute("open") is None
+            assert await page.evaluate("document.activeElement.id") == "step-line-2"
+            await expect(page.locator("#run-actions")).to_be_hidden()
+            await page.keyboard.press("n")
+            assert "no_deleting" in await page.locator(".hit").inner_text()
+
+
+async def test_a_message_and_a_cancellation_are_sent_from_the_page(browser, tmp_path):
+    work = Work([call("slow", what="one"), call("slow", what="two"), reply("done")])
+    async with console(tmp_path, work.agent) as made:
+        run = await started(made)
+        async with opened(browser, made, f"/console/runs/{run}") as page:
+            await expect(page.locator("#run-step-1")).to_contain_text("runs")
+            await page.fill("#steer-text", "<i>faster</i>")
+            await page.click(".steer button")
+            await expect(page.locator("#steer-text")).to_have_value("")
+            work.go_on.set()
+            await expect(page.locator("#run-steps")).to_contain_text("<i>faster</i>")
+        work.go_on.clear()
+        run = await started(made)
+        async with opened(browser, made, f"/console/runs/{run}") as page:
+            await page.click("#run-cancel summary")
+            await page.fill("#cancel-reason", "enough")
+            await page.click("#run-cancel button")
+            await expect(page.locator("#run-head .pill")).to_have_text("cancelled")
+            await expect(page.locator(".why")).to_contain_text("enough")
+
+
+async def test_an_approval_goes_from_the_click_to_the_result_of_the_tool(browser, tmp_path):
+    deleted.clear()
+    async with console(tmp_path, cleaner()) as made:
+        run = await started(made, "old.txt")
+        async with opened(browser, made, f"/console/runs/{run}") as page:
+            await expect(page.locator("#run-head .pill")).to_have_text("waiting")
+            assert deleted == []
+            await page.click("#run-asks [data-key=a]")
+            await expect(page.locator("#run-steps")).to_contain_text("old.txt is gone")
+            await expect(page.locator("#run-asks article")).to_have_count(0)
+            assert deleted == ["old.txt"]
+
+
+async def test_a_page_whose_server_was_restarted_goes_on(browser, tmp_path):
+    async with console(tmp_path, Work(SLOW).agent) as made:
+        run = await started(made)
+        port = int(made.url.rpartition(":")[2])
+        async with opened(browser, made, f"/console/runs/{run}", allowed=["Failed to load resource"]) as page:
+            await expect(page.locator("#run-step-2")).to_contain_text("runs")
+            await made.server.stop(grace=0)
+            await expect(page.locator(".connection")).to_be_visible()
+            async with console(tmp_path, Work(SLOW).agent, port=port):
+                await expect(page.locator("#run-head .pill")).to_have_text("interrupted")
+                await expect(page.locator(".connection")).to_be_hidden()
+
+
+@pytest.mark.parametrize("query", ["", "?from=record"])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_the_page_fits_on_a_phone(browser, tmp_path, scheme, query):
+    work = Work(hooks=[RecordHook(tmp_path / "records", redact=False)])
+    async with console(tmp_path, work.agent) as made:
+        run = await started(made, "Look at Jane and at " + "everyone else " * 20)
+        async with made.browser() as client:
+            await client.get(f"/runs/{run}?wait=60")
+        size = {"width": 360, "height": 740}
+        async with opened(browser, made, f"/console/runs/{run}{query}", viewport=size, color_scheme=scheme) as page:
+            await expect(page.locator("#run-step-3")).to_be_visible()
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+            await expect(page.locator(".nested")).to_contain_text("Jane is fine.")
