@@ -1,18 +1,13 @@
 """The hooks of the tour. Each is an ordinary function."""
 
-import asyncio
 import re
-import select
-import sys
 
 from hookline import (
     AFTER_TOOL,
-    APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_TOOL,
     ON_STOP,
     AgentContext,
-    ApprovalRequest,
     HookResult,
     ModelRequest,
     Stopping,
@@ -23,7 +18,6 @@ from hookline import (
 )
 
 LIST = ["Throw a note away: taxes.", "Mail a note: taxes."]
-SECONDS = 8
 
 
 @guard(BEFORE_TOOL, tools="discard_*")
@@ -36,23 +30,6 @@ def keep_notes(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
 def ask_first(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
     """Let a person decide. The decision holds for exactly these arguments."""
     return HookResult.ask("Mail this note?", reason="mail leaves the house")
-
-
-@hook(APPROVAL_REQUESTED)
-async def a_person(ctx: AgentContext, request: ApprovalRequest) -> HookResult:
-    """Ask at the terminal. This is a demo: silence means yes, and so does the lack of a terminal."""
-    arguments = ", ".join(f"{name}={value!r}" for name, value in request.call.arguments.items())
-    question = f"\n  {request.questions[0].text} {request.call.name}({arguments})"
-    if not sys.stdin.isatty():
-        return HookResult.approve(by="nobody could answer")
-    sys.stderr.write(f"{question} [Y/n, yes in {SECONDS} s] ")
-    sys.stderr.flush()
-    answered, _, _ = await asyncio.to_thread(select.select, [sys.stdin], [], [], SECONDS)
-    if not answered:
-        sys.stderr.write("yes\n")
-        return HookResult.approve(by="silence")
-    said_no = sys.stdin.readline().strip().lower().startswith("n")
-    return HookResult.deny("You said no.", by="you") if said_no else HookResult.approve(by="you")
 
 
 @hook(AFTER_TOOL, priority=50)
