@@ -38,9 +38,9 @@ POLICY = "; ".join(
 """The content security policy: scripts and styles are files of this server, and HTML gets into a page in one place."""
 
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "explain.css", "common.js")
+SHARED = ("theme.css", "explain.css", "common.js", "text.js")
 """Files of the reports that the console uses as well."""
-NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"), ("Approvals", "/console/approvals"))
+NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"), ("Approvals", "/console/approvals"), ("Chat", "/console/chat"))
 
 
 @cache
