@@ -42,7 +42,31 @@ PATHS = {
     "GET /v1/models/{model}",
     "POST /v1/chat/completions",
 }
-"""All endpoints and their scopes. Add new ones here, after deciding who may call them."""
+"""All endpoints of the API. Add new ones here, after deciding who may call them."""
+
+PAGES = {
+    "GET /",
+    "GET /console/now",
+    "GET /console/static/{version}/{name}",
+    "GET /console/login",
+    "POST /console/login",
+    "GET /console/login/{secret}",
+    "POST /console/login/{secret}",
+    "POST /console/logout",
+    "GET /console/runs/{id}",
+    "GET /console/runs/{id}/live",
+    "POST /console/runs/{id}/messages",
+    "POST /console/runs/{id}/cancel",
+    "GET /console/runs/{id}/tape",
+    "GET /console/approvals",
+    "GET /console/approvals/live",
+    "POST /console/approvals/{id}",
+    "POST /console/approvals/grants/{id}/revoke",
+    "GET /console/chat",
+    "POST /console/chat",
+    "GET /console/chat/live",
+}
+"""All endpoints of the console."""
 
 
 @tool
@@ -131,14 +155,16 @@ async def rig(tmp_path):
 
 async def test_only_the_listed_endpoints_are_served(rig):
     endpoints = rig.server.endpoints()
-    assert {f"{each.method} {each.path}" for each in endpoints} == PATHS
+    assert {f"{each.method} {each.path}" for each in endpoints} == PATHS | PAGES
     routes = rig.server.routes()
     assert {route.path for route in routes} == {each.path for each in endpoints} | {"/{path:path}"}
     assert routes[-1].path == "/{path:path}", "unknown paths are behind the gate too"
-    assert {each.path for each in endpoints if each.scopes == PUBLIC} == {"/healthz", "/readyz"}
+    public = {"/healthz", "/readyz", "/console/login", "/console/login/{secret}", "/console/static/{version}/{name}"}
+    assert {each.path for each in endpoints if each.scopes == PUBLIC} == public
     async with client_of(routes) as client:
         described = (await client.get("/openapi.json", headers=bearer(rig.keys.key("read")))).json()
-    assert set(described["paths"]) == {each.path for each in endpoints}
+    assert set(described["paths"]) == {each.path for each in endpoints if each.described}
+    assert {each.path for each in endpoints if not each.described} == {page.split()[1] for page in PAGES}
 
 
 @pytest.mark.slow
@@ -251,7 +277,8 @@ async def test_routes_are_protected_over_a_real_connection_too(rig):
         async with httpx.AsyncClient(base_url=rig.server.url, timeout=60) as client:
             for each in rig.server.endpoints():
                 if each.scopes != PUBLIC:
-                    answer = await client.request(each.method, rig.filled(each.path), content=b"{}")
+                    headers = {"Accept": "application/json"}
+                    answer = await client.request(each.method, rig.filled(each.path), headers=headers, content=b"{}")
                     assert answer.status_code == 401, (each.method, each.path)
             assert rig.untouched()
     finally:

@@ -72,6 +72,8 @@ async def walk(client, endpoints, keys, untouched, *, filled=lambda path: path, 
 
     async def expect(method, path, headers, status, what):
         nonlocal refused
+        # Pages answer a browser with a page or a redirect, and their scripts, which accept JSON only, with an error.
+        headers = {"Accept": "application/json", **headers}
         answer = await client.request(method, filled(path), headers=headers, content=body)
         description = f"{method} {path} {what}: {answer.status_code} {answer.text}"
         assert answer.status_code == status, description
@@ -106,7 +108,8 @@ async def walk_with_garbage(client_for, endpoints, untouched, *, filled=lambda p
     for n, endpoint in enumerate(endpoint for endpoint in endpoints if endpoint.scopes != PUBLIC):
         async with client_for(n) as client:
             for garbage in (GARBAGE, "hl_", "x", "hl_a_b_c"):
-                answer = await client.request(endpoint.method, filled(endpoint.path), headers=bearer(garbage))
+                headers = {"Accept": "application/json", **bearer(garbage)}
+                answer = await client.request(endpoint.method, filled(endpoint.path), headers=headers)
                 assert answer.status_code == 401, f"{endpoint.method} {endpoint.path}: {answer.status_code}"
                 assert garbage not in answer.text or len(garbage) < 5
                 assert untouched()

@@ -22,6 +22,7 @@ from .login import LoginPages, error_page
 from .now import NowPage
 from .render import STATIC, static_file
 from .run import RunPage
+from .runs import RunsPages
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -51,6 +52,7 @@ class ConsoleApi:
         self._pages = (
             self.login,
             NowPage(service, self._live),
+            RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records),
             ApprovalsPage(approvals, keys, self._live),
             ChatPage(service, self._live),

@@ -37,10 +37,20 @@ POLICY = "; ".join(
 )
 """The content security policy: scripts and styles are files of this server, and HTML gets into a page in one place."""
 
+HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "same-origin",  # with "no-referrer", browsers hide the origin of a form from us as well
+}
 STATIC = "/console/static/{version}/{name}"
 SHARED = ("theme.css", "explain.css", "common.js", "text.js")
 """Files of the reports that the console uses as well."""
-NAVIGATION = (("Now", "/"), ("Runs", "/console/runs"), ("Approvals", "/console/approvals"), ("Chat", "/console/chat"))
+NAVIGATION = (
+    ("Now", "/"),
+    ("Runs", "/console/runs"),
+    ("Approvals", "/console/approvals"),
+    ("Blocked", "/console/blocked"),
+    ("Chat", "/console/chat"),
+)
 
 
 @cache
@@ -101,7 +111,7 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         static=lambda name: base + STATIC.format(version=_version(name), name=name),
         **values,
     )
-    return HTMLResponse(html, status, {"content-security-policy": POLICY})
+    return HTMLResponse(html, status, HEADERS)
 
 
 def base_of(request: Request) -> str:

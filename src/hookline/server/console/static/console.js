@@ -90,12 +90,26 @@
     if (problem && text) problem.textContent = text;
   });
 
-  // Keys: j and k go through the rows of a page, other letters press the button or open the part of the chosen row that
+  // Forms with data-filter are sent when something is chosen, and leave out what is empty: their addresses are links.
+  document.addEventListener("change", (event) => {
+    const form = event.target.closest("form[data-filter]");
+    if (form && event.target.matches("select, [type=checkbox]")) form.requestSubmit();
+  });
+  document.addEventListener("submit", (event) => {
+    if (!("filter" in event.target.dataset)) return;
+    const fields = [...event.target.elements].filter((each) => each.name && !each.value);
+    for (const each of fields) each.disabled = true;
+    setTimeout(() => { for (const each of fields) each.disabled = false; });
+  });
+
+  // Keys: / goes to the search, j and k go through the rows of a page, other letters press the button or open the part of the chosen row that
   // names them. Without a chosen row they only choose the first one: nothing is decided that nobody has looked at.
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
     if (event.key === "Escape") { document.activeElement?.closest("[data-row]")?.focus(); return; }
     if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    const search = event.key === "/" && document.querySelector("[data-search]");
+    if (search) { event.preventDefault(); search.select(); return; }
     const rows = [...document.querySelectorAll("[data-row]")];
     const current = rows.indexOf(document.activeElement?.closest("[data-row]"));
     const step = { j: 1, k: -1 }[event.key];

@@ -1,0 +1,114 @@
+"""The filters of the lists of the console, as parameters of their addresses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+from urllib.parse import urlencode
+
+import msgspec
+
+from ...explain.words import VERBS
+from ...stores.run_queries import RefusalFilter
+from ...stores.runs import RunFilter
+from ..errors import ApiError
+from ..views import IdText, Name, RunStatus
+
+RANGES: Mapping[str, tuple[str, float]] = {
+    "hour": ("the last hour", 3600.0),
+    "day": ("the last 24 hours", 24 * 3600.0),
+    "week": ("the last 7 days", 7 * 24 * 3600.0),
+    "month": ("the last 30 days", 30 * 24 * 3600.0),
+}
+"""The choices of a time range: their words, and their seconds."""
+DENIED = {"denied": ("denied by a person", "red")}
+CHOICES: Mapping[str, str] = {verb: word for verb, (word, _) in {**VERBS, **DENIED}.items() if verb != "cont"}
+"""The verbs that a list can be filtered by, and their words."""
+
+Moment = Annotated[str, msgspec.Meta(max_length=40)]
+
+
+class _Filter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters that all lists have. ``since`` and ``until`` are times in ISO format; without a zone, in UTC."""
+
+    agent: Name = ""
+    caller: Name = ""
+    tool: Name = ""
+    hook: Name = ""
+    verb: Name = ""
+    range: Literal["", "hour", "day", "week", "month"] = ""
+    since: Moment = ""
+    until: Moment = ""
+    before: Name = ""
+
+    @property
+    def is_set(self) -> bool:
+        """Whether the list does not have everything."""
+        return any(name != "before" for name in _given(self))
+
+    def query(self, **changed: str) -> str:
+        """Return the parameters of an address, with some of them changed."""
+        return urlencode(_given(msgspec.structs.replace(self, **changed)), doseq=True)
+
+    def begin(self) -> float:
+        """Return the Unix time from which on the list has something; 0 if it has everything."""
+        seconds = RANGES[self.range][1] if self.range else 0.0
+        return max(_time(self.since), time.time() - seconds if seconds else 0.0)
+
+    def end(self) -> float:
+        """Return the Unix time before which the list has something; 0 if it has everything."""
+        return _time(self.until)
+
+
+class RunsQuery(_Filter):
+    """The parameters of the list of runs."""
+
+    status: tuple[RunStatus, ...] = ()
+    text: Name = ""
+    correlation_id: IdText = ""
+
+    def chosen(self) -> RunFilter:
+        """Return the filter for the store."""
+        return {
+            "agent": self.agent,
+            "owner": self.caller or None,
+            "states": tuple(dict.fromkeys(self.status)),
+            "created_from": self.begin(),
+            "created_to": self.end(),
+            "tool": self.tool,
+            "hook": self.hook,
+            "verb": self.verb,
+            "text": self.text,
+            "correlation_id": self.correlation_id,
+        }
+
+
+class RefusalsQuery(_Filter):
+    """The parameters of the list of refusals."""
+
+    def chosen(self) -> RefusalFilter:
+        """Return the filter for the store, without the owner."""
+        made: RefusalFilter = {"agent": self.agent, "tool": self.tool, "hook": self.hook, "verb": self.verb}
+        if begin := self.begin():
+            made["since"] = begin
+        if end := self.end():
+            made["until"] = end
+        return made
+
+
+def _given(query: _Filter) -> dict[str, str | list[str]]:
+    """Return the parameters that have a value."""
+    found: dict[str, str | list[str]] = msgspec.to_builtins(query)
+    return found
+
+
+def _time(text: str) -> float:
+    if not text:
+        return 0.0
+    try:
+        found = datetime.fromisoformat(text)
+        return (found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError):
+        raise ApiError(422, "bad_field", f"{text!r:.40} is not a time such as 2026-01-31T18:00") from None
