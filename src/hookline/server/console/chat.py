@@ -195,6 +195,7 @@ class _Exchange:
                 calls=[item for item in items if isinstance(item, ToolCallView)],
                 draft="" if run.is_over else _draft(items),
                 outcomes=OUTCOMES,
+                approval_points=("approval_requested", "approval_decided"),
             )
         return self._html
 
