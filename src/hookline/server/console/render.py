@@ -75,6 +75,7 @@ def _environment() -> Environment:
         loader=PackageLoader("hookline.server.console"),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,  # it would look at the file for every fragment
         trim_blocks=True,
         lstrip_blocks=True,
     )
