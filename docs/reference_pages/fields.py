@@ -124,6 +124,7 @@ OF_KIND = {
     "Failure.request": "the request that failed, if it was a model's",
     "HookExecuted.duration": "seconds; only where a consumer asks for every call",
     "HookExecuted.error": "the error",
+    "HookExecuted.note": "what a `retry` or `keep_going` tells the model",
     "HookExecuted.phase": "`rewrite`, `guard` or `observe`",
     "HookExecuted.verb": "the verb that it returned",
     "Ids.parent_run_id": "the parent run, if there is one",

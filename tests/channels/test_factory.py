@@ -180,19 +180,19 @@ async def test_the_console_shows_a_prompt_in_a_terminal(tmp_path, monkeypatch):
         loop.add_reader(ours, read)
         try:
             async with asyncio.timeout(30):
-                await sees("> ")
+                await sees("❯ ")
                 os.write(ours, b"one\n")
-                await sees("> ", "one", "... ", "\r\x1b[Kecho one\r\n", "> ")
+                await sees("❯ ", "one", "... ", "\r\x1b[K  echo one\r\n", "❯ ")
                 with channel.aside():
                     writes.write("a line of the log\n")
                     writes.flush()
-                await sees("echo one", "> ", "\r\x1b[Ka line of the log\r\n", "\r\x1b[K> ")
+                await sees("echo one", "❯ ", "\r\x1b[Ka line of the log\r\n", "\r\x1b[K❯ ")
                 seen = ""
                 os.write(ours, b"\n")
-                await sees("\r\x1b[K> ")
+                await sees("\r\x1b[K❯ ")
                 os.write(ours, b"\x04")
                 await serving
-                await sees("\r\x1b[K> \r\x1b[K")
+                await sees("\r\x1b[K❯ \r\x1b[K")
         finally:  # whatever is seen: the thread that reads must not hold up the rest
             os.write(ours, b"\n\x04\x04")
             await serving

@@ -29,6 +29,7 @@ def clean():
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HOOKLINE_", "XDG_", "OPENAI_"))}
     for name in ("NO_COLOR", "ANTHROPIC_API_KEY", "COLUMNS"):
         kept.pop(name, None)
+    kept["PROMPT_TOOLKIT_NO_CPR"] = "1"  # no terminal here answers where its cursor is
     return kept | {"PYTHONPATH": str(ROOT / "src"), "TERM": "dumb", "HOOKLINE_TRUST": "1"}
 
 

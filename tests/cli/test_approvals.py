@@ -170,7 +170,7 @@ def test_a_word_that_only_begins_like_no_is_not_a_denial(text):
 @pytest.mark.slow
 def test_a_question_that_is_answered_elsewhere_is_withdrawn(terminal, script, store, rules):
     screen = terminal("run", "task", "-m", script(CALL, "done"))
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     decide(store, waiting(store), "edit", arguments={"expression": "2+3"})
     screen.wait_for("calculate was edited by bob")
     assert screen.end() == 0
@@ -180,14 +180,14 @@ def test_a_question_that_is_answered_elsewhere_is_withdrawn(terminal, script, st
 @pytest.mark.slow
 def test_a_partial_answer_to_a_withdrawn_question_is_discarded(terminal, script, store, rules):
     screen = terminal("chat", "-m", script(CALL, "done", "what is that?"))
-    screen.wait_for("> ")
+    screen.wait_for("❯ ")
     screen.send("go\n")
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     screen.send("ye")
     screen.wait_for("ye")
     decide(store, waiting(store))
     screen.wait_for("done")
-    screen.wait_for("> ")
+    screen.wait_for("❯ ")
     screen.send("/quit\n")
     assert screen.end() == 0
     assert "what is that?" not in screen.text
@@ -197,14 +197,14 @@ def test_a_partial_answer_to_a_withdrawn_question_is_discarded(terminal, script,
 def test_an_answer_at_the_terminal_may_say_why_or_be_remembered(terminal, script, store, rules):
     turns = [[CALL, {"tool": "calculate", "arguments": {"expression": "6*8"}}], CALL, "done"]
     screen = terminal("run", "task", "-m", script(*turns))
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     screen.send("no, use paper\n")
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     screen.send("session\n")
     screen.wait_for("(empty: these;")
     screen.send("expression='6?['\n")
     screen.wait_for("does not match")
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     screen.send("session expression='6?[78]'\n")
     assert screen.end() == 0
     assert "The user denied this call: use paper" in screen.text
@@ -219,7 +219,7 @@ def test_without_the_file_the_question_is_still_asked(terminal, script, folder, 
     screen = terminal("run", "task", "-m", script(CALL, CALL, "done"))
     screen.wait_for("note: this call can only be decided here, not with hookline approvals: ")
     for _ in range(2):
-        screen.wait_for("yes / no [why] / edit: ")
+        screen.wait_for("[y]es / [n]o / [e]dit: ")
         screen.send("yes\n")
     assert screen.end() == 0
     assert screen.text.count("tool calculate ok: 42") == 2
@@ -241,17 +241,17 @@ def test_watch_asks_about_each_new_call(terminal, store, rules):
     first = ask(store, path="a")
     screen = terminal("approvals", "--watch")
     screen.wait_for('write_file (worker) wants to run with {"path":"a"}')
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     screen.send("skip\n")
     screen.wait_for("Ctrl-C quits")
     second = ask(store, path="b")
     screen.wait_for('{"path":"b"}')
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     screen.send("no, not b\n")
     screen.wait_for("denied")
     third = ask(store, path="c")
     screen.wait_for('{"path":"c"}')
-    screen.wait_for("edit: ")
+    screen.wait_for("[e]dit: ")
     decide(store, third)
     screen.wait_for("write_file was approved by bob")
     screen.interrupt("\n")

@@ -192,17 +192,17 @@ def test_a_chat_ends_its_session(clone, script, terminal):
     handler = {"type": "command", "command": "jq -r .reason >> ended", "timeout": 60}
     (clone / ".claude" / "settings.json").write_text(json.dumps({"hooks": {"SessionEnd": [{"hooks": [handler]}]}}))
     chat = terminal("chat", "-m", script("Hello.", "Hello again."), "--claude-hooks", ".")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("Hi.\n")
     chat.wait_for("Hello.")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("/clear\n")
     chat.wait_for("Conversation cleared.")
     assert (clone / "ended").read_text() == "clear\n"
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("Hi.\n")
     chat.wait_for("Hello again.")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("/quit\n")
     chat.end()
     assert (clone / "ended").read_text() == "clear\nprompt_input_exit\n"

@@ -111,10 +111,10 @@ def test_a_replay_is_not_audited(hookline, script, logs):
 
 def test_a_chat_is_audited(terminal, script, logs):
     chat = terminal("chat", "--model", script("Hello."))
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("Hi.\n")
     chat.wait_for("Hello.")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("/quit\n")
     assert chat.end() == 0
     (path,) = logs()

@@ -16,15 +16,15 @@ def env(env):
 def test_a_chat_with_the_embedded_model_continues_after_ctrl_c(terminal):
     chat = terminal("chat", "--no-default-tools", "--param", "max_tokens=200")
     chat.wait_for("SmolLM2-135M-Instruct (local) · 0 tools")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("Tell me a long story about a ship.\n")
     chat.wait_for(" the ", seconds=60)
     chat.interrupt("(cancelled")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("/tokens\n")
     chat.wait_for("1 turn: ")
     chat.wait_for("cost $0.0000")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("/quit\n")
     assert chat.end() == 0
 

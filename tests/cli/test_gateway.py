@@ -1,23 +1,30 @@
 """``hookline gateway`` as people start it."""
 
+import io
 import logging
 import re
 import signal
 import subprocess
 import sys
 import time
+from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from rich.console import Console
 
+from hookline import HookResult, call, guard, tool
 from hookline.channels.gateway import Status
 from hookline.channels.protocol import Health
 from hookline.cli.app import run_app
 from hookline.cli.errors import report_error
-from hookline.cli.gateway import status_table
+from hookline.cli.gateway import GatewayLog, GatewayScreen, RunWatcher, status_table
 from hookline.cli.services import timestamped
+from hookline.cli.text import short_id
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.pairing import create_code
+from hookline.testing import scripted_agent
 
 from .conftest import COMMAND
 
@@ -227,3 +234,53 @@ def test_the_live_view_shows_channels_and_numbers():
     assert "conversations 3" in text
     assert "refused 1" in text
     assert "\x1b[2J" not in text
+
+
+def watched(show):
+    """Run a conversation with a secret call, with the hook of the gateway."""
+
+    @tool
+    def copy(path: str) -> str:
+        """Copy a file."""
+        return "copied"
+
+    @guard("before_tool")
+    def no_secrets(ctx, request):
+        if request.arguments["path"] == "secret":
+            return HookResult.block("Not that one.", reason="rule 3")
+
+    watcher = RunWatcher()
+    watcher.show = show
+    turns = [["I try it.", call("copy", path="secret")], call("copy", path="a"), "My private answer."]
+    return scripted_agent(turns, tools=[copy], hooks=[no_secrets, watcher], name="bot").run("My private question.")
+
+
+def test_the_gateway_shows_calls_and_verdicts_of_its_runs_but_not_what_is_said():
+    shown = []
+    result = watched(shown.append)
+    assert [line.text for line in shown] == [
+        'calls copy {"path":"secret"}',
+        "hook no_secrets blocks at before_tool: rule 3",
+        "tool copy blocked: Not that one.",
+        'calls copy {"path":"a"}',
+        "tool copy ok: copied",
+    ]
+    assert {line.agent for line in shown} == {f"bot {short_id(result.ids.run_id)}"}
+
+
+@pytest.mark.parametrize(("debug", "lines"), [(True, 5), (False, 0)])
+def test_a_log_of_the_gateway_has_lines_about_runs_only_for_debugging(capsys, debug, lines):
+    view = GatewayLog(SimpleNamespace(channels={}), debug=debug)
+    watched(view.show_run_line)
+    assert len(capsys.readouterr().err.splitlines()) == lines
+
+
+def test_the_screen_of_the_gateway_shows_verdicts_in_colour(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    out = io.StringIO()
+    view = GatewayScreen(SimpleNamespace(channels={}), debug=False)
+    view.is_started = False
+    monkeypatch.setattr("hookline.cli.gateway.Console", partial(Console, file=out, force_terminal=True, width=120))
+    with view:
+        watched(view.show_run_line)
+    assert re.search(r"\d\d:\d\d:\d\d.*bot .*\x1b\[31m.*hook no_secrets blocks at before_tool: rule 3", out.getvalue())

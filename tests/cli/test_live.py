@@ -1,13 +1,16 @@
 """The view for terminals."""
 
 import io
+import threading
+import time
 
 import pytest
 from rich.console import Console
+from rich.live import Live
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.cli.live_view import LiveView
-from hookline.events import ToolStarted
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline.cli.live_view import REFRESH_SECONDS, LiveView
+from hookline.events import TextDelta, ToolStarted
 from hookline.testing import scripted_agent
 
 
@@ -145,3 +148,116 @@ def test_control_characters_in_names_are_escaped_in_the_live_view(screen):
     assert r"→ calls evil\x1b]0;X\x07\x1b[2J {}" in shown
     assert "\x1b]" not in shown
     assert "\x1b[2J" not in shown
+
+
+@pytest.fixture
+def conversation(screen):
+    """Run turns in a conversation; the lines that stay on the screen."""
+    console, out = screen
+
+    def run(*turns, mode="live", **options):
+        view = LiveView(console, conversation=True, live=False)
+        result = scripted_agent(turns, sinks=[view], **options).run("hello", stream=mode)
+        view.finish(result.reply)
+        return lines_of(out)
+
+    return run
+
+
+def test_a_conversation_shows_the_reply_as_markdown_once(conversation):
+    assert conversation("# Plan\n\nBuy **milk**.\n\n- one\n- two\n") == [
+        "  Plan",
+        "",
+        "  Buy milk.",
+        "",
+        "   • one",
+        "   • two",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("mode", "shown"),
+    [
+        ("safe", ["  Good day."]),
+        ("live", ["  Hi you.", "↻ the text above was rejected, and replaced by this:", "  Good day."]),
+    ],
+)
+def test_a_reply_that_a_hook_changed_is_shown_once_and_live_text_is_withdrawn(conversation, mode, shown):
+    @hook("after_llm")
+    def polite(ctx, answer):
+        return answer.replace(content="Good day.")
+
+    found = conversation("Hi you.", mode=mode, hooks=[polite])
+    assert [line for line in found if "hook polite" not in line] == shown
+
+
+@pytest.mark.parametrize("mode", ["safe", "live"])
+def test_text_before_a_call_and_text_that_a_hook_does_not_accept_are_shown_where_they_belong(conversation, mode):
+    told = []
+
+    @hook("on_stop")
+    def unfinished(ctx, stopping):
+        if not told:
+            told.append(1)
+            return HookResult.keep_going("Say why.")
+
+    turns = [["I copy it.", call("copy", path="a")], "Done.", "Because."]
+    assert conversation(*turns, mode=mode, tools=[copy], hooks=[unfinished]) == [
+        "  I copy it.",
+        '→ calls copy {"path":"a"}',
+        "✓ tool copy ok: copied",
+        "  Done.",
+        "↻ hook unfinished keeps it going at on_stop",
+        "↻ it tells the model: Say why.",
+        "  Because.",
+    ]
+
+
+def test_a_reply_that_was_shown_before_the_limit_of_keep_going_is_not_repeated(conversation):
+    @hook("on_stop")
+    def never(ctx, stopping):
+        return HookResult.keep_going("More.")
+
+    assert conversation(*(f"reply {n}." for n in range(9)), hooks=[never]).count("  reply 8.") == 1
+
+
+def test_the_status_line_tells_the_model_the_usage_and_how_to_interrupt(screen):
+    console, _ = screen
+    view, seen = LiveView(console, conversation=True, hint="Esc interrupts"), []
+
+    def look(event):
+        view(event)
+        if type(event).__name__ == "TextDelta":
+            with console.capture() as captured:
+                console.print(view)
+            seen.append(captured.get().splitlines())
+
+    Agent("a", llm=ScriptedModel([reply("one two", cost=0.5)], name="small"), sinks=[look]).run("go")
+    assert seen[-1][0].rstrip() == "  one two"
+    assert "small is writing" in seen[-1][-1]
+    assert "2 tokens · cost $0.0000 · Esc" in seen[-1][-1]
+
+
+def test_nothing_is_drawn_in_the_middle_of_a_print(screen, monkeypatch):
+    """A drawing between the two halves of a print would erase lines above."""
+    console, _ = screen
+    printing, crossed = threading.Event(), []
+    plain, drawn = console.print, Live.refresh
+
+    def slow(*args, **options):
+        printing.set()
+        time.sleep(3 * REFRESH_SECONDS)  # the thread that draws has its turn
+        plain(*args, **options)
+        printing.clear()
+
+    def refresh(live):
+        crossed.extend([1] if printing.is_set() else [])
+        drawn(live)
+
+    monkeypatch.setattr(Live, "refresh", refresh)
+    with LiveView(console, conversation=True) as view:
+        monkeypatch.setattr(console, "print", slow)
+        view(TextDelta(1, 0.0, "r", "one\n\ntwo"))
+        view(TextDelta(2, 0.0, "r", "\n\nthree"))
+        monkeypatch.undo()
+    assert crossed == []

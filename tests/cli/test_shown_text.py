@@ -28,19 +28,20 @@ def test_a_chat_shows_no_rejected_text_unless_the_stream_is_live(terminal, scrip
     (folder / "rail.py").write_text(RAIL)
     args = ("chat", "--hooks", "rail.py", "--model", script(*TURNS))
     chat = terminal(*args)
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("Tell me.\n")
     chat.wait_for("all is well")
     assert "launch" not in chat.text
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("/quit\n")
     assert chat.end() == 0
     chat = terminal(*args, "--stream", "live")
-    chat.wait_for("> ")
+    chat.wait_for("❯ ")
     chat.send("Tell me.\n")
     chat.wait_for("4711")
     chat.wait_for("the text above was rejected")
     chat.wait_for("all is well")
+    chat.wait_for("❯ ")
     chat.send("/quit\n")
     assert chat.end() == 0
 

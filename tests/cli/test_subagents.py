@@ -11,7 +11,7 @@ from hookline import Agent, AgentContext, ScriptedModel, call, guard, tool
 from hookline.cli.live_view import LiveView
 from hookline.cli.runner import combine, run_once, run_with_handovers
 from hookline.cli.text import run_summary
-from hookline.cli.views import PlainView, StreamView
+from hookline.cli.views import PlainView
 from hookline.events import RunFinished, SubagentEvent
 from hookline.models.scripted import reply
 from hookline.teams import Team
@@ -229,22 +229,22 @@ def test_of_many_subagents_some_are_shown_and_the_others_counted(screen):
     assert "\x1b[2J" not in shown
 
 
-def test_a_chat_streams_its_own_text_and_shows_events_of_subagents():
-    out, notes = io.StringIO(), io.StringIO()
-    view = StreamView(out, notes, show_progress=True)
-    result = run_once(team_of(*DEEP), "go", AgentContext(), [view]).result
-    view.finish(result.reply)
-    assert "roses" not in out.getvalue()
-    assert "... writer: copy: halfway (50%)" in out.getvalue()
-    assert out.getvalue().endswith("done\n")
-    assert "      judge: task: rate it\n" in notes.getvalue()
-    assert "halfway" not in notes.getvalue()
+def test_a_chat_streams_its_own_text_and_shows_events_of_subagents(screen):
+    console, out = screen
+    with LiveView(console, conversation=True) as view:
+        result = run_once(team_of(*DEEP), "go", AgentContext(), [view]).result
+        view.finish(result.reply)
+    shown = [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
+    assert any(line.endswith("  done") for line in shown)
+    assert any("judge > task: rate it" in line for line in shown)
+    assert not any(line.endswith("  roses") for line in shown)
 
 
-def test_a_chat_shows_the_speaker_in_its_prompt():
-    out, notes = io.StringIO(), io.StringIO()
-    list(run_with_handovers(handing_over(), "go", AgentContext(), [StreamView(out, notes)]))
-    assert "judge takes over\n" not in notes.getvalue().replace(": judge takes over.\n", "")
+def test_a_chat_shows_the_speaker_in_its_prompt(screen):
+    console, out = screen
+    view = LiveView(console, conversation=True, live=False)
+    list(run_with_handovers(handing_over(), "go", AgentContext(), [view]))
+    assert "» judge takes over" not in out.getvalue()
 
 
 def test_an_interrupted_run_shows_the_unfinished_text_of_a_subagent(screen):

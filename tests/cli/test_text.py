@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import AgentResult
-from hookline.cli.text import JOINERS, printable, run_summary, short
+from hookline._base.text import JOINERS
+from hookline.cli.text import printable, run_summary, short
 from hookline.payloads import StopSignal, Usage
 
 

@@ -87,6 +87,18 @@ def test_a_rejected_reply_is_not_shown(both):
     assert "guarantee" not in str(both[0])
 
 
+@pytest.mark.parametrize("reason", ["retry", "replaced", "rejected", "interrupted"])
+def test_text_that_was_withdrawn_is_gone(reason):
+    made = EventsView()
+    made.add({"type": "model_called", "model": "m", "at": 1.0})
+    made.add({"type": "text_delta", "text": "secret", "at": 2.0})
+    assert "secret" in str(made.view)
+    made.add({"type": "discarded", "reason": reason, "at": 3.0})
+    made.add({"type": "text_delta", "text": "public", "at": 4.0})
+    assert "secret" not in str(made.view)
+    assert ("public" in str(made.view)) == (reason == "replaced")
+
+
 def test_only_changed_steps_are_marked(tmp_path):
     made, events = EventsView(), []
     office.agent(tmp_path).run(office.TASK, sinks=[events.append])

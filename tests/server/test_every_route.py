@@ -53,6 +53,10 @@ PAGES = {
     "GET /console/login/{secret}",
     "POST /console/login/{secret}",
     "POST /console/logout",
+    "GET /console/runs",
+    "GET /console/live/runs",
+    "GET /console/blocked",
+    "GET /console/live/blocked",
     "GET /console/runs/{id}",
     "GET /console/runs/{id}/live",
     "POST /console/runs/{id}/messages",
@@ -62,6 +66,9 @@ PAGES = {
     "GET /console/approvals/live",
     "POST /console/approvals/{id}",
     "POST /console/approvals/grants/{id}/revoke",
+    "GET /console/chat",
+    "POST /console/chat",
+    "GET /console/chat/live",
 }
 """All endpoints of the console."""
 

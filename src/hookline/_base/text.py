@@ -78,6 +78,18 @@ def shorten(text: str, limit: int) -> str:
     return text if len(text) <= limit else f"{text[: limit - 1]}…"
 
 
+JOINERS = "\u200c\u200d"
+"""Zero-width joiners: invisible, harmless, and part of words and emoji in many scripts."""
+
+
+def printable(text: str, *, keep: str = "\n\t") -> str:
+    """Escape control characters, so that text from a model cannot move the cursor or fake output."""
+    if text.isprintable():
+        return text
+    text, keep = text.replace("\r\n", "\n"), keep + JOINERS
+    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
+
+
 def visible_json(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
     """Format arguments as JSON in which every character is visible."""
     text = json.dumps(arguments, ensure_ascii=False)

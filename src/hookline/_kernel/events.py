@@ -41,7 +41,10 @@ class PointFired(Event, frozen=True):
 
 
 class HookExecuted(Event, frozen=True):
-    """A hook returned a result or failed. If a consumer asks for every call: any hook call."""
+    """A hook returned a result or failed. If a consumer asks for every call: any hook call.
+
+    ``note`` is the text that a ``retry`` or ``keep_going`` adds to the next request to the model.
+    """
 
     point: str = ""
     hook: str = ""
@@ -51,6 +54,7 @@ class HookExecuted(Event, frozen=True):
     error: str | None = None
     duration: float | None = None
     call_id: str = ""
+    note: str = ""
 
 
 class JudgedBeforeRewrite(Event, frozen=True):

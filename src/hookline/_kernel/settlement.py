@@ -22,6 +22,7 @@ from .values import ErrorInfo, StopSignal
 log = logging.getLogger("hookline")
 
 _FINAL = SETTLING | {HookAction.INVALID}
+_NOTED = frozenset((HookAction.RETRY, HookAction.KEEP_GOING))
 
 
 class RecordedResult(NamedTuple):
@@ -93,7 +94,7 @@ class Settlement:
             took = time.perf_counter() - self.began
             self.recorded_results += (RecordedResult(entry, parsed, None, took, state),)
         verb, value, name = parsed.action, parsed.value, entry.name
-        self._record(entry, verb, parsed.reason)
+        self._record(entry, verb, parsed.reason, note=value if verb in _NOTED else "")
         if verb is HookAction.MODIFY:
             self.payload = value
             self.changed += (entry,)
@@ -159,7 +160,7 @@ class Settlement:
             self.settle(HookAction.BLOCK, f"Blocked: the hook {entry.name!r} failed.", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
-    def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None) -> None:
+    def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None, note: str = "") -> None:
         took = time.perf_counter() - self.began if self.scope.tracing else None
         call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
         self.scope.emit(
@@ -172,6 +173,7 @@ class Settlement:
             error=error,
             duration=took,
             call_id=call_id,
+            note=note,
         )
 
     def report_judged_before_rewrite(self, entries: Sequence[Entry], payload: Any) -> None:

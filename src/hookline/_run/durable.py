@@ -93,7 +93,7 @@ _EXTERNAL = frozenset(("steer", "cancel", "timer"))
 _SOFT = frozenset(("event", "text", "observed", "spent"))
 """Entries that may be missing after a cancellation or a time limit."""
 _TEXT = (TextDelta, Discarded)
-_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message"))
+_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message", "note"))
 
 LIVE, INSIDE, PAST = "", "inside", "past"
 """Modes of a place: part of the run; inside a call or an observer, which is not repeated; or something that is over."""

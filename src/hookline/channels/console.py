@@ -9,13 +9,17 @@ import threading
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from shutil import get_terminal_size
+from textwrap import wrap
 from typing import TextIO
 
+from .._base.text import printable
 from ..stores.messages import InboundMessage, OutboundMessage
 from .protocol import Address, ApprovalPrompt, Capabilities, ChannelError, Deliver, Health
 from .receiving import RetryingDelivery
 
-PROMPT, WORKING = "> ", "... "
+PROMPT, WORKING = "❯ ", "... "  # noqa: RUF001 - not the sign of a quotation
+_INDENT = "  "
 _CLEAR = "\r\x1b[K"
 
 
@@ -44,6 +48,7 @@ class ConsoleChannel:
         self._problem = ""
         self._prompt = ""
         self._is_terminal = _is_terminal(self._reads) and _is_terminal(self._writes)
+        """Whether it shows a prompt."""
         self._reading: asyncio.Task[None] | None = None
 
     async def start(self, deliver: Deliver) -> None:
@@ -107,7 +112,8 @@ class ConsoleChannel:
     async def send(self, address: Address, message: OutboundMessage, *, key: str) -> str:
         """Print the reply."""
         try:
-            self._writes.write(f"{_CLEAR if self._is_terminal else ''}{message.text}\n")
+            text = _shown(message.text) if _is_terminal(self._writes, dumb=True) else message.text
+            self._writes.write(f"{_CLEAR if self._is_terminal else ''}{text}\n")
             self._writes.flush()
         except (OSError, ValueError) as error:
             raise ChannelError(f"the reply cannot be written to the console: {error}") from error
@@ -143,9 +149,18 @@ class ConsoleChannel:
             self._draw()
 
 
-def _is_terminal(file: TextIO) -> bool:
-    """Whether a file is a terminal that understands control codes."""
+def _is_terminal(file: TextIO, *, dumb: bool = False) -> bool:
+    """Whether a file is a terminal that understands control codes, or any terminal if ``dumb`` is set."""
     try:
-        return file.isatty() and os.environ.get("TERM") != "dumb"
+        return file.isatty() and (dumb or os.environ.get("TERM") != "dumb")
     except ValueError:  # the file is closed
         return False
+
+
+def _shown(text: str) -> str:
+    """Return a reply without control characters and indented, so that it cannot look like the prompt."""
+    width = max(20, get_terminal_size().columns - len(_INDENT) - 1)
+    lines: list[str] = []
+    for line in printable(text).expandtabs().split("\n"):
+        lines += [line] if len(line) <= width else wrap(line, width, break_on_hyphens=False)
+    return "\n".join(f"{_INDENT}{line}".rstrip() for line in lines)

@@ -97,17 +97,17 @@ def decision_text(row: ApprovalRow, pattern: Mapping[str, str] | None = None) ->
 
 
 async def ask_decision(terminal: Terminal, *, remembers: bool = True, skips: bool = False) -> ApprovalDecision:
-    """Ask until the answer is understood.
+    """Ask until the answer is understood. One key is enough; a whole answer can be pasted, such as ``no, other file``.
 
     Args:
         terminal: the terminal to ask at.
         remembers: whether ``session`` and ``always`` are offered.
         skips: whether ``skip`` is offered.
     """
-    more = " / session / always" if remembers else ""
-    question = f"Approve? yes / no [why]{more}{' / skip' if skips else ''} / edit: "
+    more = " / [s]ession / [a]lways" if remembers else ""
+    question = f"Approve? [y]es / [n]o{more}{' / s[k]ip' if skips else ''} / [e]dit: "
     while True:
-        text = await terminal.ask(question)
+        text = await terminal.ask_key(question)
         try:
             if text is None or text == "":
                 return ApprovalDecision("skip") if skips else ApprovalDecision("deny")
@@ -122,8 +122,11 @@ async def _parse_answer(terminal: Terminal, text: str, *, remembers: bool, skips
         return ApprovalDecision("approve")
     if word in ("e", "edit"):
         return ApprovalDecision("edit", arguments=await _ask_arguments(terminal))
-    if skips and word == "skip":
+    if skips and word in ("k", "skip"):
         return ApprovalDecision("skip")
+    if word == "n":
+        why = await terminal.ask("Why? (the model gets your answer; empty: no reason): ")
+        return ApprovalDecision("deny", why or "")
     if no := _DENY.match(text):
         return ApprovalDecision("deny", (no[1] or "").strip())
     if remembers and (scope := _REMEMBER.match(text)):
@@ -132,10 +135,8 @@ async def _parse_answer(terminal: Terminal, text: str, *, remembers: bool, skips
         )
         remember = "session" if scope[1].lower().startswith("s") else "always"
         return ApprovalDecision("approve", remember=remember, pattern=_parse_globs(given or ""))
-    kept = ", session, always" if remembers else ""
-    raise UnclearAnswerError(
-        f"Type yes, no{kept}{', skip' if skips else ''} or edit. A reason may follow no, as in: no, other file"
-    )
+    kept = ", s (this session), a (always)" if remembers else ""
+    raise UnclearAnswerError(f"Press y (yes), n (no){kept}{', k (skip)' if skips else ''} or e (edit).")
 
 
 async def _ask_arguments(terminal: Terminal) -> dict[str, Any]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from .._base.attachment import Attachment
+from .._base.files import user_folder
 from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError
 from .._kernel.values import Usage
@@ -19,13 +20,14 @@ from .._run.session import Session
 from ..config.settings import Settings
 from ..config.sources import Configuration
 from ..plugins.manager import PluginManager
+from .chat_input import ChatInput
 from .errors import print_failure, print_note, set_up_logging
 from .help import Command
+from .keyboard import Keyboard
 from .options import with_settings
 from .output import short_path
 from .runner import Outcome, current_agent, run_coroutine, run_with_handovers, save_session
 from .text import cost_text, counted, printable, run_summary, short
-from .views import StreamView
 
 if TYPE_CHECKING:
     from ..teams.roster import Roster
@@ -36,7 +38,7 @@ Examples:
   hookline chat
   hookline chat --session notes --hooks rules.py
 
-Ctrl-C cancels the current reply, Ctrl-D quits, /help lists the commands of the chat.
+Esc or Ctrl-C cancels the current reply, Ctrl-D or a second Ctrl-C quits, /help lists the commands of the chat.
 """
 
 
@@ -60,34 +62,55 @@ def chat(
     from .approval_prompt import Approver
     from .plugins import close_plugins
     from .runner import finish_recording, load_session, prepare_agent, start_recording
-    from .terminal import can_move_cursor
-    from .views import StreamView
     from .weights import prepare_model
 
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise HooklineError('chat needs a terminal; without one, use: hookline run "TASK" --session NAME')
     settings = config.settings
     set_up_logging(settings.debug)
-    view = StreamView(sys.stdout, sys.stderr, show_progress=can_move_cursor(sys.stdout.isatty()))
+    screen = Screen()
     recorders = start_recording(settings)
-    approver = Approver(settings.approvals, view.paused, settings.approval_file)
-    view.prompts = approver.prompts
+    approver = Approver(settings.approvals, screen.paused, settings.approval_file)
+    screen.view.prompts = approver.prompts
     hooks = [approver, *recorders]
     conversation = load_session(settings, session) or Session()
     plugins = build_plugins(settings, config.home)
-    with suppress(ImportError):
-        import readline  # noqa: F401 - editing and history for input()
     try:
         answerer, agent = prepare_agent(config, hooks, conversation, plugins)
         prepare_model(agent.model)
-        Chat(answerer, settings, view, session, conversation, plugins, reload=reload).loop()
+        with screen.keyboard:
+            Chat(answerer, settings, screen, session, conversation, plugins, reload=reload).loop()
     finally:
         close_plugins(plugins)
         finish_recording(recorders)
     return 0
 
 
-PROMPT = "> "
+class Screen:
+    """The terminal of a conversation: what is shown of a run, and the keyboard meanwhile."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+
+        from .live_view import LiveView
+        from .terminal import can_move_cursor
+
+        self.view = LiveView(
+            Console(highlight=False), conversation=True, live=can_move_cursor(True), hint="Esc interrupts"
+        )
+        self.keyboard = Keyboard(sys.stdin.fileno())
+
+    @contextmanager
+    def showing(self, interrupt: Callable[[], object]) -> Iterator[None]:
+        """Show a run. Esc calls ``interrupt``."""
+        with self.view, self.keyboard.listening(interrupt):
+            yield
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Leave screen and keyboard free for a question."""
+        with self.view.paused(), self.keyboard.paused():
+            yield
 
 
 class Chat:
@@ -97,18 +120,21 @@ class Chat:
         self,
         answerer: Agent[Any, Any] | Roster,
         settings: Settings,
-        view: StreamView,
+        screen: Screen,
         name: str | None,
         session: Session,
         plugins: PluginManager,
         *,
         reload: bool = False,
     ) -> None:
-        self.answerer, self.settings, self.view, self.name, self.session = answerer, settings, view, name, session
+        self.answerer, self.settings, self.screen, self.name, self.session = answerer, settings, screen, name, session
         self.plugins, self.reload_first = plugins, reload
         self.usage, self.turns = Usage(), 0
         self.cost: float | None = 0.0
+        self.elapsed = 0.0
         self.finished = False
+        self._interrupted = False
+        """Whether Ctrl-C was the last thing that was pressed."""
         self.attachments: list[Attachment] = []
         """Files for the next message."""
         self._known_problems = [] if isinstance(answerer, Agent) else list(answerer.problems.values())
@@ -154,22 +180,33 @@ class Chat:
             self._end_session("prompt_input_exit")
 
     def _loop(self) -> None:
+        words = {name: text for name, (text, _) in self.commands.items()}
+        asking = ChatInput(words, user_folder("data") / "chat-history", self.status)
         while not self.finished:
             self._print_problems()
             try:
-                text = input(f"{self.speaker}{PROMPT}").strip()
+                typed, self.screen.keyboard.typed = self.screen.keyboard.typed, ""
+                text = asking.read(self.speaker, typed).strip()
+                self._interrupted = False
                 if text.startswith("/"):
                     self.command(text)
                 elif text:
                     self.send(text)
             except EOFError:
-                print_line("")
                 return
             except HooklineError as error:
                 print_failure(error, debug=self.settings.debug)
             except KeyboardInterrupt:
-                print_line("")
-                print_line("(Ctrl-D quits)")
+                if self._interrupted:
+                    return
+                self._interrupted = True
+                print_line("(Ctrl-C again or Ctrl-D quits)")
+
+    def status(self) -> str:
+        """Return the status line: model, tokens and cost of the conversation, and the time of the last reply."""
+        used = (counted(self.usage.total_tokens, "token"), cost_text(self.cost), f"{self.elapsed:.1f} s")
+        saved = f"session {self.name}" if self.name is not None else ""
+        return " · ".join(filter(None, (self.agent.model.name, *(used if self.turns else ()), saved, "/help")))
 
     def _print_problems(self) -> None:
         """Print new problems with personality files."""
@@ -208,24 +245,29 @@ class Chat:
         if self.reload_first:
             self.refresh()
         ctx, speaker = make_context(self.settings, self.session), self.speaker
-        with self.view:
-            files, self.attachments = self.attachments, []
-            runs = run_with_handovers(self.answerer, text, ctx, [self.view], self.settings.metadata, files)
+        self.elapsed = 0.0
+        files, self.attachments = self.attachments, []
+        with self.screen.showing(lambda: ctx.interrupt.cancel("Esc")):
+            runs = run_with_handovers(self.answerer, text, ctx, [self.screen.view], self.settings.metadata, files)
             for outcome in runs:
-                self._show_outcome(outcome)
-                if self.speaker != speaker:
-                    speaker = self.speaker
-                    print_line(f"({speaker} takes over)")
+                self.screen.view.finish(outcome.result.output_text)
+                with self.screen.paused():
+                    self._show_outcome(outcome)
+                    if self.speaker != speaker:
+                        speaker = self.speaker
+                        print_line(f"({speaker} takes over)")
+        print_line("")
         save_session(self.settings, self.name, self.session)
 
     def _show_outcome(self, outcome: Outcome) -> None:
         result = outcome.result
         self.turns, self.usage = self.turns + 1, self.usage + result.usage
         self.cost = None if self.cost is None or result.cost is None else self.cost + result.cost
-        self.view.finish(result.output_text)
+        self.elapsed += result.elapsed
         if outcome.failure is not None:
             print_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":
+            self._interrupted = result.status == "cancelled"
             print_line(f"({run_summary(result, outcome.failed_hooks, outcome.subagents)})")
 
     def help(self) -> None:

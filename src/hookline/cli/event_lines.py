@@ -34,6 +34,10 @@ ERROR_WIDTH = 500
 """Number of characters shown of an error: its end often says what to do."""
 
 
+NOTE_WIDTH = 300
+"""Number of characters shown of what a hook tells the model."""
+
+
 class Line(msgspec.Struct, frozen=True):
     """One line of output, without control characters.
 
@@ -203,5 +207,7 @@ def _verdict_lines(event: HookExecuted) -> Iterator[Line]:
     elif event.verb in _VERBS and event.point not in _HIDDEN_POINTS:
         because = f": {short(event.reason)}" if event.reason else ""
         yield Line(event.verb, f"hook {event.hook} {_VERBS[event.verb]} at {event.point}{because}")
+        if event.note:
+            yield Line(event.verb, f"it tells the model: {short(event.note, NOTE_WIDTH)}")
     elif event.verb == "cont" and event.reason:
         yield Line("note", f"hook {event.hook} notes at {event.point}: {short(event.reason)}")

@@ -6,24 +6,30 @@ import asyncio
 import logging
 import sys
 import time
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
+import msgspec
 import typer
 from rich.console import Console, Group
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from .._kernel.events import Event
+from .._run.events import AllEventsExcept, RunFinished, RunStarted, TextDelta, ToolProgressed
 from ..config.errors import ConfigError
 from ..config.sources import FILE, Configuration
 from .errors import COMPLETED
+from .event_lines import EventFormatter, Line
 from .help import Command
 from .options import DURABLE, service_option, with_settings, with_table
 from .output import print_table
+from .rendering import LineRenderer
 from .services import run_until_stopped, timestamped
 from .terminal import can_move_cursor
-from .text import counted, printable
+from .text import counted, printable, short_id
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -83,18 +89,22 @@ def _build_and_run(config: Configuration) -> int:
     from .runner import unattended_agent
     from .weights import prepare_model
 
-    with unattended_agent(config) as (answerer, agent, plugins):
+    watcher = RunWatcher()
+    with unattended_agent(config, watcher) as (answerer, agent, plugins):
         gateway = build_gateway(
             config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
         )
         prepare_model(agent.model)
-        return asyncio.run(_run_until_stopped(gateway, config, plugins))
+        return asyncio.run(_run_until_stopped(gateway, config, plugins, watcher))
 
 
-async def _run_until_stopped(gateway: Gateway, config: Configuration, plugins: PluginManager) -> int:
+async def _run_until_stopped(
+    gateway: Gateway, config: Configuration, plugins: PluginManager, watcher: RunWatcher
+) -> int:
     from ..channels.factory import follow_plugins
 
     with make_view(gateway, debug=config.settings.debug) as view:
+        watcher.show = view.show_run_line
 
         def on_started() -> None:
             view.is_started = True
@@ -147,8 +157,41 @@ def _revoke(database: Database, channel: str, sender: str) -> int:
     return COMPLETED
 
 
+_HIDDEN_KINDS = ("step", "says", "speaker")
+"""Kinds of lines that a gateway does not print: it shows many runs, and what they say is private."""
+
 REFRESH = 0.5
 """Refresh interval in seconds."""
+
+
+class RunWatcher:
+    """A hook that describes what happens in runs, in the lines of ``hookline run`` without the texts of the model."""
+
+    name = "gateway view"
+    points = ("on_run_end",)
+    phase = "observe"
+    events = AllEventsExcept(TextDelta, ToolProgressed)
+
+    def __init__(self) -> None:
+        self.show: Callable[[Line], object] = lambda line: None
+        """Called with each line; its ``agent`` is the agent and the beginning of the id of the run."""
+        self._runs: dict[str, tuple[str, EventFormatter]] = {}
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> None:
+        """Do nothing: the events tell what happens."""
+
+    def on_event(self, event: Event) -> None:
+        """Show the lines of an event."""
+        if isinstance(event, RunStarted):
+            self._runs[event.run_id] = f"{event.ids.agent} {short_id(event.run_id)}", EventFormatter()
+        name, formatter = self._runs.get(event.run_id, ("", None))
+        if formatter is None:
+            return  # the run began before the gateway did
+        for line in formatter.format(event):
+            if line.kind not in _HIDDEN_KINDS:
+                self.show(msgspec.structs.replace(line, agent=printable(name, keep="")))
+        if isinstance(event, RunFinished):
+            del self._runs[event.run_id]
 
 
 def make_view(gateway: Gateway, *, debug: bool = False) -> GatewayLog:
@@ -169,6 +212,7 @@ class GatewayLog(logging.Handler):
         super().__init__(logging.INFO if debug else logging.WARNING)
         self._gateway, self._debug = gateway, debug
         self._was: dict[str, bool] = {}
+        self._lines = LineRenderer()
         self.is_started = False
 
     def __enter__(self) -> Self:
@@ -210,6 +254,11 @@ class GatewayLog(logging.Handler):
             sys.stderr.write(f"{time.strftime('%H:%M:%S')} {printable(line)}\n")
             sys.stderr.flush()
 
+    def show_run_line(self, line: Line) -> None:
+        """Print a line about a run, only if ``debug`` is set: a log is kept, and runs contain private data."""
+        if self._debug:
+            self.print(f"{line.agent}: {line.text}")
+
     def stopping(self, *, again: bool) -> None:
         """Announce the shutdown."""
         self.print("stopping now" if again else "stopping after the current runs; Ctrl-C again stops at once")
@@ -250,6 +299,11 @@ class GatewayScreen(GatewayLog):
             self._live.console.print(timestamped(line))
         else:
             super().print(line)
+
+    def show_run_line(self, line: Line) -> None:
+        """Print a line about a run above the table."""
+        if self._live.is_started:
+            self._live.console.print(timestamped(self._lines.render(line)))
 
     def update(self, status: Status) -> None:
         """Draw the table."""

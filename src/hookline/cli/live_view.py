@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Self
 
@@ -17,12 +18,15 @@ from rich.table import Table
 from rich.text import Text
 
 from .._base.text import duration_text
-from .._kernel.events import Event
+from .._kernel.events import Event, HookExecuted
 from .._kernel.values import Usage
 from .._run import events as e
 from .event_lines import EventFormatter, Line
+from .rendering import LineRenderer, Reply, ReplyStream
 from .text import cost_text, counted, printable, short
 
+REFRESH_SECONDS = 1 / 12
+"""Time between two drawings of the last lines."""
 _TEXT_LINES = 6
 """Number of lines shown of the text that the model is writing."""
 _MAX_TOOLS = 6
@@ -31,31 +35,12 @@ _MAX_ROWS = 12
 """Number of lines for all running tools and subagents together."""
 _SUBAGENT_WIDTH = 60
 """Number of characters shown of the text that a subagent is writing."""
-_COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
-"""Colours that tell subagents apart."""
-
-_ICONS = {
-    "step": ("─", "bold cyan"),
-    "speaker": ("»", "bold cyan"),
-    "task": (">", "bold"),
-    "call": ("→", "default"),
-    "says": ("“", "default"),
-    "ok": ("✓", "green"),
-    "answered": ("✓", "blue"),
-    "blocked": ("✗", "red"),
-    "error": ("✗", "red"),
-    "cancelled": ("■", "magenta"),
-    "block": ("⛊", "red"),
-    "end": ("■", "red"),
-    "stop": ("■", "magenta"),
-    "replace": ("✎", "yellow"),
-    "retry": ("↻", "yellow"),
-    "keep_going": ("↻", "yellow"),
-    "ask": ("?", "cyan"),
-    "question": ("?", "cyan"),
-    "answer": ("✎", "blue"),
+_WITHDRAWN = {
+    "retry": "the text above was rejected",
+    "replaced": "the text above was rejected, and replaced by this:",
+    "rejected": "the text above was rejected",
+    "interrupted": "the text above is incomplete",
 }
-
 
 Row = tuple[int, str, str, float | None, float | None]
 """A line about a running tool or subagent: depth, text, style, start time and progress as a fraction."""
@@ -77,6 +62,7 @@ class Activity(msgspec.Struct):
     parent: str = ""
     started: float = msgspec.field(default_factory=time.monotonic)
     step: int = 0
+    model: str = "the model"
     status: str = "starting"
     text: str = ""
     streamed: int = 0
@@ -88,9 +74,10 @@ class Activity(msgspec.Struct):
             case e.StepStarted():
                 self.step = event.index + 1
             case e.ModelCalled():
+                self.model = event.model
                 self.status, self.text, self.streamed = f"{event.model} is reading", "", 0
             case e.TextDelta():
-                self.status, self.streamed = "writing", self.streamed + 1
+                self.status, self.streamed = f"{self.model} is writing", self.streamed + 1
                 self.text += event.text
             case e.ModelReplied():
                 self.status, self.text, self.streamed = "deciding", "", 0
@@ -124,15 +111,23 @@ class LiveView:
 
     Args:
         console: the terminal.
+        conversation: whether this is a conversation: the reply is shown as Markdown while it is written, and steps are
+            not. Otherwise only the end of an unfinished reply is shown, because the program prints the reply itself.
+        live: whether the cursor can move, so that the last lines can show the current activity.
+        hint: how to interrupt the run, at the end of the status line.
     """
 
-    def __init__(self, console: Console) -> None:
-        self._console, self._formatter = console, EventFormatter()
+    def __init__(self, console: Console, *, conversation: bool = False, live: bool = True, hint: str = "") -> None:
+        self._console, self._formatter, self._lines = console, EventFormatter(), LineRenderer()
+        self._reply = ReplyStream() if conversation else None
+        self._hidden = frozenset(("step", "speaker", "task", "says")) if conversation else frozenset[str]()
+        self._unstreamed = self._ended = ""  # text of the last reply that is not shown yet, or shown before other lines
+        self._can_move, self._hint = live, hint
         self._live: Live | None = None
+        self._lock = threading.RLock()
         self._started = time.monotonic()
         self._activity = Activity()
         self._subagents: dict[str, Activity] = {}
-        self._colours: dict[str, str] = {}
         self._usage = Usage()
         self._cost: float | None = 0.0
         self._spinner = Spinner("dots", style="cyan")
@@ -152,13 +147,15 @@ class LiveView:
         if self._buffered is not None:
             self._buffered.append(event)
             return
-        inner = self._update(event)
-        if isinstance(inner, e.ToolProgressed):
-            return  # the lines below show progress
-        for line in self._formatter.format(event):
-            if self.prompts and line.kind == "question":
-                continue
-            self._print(*_ICONS.get(line.kind, ("·", "dim")), line)
+        with self._lock:
+            if self._reply is not None:
+                self._stream(self._reply, event)
+            inner = self._update(event)
+            if isinstance(inner, e.ToolProgressed):
+                return  # the lines below show progress
+            for line in self._formatter.format(event):
+                if not (self.prompts and line.kind == "question"):
+                    self._print(line)
 
     @contextmanager
     def paused(self) -> Iterator[None]:
@@ -174,10 +171,58 @@ class LiveView:
             for event in buffered:
                 self(event)
 
+    def finish(self, reply: str) -> None:
+        """Print the reply of a conversation if it differs from the streamed text: a hook may have changed it."""
+        assert self._reply is not None
+        with self._lock:
+            shown = self._reply.text or self._ended
+            self._print_blocks(self._reply.end())
+            if reply.strip() != shown.strip():
+                self._print_blocks([*self._reply.add(reply), *self._reply.end()])
+            self._ended = self._unstreamed = ""
+
+    def _stream(self, reply: ReplyStream, event: Event) -> None:
+        """Show the text of an event as a part of the reply. The text of a subagent goes to the calling agent."""
+        if isinstance(event, HookExecuted) and event.verb == "keep_going":
+            self._end_text(reply)
+        if getattr(event, "purpose", "") != "step":
+            return
+        if isinstance(event, e.TextDelta):
+            self._print_blocks(reply.add(event.text))
+        elif isinstance(event, e.ModelReplied):
+            self._unstreamed = "" if reply.text.strip() else event.content
+            if event.tool_calls:
+                self._end_text(reply)
+        elif isinstance(event, e.ModelCalled):
+            self._end_text(reply)
+            self._ended = ""
+        elif isinstance(event, e.Discarded) and reply.text:
+            self._print_blocks(reply.end())
+            self._print(Line("retry", _WITHDRAWN[event.reason]))
+
+    def _end_text(self, reply: ReplyStream) -> None:
+        """Print the text that comes before a call or another reply."""
+        self._ended = reply.text or self._unstreamed or self._ended
+        self._print_blocks(reply.end())
+        self._print_blocks([*reply.add(self._unstreamed), *reply.end()])
+        self._unstreamed = ""
+
+    def _print(self, line: Line) -> None:
+        if line.kind not in self._hidden or line.agent:
+            self._console.print(self._lines.render(line))
+
+    def _print_blocks(self, blocks: Iterable[Reply]) -> None:
+        for block in blocks:
+            self._console.print(block)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        text = Text(printable(self._activity.text).strip(), style="italic")
-        for line in text.wrap(console, max(20, options.max_width - 4))[-_TEXT_LINES:] if text else ():
-            yield Padding(line, (0, 0, 0, 2))
+        if self._reply is not None:
+            block = self._reply.open_block(max(_TEXT_LINES, options.size.height - _MAX_ROWS - 2))
+            yield from () if block is None else (block,)
+        else:
+            text = Text(printable(self._activity.text).strip(), style="italic")
+            for line in text.wrap(console, max(20, options.max_width - 4))[-_TEXT_LINES:] if text else ():
+                yield Padding(line, (0, 0, 0, 2))
         if self._activity.tools or self._subagents:
             yield self._running()
         yield self._status()
@@ -207,7 +252,7 @@ class LiveView:
             yield depth, f"and {len(tools) - _MAX_TOOLS} more", "dim", None, None
         for run_id, child in list(self._subagents.items()):
             if child.parent == id:
-                yield depth + 1, child.line, self._colour(child.name), child.started, None
+                yield depth + 1, child.line, self._lines.colour(child.name), child.started, None
                 yield from self._rows(run_id, child, depth + 2)
 
     def _status(self) -> Table:
@@ -220,7 +265,7 @@ class LiveView:
         at_work = f"{counted(len(self._subagents), 'subagent')} at work" if self._subagents else ""
         facts = (f"step {activity.step}" if activity.step else "", activity.status, at_work)
         used = (counted(tokens, "token"), cost_text(self._cost)) if tokens else ()
-        text = " · ".join(filter(None, (*facts, f"{time.monotonic() - self._started:.1f} s", *used)))
+        text = " · ".join(filter(None, (*facts, f"{time.monotonic() - self._started:.1f} s", *used, self._hint)))
         status.add_row(self._spinner, Text(printable(text, keep=""), style="dim", no_wrap=True, overflow="ellipsis"))
         return status
 
@@ -232,9 +277,9 @@ class LiveView:
             line = Line("", "", subagent.name, subagent.depth)
             activity = self._subagents.setdefault(event.ids.run_id, Activity(subagent.name, subagent.parent))
         if isinstance(inner, e.RunFinished):
-            if activity.text:  # the run ended in the middle of a reply
+            if activity.text and (line.agent or self._reply is None):  # the run ended in the middle of a reply
                 text = f"unfinished reply: {short(activity.text, 500)}"
-                self._print("“", "default", msgspec.structs.replace(line, text=text))
+                self._print(msgspec.structs.replace(line, kind="says", text=text))
             activity.text, activity.streamed = "", 0
             if isinstance(event, e.SubagentEvent):
                 self._subagents.pop(event.ids.run_id, None)
@@ -244,28 +289,27 @@ class LiveView:
             self._usage = self._usage + inner.usage
             self._cost = None if self._cost is None or inner.cost is None else self._cost + inner.cost
         elif isinstance(event, e.TaskTaken):
-            self._print(">", "bold", Line("task", short(event.task, 200)))
+            self._print(Line("task", short(event.task, 200)))
         activity.update(inner)
         return inner
 
-    def _colour(self, name: str) -> str:
-        return self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
-
-    def _print(self, icon: str, style: str, line: Line) -> None:
-        row = Table.grid(padding=(0, 1, 0, 0))
-        if line.agent:
-            row.add_column(no_wrap=True, overflow="ellipsis", max_width=2 * line.depth + 24)
-        row.add_column(width=1)
-        row.add_column(overflow="fold")
-        who = [Text.assemble("  " * line.depth, (line.agent, self._colour(line.agent)))] if line.agent else []
-        row.add_row(*who, Text(icon, style=style), Text(line.text, style=style))
-        self._console.print(row)
-
     def _start(self) -> None:
-        self._live = Live(self, console=self._console, transient=True, refresh_per_second=12, redirect_stdout=False)
-        self._live.start()
+        if self._can_move:
+            self._live = Live(self, console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+            self._live.start(refresh=True)
+            self._stopping = threading.Event()
+            self._refreshing = threading.Thread(target=self._refresh, args=(self._live, self._stopping), daemon=True)
+            self._refreshing.start()
+
+    def _refresh(self, live: Live, stopping: threading.Event) -> None:
+        """Draw the last lines often. Rich's own thread would draw in the middle of a print, and erase a part of it."""
+        while not stopping.wait(REFRESH_SECONDS):
+            with self._lock:
+                live.refresh()
 
     def _stop(self) -> None:
         if self._live is not None:
+            self._stopping.set()
+            self._refreshing.join()
             self._live.stop()
             self._live = None

@@ -18,7 +18,7 @@ from .errors import BAD_INPUT, COMPLETED, FAILED, print_error, print_note, set_u
 from .help import Command
 from .options import Since, with_settings
 from .output import print_parts
-from .text import counted, parse_since, printable, run_summary
+from .text import counted, parse_since, printable, run_summary, wrap_line
 
 if TYPE_CHECKING:
     from ..tape._replay import Replay
@@ -129,21 +129,25 @@ def _hooks(config: Configuration) -> Any:
 
 def _print_tape(tape: Tape, *, alone: bool) -> None:
     """Print a recorded run as ``hookline run`` prints one."""
-    from .views import PlainView
+    from .rendering import print_reply
+    from .views import choose_view
 
-    view = PlainView(sys.stdout)
     if not alone:
-        view.write(f"{printable(tape.name, keep='')}:")
-    view.write(f"task: {printable(tape.run.task, keep='')}")
+        _print_line(f"{tape.name}:")
+    view = choose_view(sys.stdout, recorded=True)
     for event in tape.events():
         view(event)
     result = tape.result
     if result is None:
-        view.write("the recording stops before the end of the run")
+        _print_line("the recording stops before the end of the run")
         return
-    if result.reply:
-        sys.stdout.write(f"{printable(result.reply)}\n")
-    view.write(run_summary(result))
+    print_reply(printable(result.reply))
+    _print_line(run_summary(result))
+
+
+def _print_line(line: str) -> None:
+    sys.stdout.write(f"{wrap_line(printable(line, keep=''), sys.stdout)}\n")
+    sys.stdout.flush()
 
 
 class Printer:

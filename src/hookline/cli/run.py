@@ -25,7 +25,7 @@ from .errors import (
 )
 from .help import Command
 from .options import with_settings
-from .text import printable, run_summary, wrap_line
+from .text import run_summary, wrap_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -129,6 +129,7 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver
     from .plugins import close_plugins
+    from .rendering import print_reply
     from .runner import (
         combine,
         finish_audit,
@@ -224,13 +225,6 @@ def piped_text() -> str:
 def _print_stdin_notice() -> None:
     sys.stderr.write("still reading stdin; if you have no input for it, add: < /dev/null\n")
     sys.stderr.flush()
-
-
-def print_reply(reply: str) -> None:
-    """Print the reply to stdout, without control characters on a terminal."""
-    if reply:
-        sys.stdout.write(f"{printable(reply) if sys.stdout.isatty() else reply}\n")
-        sys.stdout.flush()
 
 
 class JsonLines:

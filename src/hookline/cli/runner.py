@@ -32,6 +32,7 @@ from ..config.errors import ConfigError
 from ..config.settings import Settings
 from ..config.sources import Configuration
 from .errors import CANCELLED, FAILED, print_error, print_note
+from .terminal import restore_modes
 from .text import SubagentTotals
 
 if TYPE_CHECKING:
@@ -167,6 +168,7 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
         if pressed:
             if sys.stderr.isatty():
                 os.write(2, b"\x1b[?25h\n")  # a live view may have hidden the cursor
+                restore_modes()
             os._exit(CANCELLED)
         pressed = True
         run.cancel("Ctrl-C")
@@ -205,11 +207,11 @@ def prepare_agent(
 
 @contextmanager
 def unattended_agent(
-    config: Configuration,
+    config: Configuration, *hooks: Any
 ) -> Iterator[tuple[Agent[Any, Any] | Roster, Agent[Any, Any], PluginManager]]:
     """Build the agent or roster for a server, worker or gateway, where nobody is at the terminal to approve calls.
 
-    Yields the agent or roster, its base agent, and the plugins, which are closed at the end.
+    Yields the agent or roster, its base agent, and the plugins, which are closed at the end. ``hooks`` are added.
     """
     from ..config.factory import build_plugins
     from .approval_prompt import Approver
@@ -220,7 +222,7 @@ def unattended_agent(
     decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []
     recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
     try:
-        yield *prepare_agent(config, [*decided, *recorders], Session(), plugins), plugins
+        yield *prepare_agent(config, [*decided, *recorders, *hooks], Session(), plugins), plugins
     finally:
         close_plugins(plugins)
         finish_recording(recorders)

@@ -89,7 +89,8 @@ def resume(
 ) -> int:
     """Continue a durable run where it was, or show the result of one that has ended."""
     from .._run.journal import head_of
-    from .run import Job, execute, print_reply
+    from .rendering import print_reply
+    from .run import Job, execute
 
     store, run = _find(config, run_id)
     _check_not_served(store, run)

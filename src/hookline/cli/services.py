@@ -87,8 +87,9 @@ async def run_until_stopped(service: Service, view: Any, on_started: Callable[[]
         await asyncio.wait([watching, *stops])
 
 
-def timestamped(line: str) -> Any:
+def timestamped(line: str | Table) -> Any:
     """Return a line with the current time before it; a long line wraps below its text, not below the time."""
     row = Table.grid(padding=(0, 1, 0, 0))
-    row.add_row(Text(time.strftime("%H:%M:%S"), style="dim", no_wrap=True), Text(printable(line)))
+    shown = Text(printable(line)) if isinstance(line, str) else line
+    row.add_row(Text(time.strftime("%H:%M:%S"), style="dim", no_wrap=True), shown)
     return row

@@ -14,6 +14,7 @@ import msgspec
 
 from .._base.frozen import json_text
 from .._base.text import counted as counted  # noqa: PLC0414 - for the other modules of the program
+from .._base.text import printable as printable  # noqa: PLC0414
 from .._base.text import shorten
 from ..config.errors import ConfigError
 
@@ -21,19 +22,8 @@ if TYPE_CHECKING:
     from .._kernel.state import AgentResult
 
 
-JOINERS = "\u200c\u200d"
-"""Zero-width joiners: invisible, harmless, and part of words and emoji in many scripts."""
-
 ID_LENGTH = 8
 """Number of characters of an id that are shown."""
-
-
-def printable(text: str, *, keep: str = "\n\t") -> str:
-    """Escape control characters, so that text from a model cannot move the cursor or fake output."""
-    if text.isprintable():
-        return text
-    text, keep = text.replace("\r\n", "\n"), keep + JOINERS
-    return "".join(c if c.isprintable() or c in keep else ascii(c)[1:-1] for c in text)
 
 
 def short(text: str, width: int = 100) -> str:

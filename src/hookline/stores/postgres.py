@@ -78,7 +78,7 @@ def _set(settings: Mapping[str, object]) -> str:
 
 # SQL and values.
 
-_TOKENS = re.compile(r"'[^']*'|\?|(?<![:\w]):([a-z_]\w*)|%|INDEXED BY \w+|AS BLOB\b")
+_TOKENS = re.compile(r"'[^']*'|\?|(?<![:\w]):([a-z_]\w*)|%|INDEXED BY \w+|AS BLOB\b|\bLIKE\b")
 _ROW = re.compile(r"(\s*INSERT INTO [^?]* VALUES\s*)(\([?, ]+\))([^?]*)", re.DOTALL)
 _TRUNCATED = re.compile(r"CAST\((.+?) AS INTEGER\)")  # PostgreSQL rounds, where SQLite truncates
 _TYPES = (
@@ -103,6 +103,8 @@ def _translate(sql: str) -> str:
             return ""
         if token == "AS BLOB":
             return "AS BYTEA"
+        if token == "LIKE":
+            return "ILIKE"
         return f"%({found[1]})s" if found[1] else token.replace("%", "%%")
 
     return _TRUNCATED.sub(r"CAST(trunc(\1) AS BIGINT)", _TOKENS.sub(replace, sql))

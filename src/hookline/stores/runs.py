@@ -849,11 +849,8 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
     if created_to := chosen.get("created_to"):
         wanted.append(("created < ?", (created_to,)))
     if text := storable(chosen.get("text", "")):
-        # Both databases lower these columns as ASCII, so the text is lowered in the same way.
-        lowered = re.sub("[A-Z]+", lambda found: found[0].lower(), text)
-        pattern = "%" + re.sub(r"([%_\\])", r"\\\1", lowered) + "%"
-        like = " LIKE ? ESCAPE '\\'"
-        wanted.append((f"(lower(task){like} OR lower(reply){like})", (pattern, pattern)))
+        pattern = "%" + re.sub(r"([%_\\])", r"\\\1", text) + "%"
+        wanted.append(("(task LIKE ? ESCAPE '\\' OR reply LIKE ? ESCAPE '\\')", (pattern, pattern)))
     wanted += _about_events(chosen)
     condition = " AND ".join(each for each, _ in wanted)
     return f"{table} WHERE {condition}", [value for _, given in wanted for value in given]

@@ -2,7 +2,8 @@
 
 Every store writes its SQL once. ``?`` and ``:name`` stand for values, ``ON CONFLICT`` replaces rows, and ``RETURNING``
 gives the number of a new row. Truth values are stored as 0 and 1 and compared as numbers. JSON is stored as JSON text
-or as bytes. A value that is compared with ``IS NULL`` needs a ``CAST``, because PostgreSQL must know its type.
+or as bytes. ``LIKE`` ignores the case of A to Z. A value that is compared with ``IS NULL`` needs a ``CAST``, because
+PostgreSQL must know its type.
 
 An object-relational mapper would be the library for this, but the one that fits best (SQLAlchemy) makes SQLite two to
 four times slower, and takes 0.6 s to import.

@@ -29,8 +29,8 @@ LOOKAHEAD = 20
 
 _NO_EVENTS: deque[tuple[int, AnyEvent]] = deque()
 
-_IGNORED_FIELDS = ("seq", "at", "run_id", "duration", "ids")
-"""Fields that may differ: sequence numbers, times and ids."""
+_IGNORED_FIELDS = ("seq", "at", "run_id", "duration", "ids", "note")
+"""Fields that may differ: sequence numbers, times, ids, and the note of a hook, which the next request contains."""
 
 
 class Decision(msgspec.Struct, frozen=True):

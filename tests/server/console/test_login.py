@@ -15,6 +15,7 @@ async def test_without_keys_the_console_is_open_on_this_machine(tmp_path):
         page = await browser.get("/")
         assert page.status_code == 200
         assert page.headers["content-type"] == "text/html; charset=utf-8"
+        assert page.headers["referrer-policy"] == "same-origin"  # a browser would send forms without their origin
 
 
 async def test_a_browser_without_a_login_is_sent_to_the_page_to_log_in_and_back(tmp_path):

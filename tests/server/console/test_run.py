@@ -6,7 +6,11 @@ import re
 import pytest
 
 from hookline import call, reply
+from hookline.explain.from_events import EventsView
 from hookline.records.hook import RecordHook
+from hookline.server.auth import Caller
+from hookline.server.console.run import RunSections
+from hookline.stores.runs import RunRecord
 from hookline.tape import TapeHook
 
 from ...waiting import wait_until
@@ -275,3 +279,21 @@ async def test_the_page_of_an_unknown_run_is_an_error_page(tmp_path):
         answer = await browser.get("/console/runs/run_none")
         assert answer.status_code == 404
         assert "there is no run" in answer.text
+
+
+def test_only_steps_that_changed_are_rendered_again():
+    built = EventsView()
+    built.add({"type": "run_started", "at": 1.0, "ids": {"run_id": "run_1"}})
+    for index in range(4):
+        calls = [{"id": f"c{index}", "name": "read", "arguments": {}}]
+        built.add({"type": "step_started", "at": 1.0, "index": index})
+        built.add({"type": "model_replied", "at": 1.0, "tool_calls": calls})
+    run = RunRecord("run_1", "a", "o", "s", "s", "t", "c", "api", "task", status="running")
+    sections = RunSections("", Caller("o"), None, dict)
+    before = sections.render(run, built.view, set(built.changed))
+    built.changed.clear()
+    built.add({"type": "tool_settled", "at": 1.0, "call_id": "c1", "tool": "read", "text": "late", "outcome": "ok"})
+    after = sections.render(run, built.view, set(built.changed))
+    assert "late" in after["run-step-2"]  # the first row is the start
+    assert after["run-step-0"] is before["run-step-0"]
+    assert [name for name in after if after[name] != before[name]] == ["run-step-2"]

@@ -37,14 +37,19 @@ POLICY = "; ".join(
 )
 """The content security policy: scripts and styles are files of this server, and HTML gets into a page in one place."""
 
+HEADERS = {
+    "content-security-policy": POLICY,
+    "referrer-policy": "same-origin",  # with "no-referrer", browsers hide the origin of a form from us as well
+}
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "explain.css", "common.js")
+SHARED = ("theme.css", "explain.css", "common.js", "text.js")
 """Files of the reports that the console uses as well."""
 NAVIGATION = (
     ("Now", "/"),
     ("Runs", "/console/runs"),
     ("Approvals", "/console/approvals"),
     ("Blocked", "/console/blocked"),
+    ("Chat", "/console/chat"),
 )
 
 
@@ -70,6 +75,7 @@ def _environment() -> Environment:
         loader=PackageLoader("hookline.server.console"),
         autoescape=True,
         undefined=StrictUndefined,
+        auto_reload=False,  # it would look at the file for every fragment
         trim_blocks=True,
         lstrip_blocks=True,
     )
@@ -106,7 +112,7 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         static=lambda name: base + STATIC.format(version=_version(name), name=name),
         **values,
     )
-    return HTMLResponse(html, status, {"content-security-policy": POLICY})
+    return HTMLResponse(html, status, HEADERS)
 
 
 def base_of(request: Request) -> str:

@@ -30,7 +30,7 @@ from .login import error_page, form, wants_sections
 from .render import base_of, fragment, names_of, page
 from .timeline import Timeline, kind_of, step_line, totals
 
-MAX_STEPS = 200
+MAX_STEPS = 100
 """Number of steps that a page shows at once."""
 FEW_STEPS = 30
 """Up to this number of steps, all of them are open at first."""

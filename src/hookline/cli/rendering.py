@@ -1,0 +1,188 @@
+"""Render lines about events and Markdown of a model for a terminal, the same way in every command."""
+
+from __future__ import annotations
+
+import sys
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.markdown import Heading, Markdown, MarkdownElement
+from rich.segment import Segment
+from rich.table import Table
+from rich.text import Text
+from rich.theme import Theme
+
+from .event_lines import Line
+from .terminal import can_move_cursor
+from .text import printable
+
+INDENT = 2
+"""Columns to the left of a reply in a conversation. Only the program writes to the first column, so that no reply can
+look like the prompt, whatever characters it consists of."""
+
+_COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
+"""Colours that tell subagents apart."""
+
+_ICONS = {
+    "step": ("─", "bold cyan"),
+    "speaker": ("»", "bold cyan"),
+    "task": (">", "bold"),
+    "call": ("→", "default"),
+    "says": ("“", "default"),
+    "ok": ("✓", "green"),
+    "answered": ("✓", "blue"),
+    "blocked": ("✗", "red"),
+    "error": ("✗", "red"),
+    "cancelled": ("■", "magenta"),
+    "block": ("⛊", "red"),
+    "end": ("■", "red"),
+    "stop": ("■", "magenta"),
+    "replace": ("✎", "yellow"),
+    "retry": ("↻", "yellow"),
+    "keep_going": ("↻", "yellow"),
+    "ask": ("?", "cyan"),
+    "question": ("?", "cyan"),
+    "answer": ("✎", "blue"),
+}
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"])
+"""HTML stays text: Rich would leave it out, and a person must see all that a model wrote."""
+
+_THEME = Theme({"markdown.code": "bold cyan", "markdown.code_block": "cyan"}, inherit=True)
+"""Without the black background of Rich, which is a blot on a light terminal."""
+
+
+class LineRenderer:
+    """Renders lines about events: an icon and the colour of the verdict, after the name of the subagent if it has one.
+
+    Example::
+
+        console.print(LineRenderer().render(Line("block", "hook no_secrets blocks at before_tool")))
+    """
+
+    def __init__(self) -> None:
+        self._colours: dict[str, str] = {}
+
+    def colour(self, name: str) -> str:
+        """Return the colour of a subagent."""
+        return self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
+
+    def render(self, line: Line) -> Table:
+        """Return one line; a long one wraps below its text."""
+        icon, style = _ICONS.get(line.kind, ("·", "dim"))
+        row = Table.grid(padding=(0, 1, 0, 0))
+        if line.agent:
+            row.add_column(no_wrap=True, overflow="ellipsis", max_width=2 * line.depth + 24)
+        row.add_column(width=1)
+        row.add_column(overflow="fold")
+        who = [Text.assemble("  " * line.depth, (line.agent, self.colour(line.agent)))] if line.agent else []
+        row.add_row(*who, Text(icon, style=style), Text(line.text, style=style))
+        return row
+
+
+class _LeftHeading(Heading):
+    LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
+
+
+class _Markdown(Markdown):
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _LeftHeading}
+
+
+class Reply:
+    """Text of a model as Markdown that shows everything: HTML, the addresses of links, and line breaks as written.
+
+    Args:
+        text: the text.
+        indent: the number of columns to the left.
+        above: whether to leave a line empty above.
+        height: show only this many lines of the end.
+    """
+
+    def __init__(self, text: str, *, indent: int = 0, above: bool = False, height: int | None = None) -> None:
+        text = printable(text)
+        self._markdown = _Markdown("", code_theme="ansi_dark", hyperlinks=False)
+        self._markdown.parsed = _PARSER.parse(text)
+        for token in self._markdown.parsed:
+            for child in token.children or ():
+                if child.type == "softbreak":
+                    child.type = "hardbreak"
+        self._indent, self._above, self._height = indent, above, height
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = max(20, options.max_width - self._indent)
+        with console.use_theme(_THEME):
+            lines = console.render_lines(self._markdown, options.update(width=width), pad=False)
+        while lines and _is_blank(lines[0]):
+            del lines[0]
+        while lines and _is_blank(lines[-1]):
+            del lines[-1]
+        if self._above:
+            lines.insert(0, [])
+        for line in lines if self._height is None else lines[-self._height :]:
+            yield Segment(" " * self._indent)
+            yield from line
+            yield Segment.line()
+
+
+def _is_blank(line: list[Segment]) -> bool:
+    return not any(segment.text.strip() for segment in line)
+
+
+def print_reply(reply: str) -> None:
+    """Print the reply of a run to stdout: as Markdown on a terminal, unchanged elsewhere."""
+    if not reply:
+        return
+    if can_move_cursor(sys.stdout.isatty()):
+        Console(highlight=False).print(Reply(reply))
+    else:
+        sys.stdout.write(f"{printable(reply) if sys.stdout.isatty() else reply}\n")
+        sys.stdout.flush()
+
+
+class ReplyStream:
+    """Markdown that arrives in pieces. Blocks are final once another one follows; the last one may still change.
+
+    Example::
+
+        stream = ReplyStream()
+        for piece in pieces:
+            for block in stream.add(piece):
+                console.print(block)
+        for block in stream.end():
+            console.print(block)
+    """
+
+    def __init__(self) -> None:
+        self.text = ""
+        """Everything that arrived."""
+        self._open = ""
+        self._printed = False
+
+    def add(self, piece: str) -> list[Reply]:
+        """Add text. Return the blocks that are final now."""
+        self.text += piece
+        self._open += piece
+        if "\n" not in piece:  # a block ends with a line
+            return []
+        starts = [token.map[0] for token in _PARSER.parse(printable(self._open)) if not token.level and token.map]
+        if len(starts) < 2 or not starts[-1]:
+            return []
+        lines = self._open.split("\n")
+        final, self._open = "\n".join(lines[: starts[-1]]), "\n".join(lines[starts[-1] :])
+        return [self._block(final)]
+
+    def end(self) -> list[Reply]:
+        """Return the rest, and begin a new reply."""
+        rest = [self._block(self._open)] if self._open.strip() else []
+        self.text, self._open, self._printed = "", "", False
+        return rest
+
+    def open_block(self, height: int) -> Reply | None:
+        """Return the last ``height`` lines of the block that may still change; ``None`` if there is none."""
+        text = self._open
+        return Reply(text, indent=INDENT, above=self._printed, height=height) if text.strip() else None
+
+    def _block(self, text: str) -> Reply:
+        above, self._printed = self._printed, True
+        return Reply(text, indent=INDENT, above=above)

@@ -1,0 +1,81 @@
+"""Open pages are kept up to date together."""
+
+import asyncio
+import json
+
+import pytest
+
+from hookline.server.console.live import LiveViews
+
+
+class Store:
+    """Something that changes, and counts how often it was looked at."""
+
+    def __init__(self):
+        self.value = 0
+
+    async def pulse(self):
+        return self.value
+
+
+async def next_sections(stream):
+    """Return the next sections that a stream sends."""
+    while not (data := await stream._more(1.0)):
+        pass
+    return json.loads(data[6:])
+
+
+@pytest.fixture
+async def store(monkeypatch):
+    monkeypatch.setattr("hookline.server.console.live.INTERVAL", 0.005)
+    return Store()
+
+
+@pytest.fixture
+async def live(store):
+    made = LiveViews(store.pulse, 1.0)
+    yield made
+    await made.close()
+
+
+async def test_a_page_that_cannot_be_rendered_does_not_stop_the_others(store, live, caplog):
+    async def broken():
+        if store.value:
+            raise ValueError("a bug")
+        return {"x": "<p>first</p>"}
+
+    async def fine():
+        return {"x": f"<p>{store.value}</p>"}
+
+    await live.stream("broken", broken)
+    other = await live.stream("fine", fine)
+    assert await next_sections(other) == {"x": "<p>0</p>"}
+    store.value = 1
+    assert await next_sections(other) == {"x": "<p>1</p>"}
+    store.value = 2
+    assert await next_sections(other) == {"x": "<p>2</p>"}
+    assert "could not be rendered" in caplog.text
+
+
+async def test_pages_that_open_at_once_share_a_view_and_both_get_everything(store, live):
+    rendered = asyncio.Event()
+
+    async def slow():
+        await rendered.wait()
+        return {"x": "<p>all</p>"}
+
+    opening = [asyncio.create_task(live.stream("same", slow)) for _ in range(2)]
+    await asyncio.sleep(0)
+    rendered.set()
+    for stream in await asyncio.gather(*opening):
+        assert await next_sections(stream) == {"x": "<p>all</p>"}
+    assert len(live._views) == 1
+
+
+async def test_a_page_that_cannot_be_opened_leaves_nothing_behind(store, live):
+    async def broken():
+        raise ValueError("a bug")
+
+    with pytest.raises(ValueError, match="a bug"):
+        await live.stream("broken", broken)
+    assert live._views == {}
