@@ -183,3 +183,11 @@ def test_events_of_other_types_and_without_fields_are_ignored():
     for kind in ("custom", "model_replied", "tool_settled", "hook_executed", "failed", "run_finished", ""):
         made.add({"type": kind, "at": 1.0})
     assert made.seq == 7
+
+
+def test_long_texts_are_cut_and_say_so():
+    made = EventsView(limit=10)
+    made.add({"type": "model_called", "model": "m", "at": 1.0})
+    made.add({"type": "model_replied", "content": "x" * 1000, "at": 2.0})
+    (model,) = [item for step in made.view.steps for item in step.items]
+    assert model.text == "xxxxxxxxxx… (990 more characters)"
