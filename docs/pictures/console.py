@@ -1,4 +1,4 @@
-"""Take the animated picture of the console: ``python docs/pictures/console.py``, with Chromium and ``pip install pillow``.
+"""Take the animated picture of the console: ``python docs/pictures/console.py``, with Chromium and pillow installed.
 
 A real server with scripted agents; a real browser clicks through its pages.
 """
