@@ -25,8 +25,9 @@ COLORS = 200
 
 
 @tool
-def read_invoice(number: int) -> str:
+async def read_invoice(number: int) -> str:
     """Read an invoice."""
+    await asyncio.sleep(0.8)
     return f"Invoice {number}: 1,480 euros to Brick & Sons, account DE44 5001 0517 5407 3249 31."
 
 
@@ -44,8 +45,9 @@ def pay(account: str, euros: int) -> str:
 
 
 @tool
-def send_mail(to: str, text: str) -> str:
+async def send_mail(to: str, text: str) -> str:
     """Send a mail."""
+    await asyncio.sleep(0.5)
     return f"sent to {to}"
 
 
@@ -78,7 +80,7 @@ def agents() -> dict[str, Agent]:
     """Return the agents of the office, with what their models say."""
 
     def made(name, tools, *turns):
-        model = ScriptedModel(turns, loop=True, delay=0.4, name="scripted-large")
+        model = ScriptedModel(turns, loop=True, delay=0.2)
         return Agent(name, llm=model, tools=tools, hooks=[stay_inside, large_sums, hide_accounts])
 
     def says(text="", *calls):
