@@ -4,11 +4,15 @@ import json
 import re
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 
 from hookline import call, reply
+from hookline.config.settings import Settings
 from hookline.explain.from_events import EventsView
 from hookline.records.hook import RecordHook
-from hookline.server.auth import Caller
+from hookline.server import Caller, asgi
 from hookline.server.console.run import RunSections
 from hookline.stores.runs import RunRecord
 from hookline.tape import TapeHook
@@ -162,6 +166,7 @@ async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
         html = await page_of(browser, run)
         assert f'data-live="/console/runs/{run}/live"' in html
         assert '<span class="pill blue">runs</span>' in html
+        assert "last event" in html
         async with browser.stream("GET", f"/console/runs/{run}/live") as stream:
             found = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
             first = await anext(found)
@@ -297,3 +302,16 @@ def test_only_steps_that_changed_are_rendered_again():
     assert "late" in after["run-step-2"]  # the first row is the start
     assert after["run-step-0"] is before["run-step-0"]
     assert [name for name in after if after[name] != before[name]] == ["run-step-2"]
+
+
+def test_all_links_of_a_mounted_console_stay_in_it(tmp_path):
+    ann = Caller("ann", scopes={"read", "run", "admin"})
+    paths = {name: str(tmp_path / f"{name}.db") for name in ("runs", "sessions", "approval_file")}
+    agents = asgi(Work().agent, authenticate=lambda request: ann, settings=Settings(**paths), home=tmp_path)
+    host = Starlette(routes=[Mount("/agents", agents)], lifespan=agents.lifespan)
+    with TestClient(host, base_url="http://127.0.0.1") as client:
+        run = client.post("/agents/runs", json={"task": "Do it", "session": "s", "wait": 60}).json()
+        page = client.get(f"/agents/console/runs/{run['id']}").text
+    links = re.findall(r'(?:href|src|action|data-live)="([^"#?][^"]*)"', page)
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith("/agents/")] == []
