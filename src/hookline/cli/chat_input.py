@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PROMPT = "❯ "  # noqa: RUF001 - not the sign of a quotation
 ATTACH = "/attach "
-_STYLE = {"prompt": "bold ansicyan", "speaker": "bold", "bottom-toolbar": "noreverse ansigray"}
+_STYLE = {"prompt": "bold ansicyan", "speaker": "bold", "bottom-toolbar": "noreverse dim"}
 MAX_FILES = 200
 """Number of files that are offered for a word."""
 
