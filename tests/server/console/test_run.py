@@ -1,5 +1,6 @@
 """The page of one run."""
 
+import asyncio
 import json
 import re
 
@@ -8,9 +9,10 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from hookline import call, reply
+from hookline import Agent, ScriptedModel, call, reply
 from hookline.config.settings import Settings
 from hookline.explain.from_events import EventsView
+from hookline.payloads import ModelResponse
 from hookline.records.hook import RecordHook
 from hookline.server import Caller, asgi
 from hookline.server.console.run import RunSections
@@ -183,17 +185,26 @@ async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
 
 
 async def test_text_is_shown_while_the_model_writes_it(tmp_path):
-    work = Work([reply("one two three four five six seven eight nine ten")], delay=0.3)
-    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+    go_on = asyncio.Event()
+
+    class Writer(ScriptedModel):
+        async def stream(self, request):
+            yield "The first words"
+            await go_on.wait()
+            yield " and the last."
+            yield ModelResponse("The first words and the last.")
+
+    async with console(tmp_path, Agent("writer", llm=Writer())) as made, made.logged_in(*RIGHTS) as browser:
         run = await start(browser)
         async with browser.stream("GET", f"/console/runs/{run}/live") as stream:
             found = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
-            partial = ""
-            while "streaming" not in partial:
-                partial = (await anext(found)).get("run-step-1", "")
-            assert "one" in partial
-            assert "ten" not in text_of(partial).split()
-        await browser.post(f"/runs/{run}/cancel")
+            html = ""
+            while "The first words" not in html:
+                html = (await anext(found)).get("run-step-1", "")
+            assert "streaming" in html
+            go_on.set()
+            while "and the last." not in html or "streaming" in html:
+                html = (await anext(found)).get("run-step-1", html)
 
 
 async def test_a_person_steers_a_run_and_sees_it(tmp_path):
