@@ -2,7 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RUN_EXTRAS := cli,local
+RUN_EXTRAS := cli,local,server
+TAPE := $(VENV)/run.tape
 ALL_EXTRAS := all
 
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
@@ -22,10 +23,14 @@ if wait $$pid; then rm -f $$log; else cat $$log; rm -f $$log; echo "$(1) failed:
 endef
 
 run: $(VENV)/.run
-	@echo "A language model with 135 million parameters, on your CPU, under the hooks in examples/tour/rules.py:"
-	@cd examples/tour && ../../$(BIN)/hookline run --trust "Read a note: doctor." \
-		|| { test $$? -eq 3 && echo "The model did not finish within the step limit; larger ones do."; }
-	@echo "A model this small writes odd sentences; the hooks are what to look at. Next: $(BIN)/hookline chat, or --help"
+	@echo "A language model with 135 million parameters, on your CPU, under the rules in examples/tour/rules.py:"
+	@cd examples/tour && ../../$(BIN)/hookline run --trust --hooks asking.py --tape ../../$(TAPE) "Read a note: doctor."
+	@echo; echo "The recorded run again, under a stricter rule (examples/tour/stricter.py):"
+	@cd examples/tour && { ../../$(BIN)/hookline replay --trust ../../$(TAPE) --hooks stricter.py || test $$? -eq 1; }
+	@echo; echo "Three things to try:"
+	@echo "  change a rule in examples/tour/rules.py    make run"
+	@echo "  see every decision of this run             $(BIN)/hookline explain $(TAPE)"
+	@echo "  start runs in the console, in a browser    cd examples/tour && ../../$(BIN)/hookline serve"
 
 # The checks and tests that take seconds; `make test-slow` has the rest.
 test: $(VENV)/.dev debian

@@ -1,6 +1,5 @@
 """Draw the pictures of the docs from the code: ``python docs/draw.py``.
 
-``--record`` first runs the tour of ``make run`` again on the embedded model, for ``run.svg``.
 ``--check`` writes nothing and lists the pictures that are out of date.
 """
 
@@ -9,7 +8,6 @@ from pathlib import Path
 
 from pictures.concepts import batch, failure, layers, order, settlement, state
 from pictures.life import life, outside
-from pictures.terminal import record, run
 
 from hookline.points import POINTS
 
@@ -25,13 +23,11 @@ def every_picture() -> dict[str, str]:
     with_points = {"life": life(), "outside": outside()}
     if missing := POINTS.keys() - {name for picture in with_points.values() for name in picture.shown}:
         raise LookupError(f"pictures/life.py does not show {', '.join(sorted(missing))}")
-    others = {draw.__name__: draw() for draw in (order, settlement, batch, failure, state, layers, run)}
+    others = {draw.__name__: draw() for draw in (order, settlement, batch, failure, state, layers)}
     return {f"{name}.svg": picture.svg() for name, picture in (with_points | others).items()}
 
 
 if __name__ == "__main__":
-    if "--record" in sys.argv:
-        record()
     drawn = every_picture()
     stale = [name for name, svg in drawn.items() if not (HERE / name).exists() or (HERE / name).read_text() != svg]
     if "--check" in sys.argv:

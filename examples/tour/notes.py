@@ -1,4 +1,4 @@
-"""Some notes, and two tools for them."""
+"""Some notes, and three tools for them."""
 
 from typing import Annotated
 
@@ -24,3 +24,9 @@ def read_note(name: Name) -> str:
 def discard_note(name: Name) -> str:
     """Throw a note away."""
     return f"Thrown away: {NOTES.pop(name.lower())}"
+
+
+@tool(effects=[])
+def mail_note(name: Name) -> str:
+    """Mail a note."""
+    return f"Mailed: {NOTES[name.lower()]}"

@@ -17,13 +17,19 @@ from hookline import (
     hook,
 )
 
-LIST = ["Throw a note away: taxes.", "Read a note: taxes."]
+LIST = ["Throw a note away: taxes.", "Mail a note: taxes."]
 
 
 @guard(BEFORE_TOOL, tools="discard_*")
 def keep_notes(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
     """Block the call: the tool does not run, and the model gets the message."""
     return HookResult.block("Notes are kept.", reason="nobody may throw notes away")
+
+
+@guard(BEFORE_TOOL, tools="mail_*")
+def ask_first(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
+    """Let a person decide. The decision holds for exactly these arguments."""
+    return HookResult.ask("Mail this note?", reason="mail leaves the house")
 
 
 @hook(AFTER_TOOL, priority=50)

@@ -49,6 +49,22 @@ class Elsewhere(FunctionMiddleware):
         await call_next()
 
 
+async def test_middleware_as_a_guard_does_not_see_what_later_middleware_makes_of_the_arguments(write, tmp_path):
+    """Agent Framework without Hookline, for comparison."""
+    judged = []
+
+    class OnlyDrafts(FunctionMiddleware):
+        async def process(self, context, call_next):
+            path = dict(context.arguments)["path"]
+            judged.append(path)
+            if path.startswith("draft"):
+                await call_next()
+
+    await agent_of(WRITE_DRAFT, [write], OnlyDrafts(), Elsewhere()).run("Write.")
+    assert judged == ["draft.txt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["passwords.txt"]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_guard_judges_what_later_middleware_made_of_the_arguments(write, tmp_path, stream):
     agent = agent_of(WRITE_DRAFT, [write], HooklineMiddleware(only_drafts), Elsewhere())

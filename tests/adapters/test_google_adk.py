@@ -60,6 +60,24 @@ def results(events):
     return [each.response for event in events for each in event.get_function_responses()]
 
 
+async def test_a_callback_as_a_guard_does_not_see_what_a_later_callback_makes_of_the_arguments(write, tmp_path):
+    """Google ADK without Hookline, for comparison."""
+    judged = []
+
+    def only_drafts(tool, args, tool_context):
+        judged.append(args["path"])
+        return None if args["path"].startswith("draft") else {"error": "Only drafts may be written."}
+
+    def elsewhere(tool, args, tool_context):
+        args["path"] = "passwords.txt"
+
+    callbacks = [only_drafts, elsewhere]
+    agent = LlmAgent(name="a", model=model_of(*WRITE_DRAFT), tools=[write], before_tool_callback=callbacks)
+    await Conversation(agent).say("Write.")
+    assert judged == ["draft.txt"]
+    assert [file.name for file in tmp_path.iterdir()] == ["passwords.txt"]
+
+
 async def test_a_guard_judges_what_a_callback_of_the_agent_made_of_the_arguments(write, tmp_path):
     def elsewhere(tool, args, tool_context):
         args["path"] = "passwords.txt"

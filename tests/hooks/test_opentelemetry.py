@@ -178,6 +178,7 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
     run, chat, tool_span = telemetry.one(RUN), telemetry.named(CHAT)[0], telemetry.one("execute_tool look")
     assert (run.kind, chat.kind, tool_span.kind) == (SpanKind.INTERNAL, SpanKind.CLIENT, SpanKind.INTERNAL)
     assert dict(run.attributes) == {
+        "openinference.span.kind": "AGENT",
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "test",
         "gen_ai.provider.name": "scripted",
@@ -194,6 +195,7 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
         "gen_ai.usage.output_tokens": result.usage.output_tokens,
     }
     assert dict(chat.attributes) == {
+        "openinference.span.kind": "LLM",
         "gen_ai.operation.name": "chat",
         "gen_ai.provider.name": "scripted",
         "gen_ai.request.model": "scripted",
@@ -206,6 +208,7 @@ async def test_the_span_of_a_run_has_its_model_calls_and_tools_as_children(telem
         "hookline.attempt": 1,
     }
     assert dict(tool_span.attributes) == {
+        "openinference.span.kind": "TOOL",
         "gen_ai.operation.name": "execute_tool",
         "gen_ai.tool.name": "look",
         "gen_ai.tool.type": "function",
@@ -396,7 +399,10 @@ async def test_verdicts_on_a_tool_call_are_events_of_its_span(telemetry):
     assert verdicts(by_call["call_0_0"]) == [("no", "before_tool", "block")]
     assert by_call["call_0_0"].events[0].attributes["hookline.reason"] == "policy"
     assert by_call["call_0_0"].attributes["hookline.outcome"] == "blocked"
-    assert by_call["call_0_0"].status.status_code is StatusCode.UNSET
+    blocked = by_call["call_0_0"].status
+    assert (blocked.status_code, blocked.description) == (StatusCode.ERROR, "blocked by no: policy")
+    assert by_call["call_0_0"].attributes["error.type"] == "blocked"
+    assert by_call["call_0_1"].status.status_code is StatusCode.UNSET
     assert verdicts(by_call["call_0_1"]) == []
     assert verdicts(by_call["call_0_2"]) == [("mend", "after_tool", "replace")]
     assert verdicts(telemetry.one(RUN)) == []
@@ -504,6 +510,23 @@ async def test_approvals_are_on_the_span_of_the_call(telemetry):
     assert events[-1].attributes["hookline.decision"] == "approved"
 
 
+async def test_a_blocked_call_shows_the_arguments_that_the_model_gave():
+    telemetry = Telemetry(content=True)
+    no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("no"))
+    echo = tool(lambda text: text, name="echo")
+    await scripted_agent([call("echo", text="x"), "y"], tools=[echo], hooks=[telemetry.hook, no]).arun("hi")
+    told = telemetry.one("execute_tool echo").attributes
+    assert (json.loads(told["input.value"]), told["output.value"]) == ({"text": "x"}, "no")
+
+
+async def test_a_denied_call_has_an_error_status_with_the_name_of_the_person(telemetry):
+    asker = guard(BEFORE_TOOL, name="asker")(lambda ctx, request: HookResult.ask("may it?"))
+    no = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.deny("Not today.", by="ada"))
+    await scripted_agent([call("look"), "x"], tools=[look], hooks=[telemetry.hook, asker, no]).arun("hi")
+    status = telemetry.one("execute_tool look").status
+    assert (status.status_code, status.description) == (StatusCode.ERROR, "blocked by ada")
+
+
 async def test_each_attempt_of_a_tool_has_a_span_with_its_own_verdicts(telemetry):
     @hook(AFTER_TOOL)
     def again(ctx, result):
@@ -524,7 +547,7 @@ async def test_a_failed_tool_has_the_type_of_the_error_but_not_its_message(telem
     span = telemetry.one("execute_tool fail")
     assert (span.attributes["error.type"], span.attributes["hookline.outcome"]) == ("ValueError", "error")
     assert (span.status.status_code, span.status.description) == (StatusCode.ERROR, None)
-    assert telemetry.one(RUN).status.status_code is StatusCode.UNSET
+    assert telemetry.one(RUN).status.status_code is StatusCode.OK
 
 
 async def test_calls_that_cannot_run_have_a_span_without_an_invented_name(telemetry):
@@ -945,6 +968,10 @@ async def test_content_is_reported_in_the_conventional_form_after_all_hooks():
     ]
     run = telemetry.one(RUN).attributes
     assert json.loads(run["gen_ai.output.messages"])[0]["parts"] == [{"type": "text", "content": "done"}]
+    assert (run["openinference.span.kind"], run["input.value"], run["output.value"]) == ("AGENT", "hi", "done")
+    assert told["openinference.span.kind"] == "TOOL"
+    assert (json.loads(told["input.value"]), told["output.value"]) == ({"text": "x"}, "(redacted)")
+    assert first.attributes["openinference.span.kind"] == "LLM"
 
 
 @pytest.mark.slow

@@ -66,6 +66,9 @@ PAGES = {
     "GET /console/approvals/live",
     "POST /console/approvals/{id}",
     "POST /console/approvals/grants/{id}/revoke",
+    "GET /console/chat",
+    "POST /console/chat",
+    "GET /console/chat/live",
 }
 """All endpoints of the console."""
 

@@ -40,7 +40,7 @@ Exit codes:
 """
 
 
-HEADINGS = ("tape", "status", "decisions recorded / replayed", "replay", "first difference")
+HEADINGS = ("tape", "status", "decisions", "replay")
 STYLES = {"same": "green", "different": "red"}
 MAX_NAME = 60
 """Maximum width of the column with the names of tapes."""
@@ -178,19 +178,17 @@ class Printer:
             self._any = True
         then = each.tape.result
         status = then.status if then is not None else "unfinished"
-        decisions = f"{len(each.recorded)} / {len(each.replayed)}"
-        cells = each.tape.name, status, decisions, "same" if each.same else "different", _first_difference(each)
-        self._print_row(cells)
-        for difference in each.differences:
-            print_parts(Text(f"  {printable(str(difference), keep='')}"), soft_wrap=True)
+        self._print_row((each.tape.name, status, str(len(each.recorded)), "same" if each.same else "different"))
+        _print_differences(each)
         if each.stop_reason:
             why = f"  the tape has no answers after this: {printable(each.stop_reason, keep='')}"
             print_parts(Text(why, style="dim"), soft_wrap=True)
 
     def _print_row(self, cells: Sequence[str], style: str = "") -> None:
         row = Text(style=style)
-        for cell, width in zip(cells, (*self._widths, 0), strict=True):
+        for cell, width in zip(cells, self._widths, strict=True):
             row.append(f"{printable(cell, keep=''):<{width}}  ", style=STYLES.get(cell, ""))
+        row.rstrip()
         print_parts(row, soft_wrap=True)
 
     def print_damaged(self, file: Path, error: TapeError) -> None:
@@ -208,8 +206,15 @@ class Printer:
         print_parts(Text(f"\n{counted(self._count, 'tape')}, {self.different} different{damaged}"))
 
 
-def _first_difference(each: Replay) -> str:
-    return each.first_difference or each.stop_reason
+def _print_differences(each: Replay) -> None:
+    """Print what was recorded above what the replay did, for the first difference and for each other decision."""
+    texts = [each.first_difference, *map(str, each.differences)]
+    for before, text in zip(("", *texts), texts, strict=False):
+        recorded, _, replayed = text.removeprefix("recorded: ").partition("; replayed: ")
+        if not text or (recorded == "nothing" and before.endswith(f"; replayed: {replayed}")):
+            continue  # the first difference is often that decision
+        print_parts(Text(f"  recorded  {printable(recorded, keep='')}"), soft_wrap=True)
+        print_parts(Text(f"  replayed  {printable(replayed, keep='')}", style=STYLES["different"]), soft_wrap=True)
 
 
 def _as_json(each: Replay) -> str:

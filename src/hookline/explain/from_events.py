@@ -28,7 +28,7 @@ from .view import (
     why_stopped,
 )
 
-LIMIT = 20_000
+LIMIT = 8000
 """Number of characters of a text that the view contains."""
 DISCARDED = "discarded"
 """The finish reason of a reply that was streamed and then withdrawn."""

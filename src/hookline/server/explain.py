@@ -1,4 +1,4 @@
-"""``GET /runs/{id}/explain``: what happened in a recorded run, as a page or as JSON."""
+"""The records of served runs, and ``GET /runs/{id}/explain``: what happened in one, as a page or as JSON."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HTML = "text/html"
 
 _ABOUT = """Each step, what each hook decided and changed, and why the run stopped. The page contains what hooks hid
 from the caller of the run and from the model, so only callers with the right `admin` may read it. The server must
-record its runs (`record = true`)."""
+record its runs (`record = true`) or keep tapes of them (`tapes`)."""
 
 
 class RunRecords:

@@ -64,6 +64,32 @@ class RefusalFilter(TypedDict, total=False):
     until: float
 
 
+class Conversation(msgspec.Struct, frozen=True):
+    """A conversation of a caller with an agent. ``task`` is what it began with, as far as that is stored."""
+
+    agent: str
+    session: str
+    task: str
+    last: float
+
+
+def conversations(store: RunStore, owner: str, transport: str, limit: int) -> list[Conversation]:
+    """Return the conversations of a caller through an API, the one with the newest run first.
+
+    Only the newest runs are looked at, so that a caller with many runs does not wait.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    query = """SELECT r.agent, r.session, (SELECT f.task FROM runs f WHERE f.session_id = r.session_id
+            AND f.transport != '' ORDER BY f.created, f.run_id LIMIT 1), max(r.created)
+        FROM (SELECT agent, session, session_id, transport, created FROM runs
+            WHERE owner = ? AND transport != '' ORDER BY created DESC, run_id DESC LIMIT 1000) r
+        WHERE r.transport = ? GROUP BY r.agent, r.session, r.session_id ORDER BY max(r.created) DESC LIMIT ?"""
+    with store.db.transaction() as db:
+        return [Conversation(*row) for row in db.execute(query, (storable(owner), transport, limit)).fetchall()]
+
+
 def pulse(store: RunStore) -> tuple[object, ...]:
     """Return a value that differs after every change of a served run that has not ended, and after every new run.
 

@@ -1,12 +1,22 @@
 """The page of one run."""
 
+import asyncio
 import json
 import re
 
 import pytest
+from starlette.applications import Starlette
+from starlette.routing import Mount
+from starlette.testclient import TestClient
 
-from hookline import call, reply
+from hookline import Agent, ScriptedModel, call, reply
+from hookline.config.settings import Settings
+from hookline.explain.from_events import EventsView
+from hookline.payloads import ModelResponse
 from hookline.records.hook import RecordHook
+from hookline.server import Caller, asgi
+from hookline.server.console.run import RunSections
+from hookline.stores.runs import RunRecord
 from hookline.tape import TapeHook
 
 from ...waiting import wait_until
@@ -158,6 +168,7 @@ async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
         html = await page_of(browser, run)
         assert f'data-live="/console/runs/{run}/live"' in html
         assert '<span class="pill blue">runs</span>' in html
+        assert "last event" in html
         async with browser.stream("GET", f"/console/runs/{run}/live") as stream:
             found = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
             first = await anext(found)
@@ -174,17 +185,26 @@ async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
 
 
 async def test_text_is_shown_while_the_model_writes_it(tmp_path):
-    work = Work([reply("one two three four five six seven eight nine ten")], delay=0.3)
-    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+    go_on = asyncio.Event()
+
+    class Writer(ScriptedModel):
+        async def stream(self, request):
+            yield "The first words"
+            await go_on.wait()
+            yield " and the last."
+            yield ModelResponse("The first words and the last.")
+
+    async with console(tmp_path, Agent("writer", llm=Writer())) as made, made.logged_in(*RIGHTS) as browser:
         run = await start(browser)
         async with browser.stream("GET", f"/console/runs/{run}/live") as stream:
             found = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
-            partial = ""
-            while "streaming" not in partial:
-                partial = (await anext(found)).get("run-step-1", "")
-            assert "one" in partial
-            assert "ten" not in text_of(partial).split()
-        await browser.post(f"/runs/{run}/cancel")
+            html = ""
+            while "The first words" not in html:
+                html = (await anext(found)).get("run-step-1", "")
+            assert "streaming" in html
+            go_on.set()
+            while "and the last." not in html or "streaming" in html:
+                html = (await anext(found)).get("run-step-1", html)
 
 
 async def test_a_person_steers_a_run_and_sees_it(tmp_path):
@@ -275,3 +295,34 @@ async def test_the_page_of_an_unknown_run_is_an_error_page(tmp_path):
         answer = await browser.get("/console/runs/run_none")
         assert answer.status_code == 404
         assert "there is no run" in answer.text
+
+
+def test_only_steps_that_changed_are_rendered_again():
+    built = EventsView()
+    built.add({"type": "run_started", "at": 1.0, "ids": {"run_id": "run_1"}})
+    for index in range(4):
+        calls = [{"id": f"c{index}", "name": "read", "arguments": {}}]
+        built.add({"type": "step_started", "at": 1.0, "index": index})
+        built.add({"type": "model_replied", "at": 1.0, "tool_calls": calls})
+    run = RunRecord("run_1", "a", "o", "s", "s", "t", "c", "api", "task", status="running")
+    sections = RunSections("", Caller("o"), None, dict)
+    before = sections.render(run, built.view, set(built.changed))
+    built.changed.clear()
+    built.add({"type": "tool_settled", "at": 1.0, "call_id": "c1", "tool": "read", "text": "late", "outcome": "ok"})
+    after = sections.render(run, built.view, set(built.changed))
+    assert "late" in after["run-step-2"]  # the first row is the start
+    assert after["run-step-0"] is before["run-step-0"]
+    assert [name for name in after if after[name] != before[name]] == ["run-step-2"]
+
+
+def test_all_links_of_a_mounted_console_stay_in_it(tmp_path):
+    ann = Caller("ann", scopes={"read", "run", "admin"})
+    paths = {name: str(tmp_path / f"{name}.db") for name in ("runs", "sessions", "approval_file")}
+    agents = asgi(Work().agent, authenticate=lambda request: ann, settings=Settings(**paths), home=tmp_path)
+    host = Starlette(routes=[Mount("/agents", agents)], lifespan=agents.lifespan)
+    with TestClient(host, base_url="http://127.0.0.1") as client:
+        run = client.post("/agents/runs", json={"task": "Do it", "session": "s", "wait": 60}).json()
+        page = client.get(f"/agents/console/runs/{run['id']}").text
+    links = re.findall(r'(?:href|src|action|data-live)="([^"#?][^"]*)"', page)
+    assert len(links) > 5
+    assert [link for link in links if not link.startswith("/agents/")] == []

@@ -13,7 +13,7 @@ def bars(item, until=10.0, is_open=False):
 
 
 @pytest.mark.parametrize(
-    ("until", "total"), [(0.0, 0.1), (0.3, 0.5), (7.0, 10), (10.0, 10), (3601, 7200), (100_000, 115_200)]
+    ("until", "total"), [(0.0, 0.01), (0.3, 0.5), (7.0, 10), (10.0, 10), (3601, 7200), (100_000, 115_200)]
 )
 def test_the_line_is_a_round_number_of_seconds_long(until, total):
     assert Timeline(RunView("r", until=until), False).total == total

@@ -17,6 +17,7 @@ from ..._base.errors import NotInstalledError
 from ..._base.files import user_folder
 from ..._base.workers import in_thread
 from ..._web.middleware import is_local
+from ...explain.html import asset
 from ...stores.chats import ChatMessage, ChatStore
 from ...stores.errors import StoreError
 from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
@@ -267,7 +268,7 @@ class WebChannel:
         Raises:
             StoreError: they cannot be stored.
         """
-        chat, text = address.chat_id, steps_text(steps)
+        chat, text = address.chat_id, steps_text(steps, you=f"{self.name}:{address.chat_id}")
         seq, is_new = await in_thread(
             self._store.add, self.name, chat, key, text, reply_to=reply_to, speaker=speaker, kind=STEPS
         )
@@ -313,11 +314,12 @@ class WebChannel:
         return HTMLResponse(page, headers={"Content-Security-Policy": _CONTENT_SECURITY_POLICY})
 
     async def _file(self, request: Request) -> Response:
-        from starlette.responses import FileResponse
+        from starlette.responses import Response
 
         name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        return FileResponse(_PAGE_FOLDER / name, headers={"Cache-Control": "no-cache"}, media_type=kind)
+        text = asset(name) if name == "text.js" else (_PAGE_FOLDER / name).read_text("utf-8")
+        return Response(text, headers={"Cache-Control": "no-cache"}, media_type=kind)
 
     async def _upload(self, request: Request) -> Response:
         """Store a part of a file. Parts are smaller than the usual limit for requests, which protects all routes."""

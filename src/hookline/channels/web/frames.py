@@ -146,15 +146,21 @@ def message_fields(message: ChatMessage) -> dict[str, Any]:
     return fields | {"speaker": message.speaker, "to": message.reply_to, "key": message.key} | shown
 
 
-def steps_text(steps: Sequence[Step]) -> str:
-    """Return steps as the page gets them: with words and colours for states and verdicts."""
-    return msgspec.json.encode([_step_fields(step) for step in steps]).decode()
+def steps_text(steps: Sequence[Step], you: str) -> str:
+    """Return steps as the page gets them: with words and colours for states and verdicts.
+
+    Args:
+        steps: the steps.
+        you: the person who sees the page, as decisions name them.
+    """
+    return msgspec.json.encode([_step_fields(step, you) for step in steps]).decode()
 
 
-def _step_fields(step: Step) -> dict[str, Any]:
+def _step_fields(step: Step, you: str) -> dict[str, Any]:
     verdicts = []
     for each in step.verdicts:
         word, tone = VERBS.get(each.verb) or (each.verb, DECISIONS.get(each.verb, "grey"))
-        verdicts.append({"word": word, "tone": tone, "hook": each.hook, "reason": each.reason})
+        reason = "by you" if each.reason == f"by {you}" else each.reason
+        verdicts.append({"word": word, "tone": tone, "hook": each.hook, "reason": reason})
     word, tone = _STATES.get(step.state) or (step.state, OUTCOMES.get(step.state, "grey"))
     return {"tool": step.tool, "text": step.text, "state": word, "tone": tone, "verdicts": verdicts}

@@ -34,6 +34,11 @@ TOOL_TYPE = "gen_ai.tool.type"
 TOOL_ARGUMENTS = "gen_ai.tool.call.arguments"
 TOOL_RESULT = "gen_ai.tool.call.result"
 
+# Names of OpenInference, which Phoenix and others show as the kind, the input and the output of a span.
+SPAN_KIND = "openinference.span.kind"
+INPUT = "input.value"
+OUTPUT = "output.value"
+
 # Metrics.
 TOKEN_USAGE = "gen_ai.client.token.usage"
 OPERATION_DURATION = "gen_ai.client.operation.duration"
@@ -47,6 +52,7 @@ EXCEPTION = "exception"
 EXCEPTION_TYPE = "exception.type"
 EXCEPTION_MESSAGE = "exception.message"
 OTHER = "_OTHER"
+BLOCKED = "blocked"
 
 PARAMS = {
     "temperature": "gen_ai.request.temperature",

@@ -149,9 +149,14 @@ class RunSpans(AbstractContextManager[None]):
         self._chats: list[OpenSpan] = []
         self._waiting: dict[Any, list[tuple[str, Attributes, int]]] = {}
         self._invalid: dict[str, tuple[str, str]] = {}
+        self._requested: dict[str, Any] = {}
+        """The arguments that the model gave, by the id of the call."""
+        self._refused: dict[str, str] = {}
+        """Who refused a call and why, by the id of the call."""
         self._result: AgentResult[Any] | None = None
         about = {
             a.OPERATION_NAME: a.INVOKE_AGENT,
+            a.SPAN_KIND: "AGENT",
             a.AGENT_NAME: ids.agent,
             a.CONVERSATION_ID: ids.session_id,
             a.RUN_ID: ids.run_id,
@@ -193,7 +198,8 @@ class RunSpans(AbstractContextManager[None]):
         open_span.request, open_span.task = request, _task()
         self._chats.append(open_span)
         if open_span.span.is_recording():
-            more = {a.PURPOSE: short(request.purpose), a.ATTEMPT: request.attempt, **params_of(request.params)}
+            more = {a.SPAN_KIND: "LLM", a.PURPOSE: short(request.purpose), a.ATTEMPT: request.attempt}
+            more |= params_of(request.params)
             if request.response_format is not None:
                 more[a.OUTPUT_TYPE] = "json"
             if self._backend.content:
@@ -225,6 +231,8 @@ class RunSpans(AbstractContextManager[None]):
         open_span = self._chat_of(reply.request)
         if open_span is not None:
             self._end_chat(open_span, reply)
+        if self._backend.content and reply.request.purpose == "step":
+            self._requested = {call.id: call.arguments for call in reply.tool_calls}
 
     def model_failed(self, request: ModelRequest) -> None:
         """End the span of a failed model call, after the hooks have seen the failure."""
@@ -278,6 +286,8 @@ class RunSpans(AbstractContextManager[None]):
         details = about | ({a.REASON: short(event.reason)} if event.reason else {})
         if event.error and self._backend.content:
             details[a.EXCEPTION_MESSAGE] = short(event.error)
+        if event.verb == HookAction.BLOCK and event.call_id:
+            self._refused[event.call_id] = f"{event.hook}: {event.reason}" if event.reason else event.hook
         task = _task()
         if event.point in _BEFORE_CALL and event.call_id:
             self._add_event_later(event.call_id, a.VERDICT, details)
@@ -295,7 +305,8 @@ class RunSpans(AbstractContextManager[None]):
     def _tool_started(self, event: ToolStarted) -> None:
         open_span = self._open_call(event)
         if self._backend.content and open_span.span.is_recording():
-            open_span.span.set_attribute(a.TOOL_ARGUMENTS, arguments_text(event.arguments))
+            arguments = arguments_text(event.arguments)
+            open_span.span.set_attributes({a.TOOL_ARGUMENTS: arguments, a.INPUT: arguments})
 
     def _open_call(self, event: ToolStarted | ToolEnded) -> OpenSpan:
         before = self._calls.get(event.call_id)
@@ -306,6 +317,7 @@ class RunSpans(AbstractContextManager[None]):
         span_name = f"{a.EXECUTE_TOOL} {name}" if known else a.EXECUTE_TOOL  # models may invent any number of names
         about: Attributes = {
             a.OPERATION_NAME: a.EXECUTE_TOOL,
+            a.SPAN_KIND: "TOOL",
             a.TOOL_NAME: name,
             a.TOOL_CALL_ID: short(event.call_id),
             a.TOOL_TYPE: "function",
@@ -324,6 +336,8 @@ class RunSpans(AbstractContextManager[None]):
             open_span = self._open_call(event)
         open_span.end, open_span.outcome = self._now(), event.outcome
         open_span.span.set_attribute(a.OUTCOME, event.outcome)
+        if event.outcome == "blocked":
+            self._set_blocked(open_span, event.call_id)
         self._backend.tool_seconds.record(open_span.seconds, open_span.labels | {a.OUTCOME: event.outcome})
 
     def _tool_settled(self, event: ToolSettled) -> None:
@@ -333,7 +347,8 @@ class RunSpans(AbstractContextManager[None]):
             return
         try:
             if self._backend.content and open_span.span.is_recording():
-                open_span.span.set_attribute(a.TOOL_RESULT, clean(result_text(event.text)))
+                result = clean(result_text(event.text))
+                open_span.span.set_attributes({a.TOOL_RESULT: result, a.OUTPUT: result})
         finally:
             self._end(open_span)
 
@@ -364,6 +379,8 @@ class RunSpans(AbstractContextManager[None]):
         self._add_event_later(event.call_id, a.ASKED, details)
 
     def _approval_decided(self, event: ApprovalDecided) -> None:
+        if event.decision == "denied":
+            self._refused[event.call_id] = event.by
         self._add_event_later(
             event.call_id, a.DECIDED, {a.DECISION: short(event.decision), a.DECIDED_BY: short(event.by)}
         )
@@ -404,6 +421,16 @@ class RunSpans(AbstractContextManager[None]):
             open_span.span.set_attribute(a.ERROR_TYPE, open_span.error)
             open_span.span.set_status(StatusCode.ERROR, self._message(message))
 
+    def _set_blocked(self, open_span: OpenSpan, call_id: str) -> None:
+        """Mark a call that did not run. Without a status, viewers of traces show it like one that did."""
+        by = self._refused.pop(call_id, "")
+        open_span.error = a.BLOCKED
+        if open_span.span.is_recording():
+            open_span.span.set_attribute(a.ERROR_TYPE, a.BLOCKED)
+            open_span.span.set_status(StatusCode.ERROR, short(f"blocked by {by}" if by else "blocked"))
+            if call_id in self._requested:
+                open_span.span.set_attribute(a.INPUT, arguments_text(self._requested[call_id]))
+
     def _message(self, error: object) -> str | None:
         return short(error) if self._backend.content else None
 
@@ -442,10 +469,13 @@ class RunSpans(AbstractContextManager[None]):
         if self._backend.content:
             span.set_attribute(a.INPUT_MESSAGES, input_messages([Message("user", result.task)]))
             span.set_attribute(a.OUTPUT_MESSAGES, output_messages(result.reply))
+            span.set_attributes({a.INPUT: clean(result_text(result.task)), a.OUTPUT: clean(result_text(result.reply))})
         if status == "failed":
             fatal = [error for error in result.errors if error.fatal] or list(result.errors)
             span.set_attribute(a.ERROR_TYPE, short(fatal[-1].type) if fatal else a.OTHER)
             span.set_status(StatusCode.ERROR, self._message(fatal[-1].message) if fatal else None)
+        elif status == "completed":
+            span.set_status(StatusCode.OK)
 
 
 _HANDLERS: Mapping[type[Event], Callable[[RunSpans, Any], None]] = {

@@ -16,6 +16,7 @@ from ..explain import RunRecords
 from ..routing import Endpoint, Gate
 from ..runs import RunService
 from .approvals import ApprovalsPage
+from .chat import ChatPage
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
@@ -54,6 +55,7 @@ class ConsoleApi:
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records),
             ApprovalsPage(approvals, keys, self._live),
+            ChatPage(service, self._live),
         )
 
     def endpoints(self) -> Sequence[Endpoint]:

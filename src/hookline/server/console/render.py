@@ -42,13 +42,14 @@ HEADERS = {
     "referrer-policy": "same-origin",  # with "no-referrer", browsers hide the origin of a form from us as well
 }
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "explain.css", "common.js")
+SHARED = ("theme.css", "explain.css", "common.js", "text.js")
 """Files of the reports that the console uses as well."""
 NAVIGATION = (
     ("Now", "/"),
     ("Runs", "/console/runs"),
     ("Approvals", "/console/approvals"),
     ("Blocked", "/console/blocked"),
+    ("Chat", "/console/chat"),
 )
 
 

@@ -15,7 +15,7 @@ WIDTH = 1000
 MARK = 5
 """Width of the mark of a verdict, and the smallest width of a bar."""
 
-_TOTALS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
+_TOTALS = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600)
 _SHOWN = 5
 """Number of calls, and of verdicts, that the line of a step names."""
 

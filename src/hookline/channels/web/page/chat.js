@@ -164,8 +164,10 @@ function draftOf(to, name) {
 }
 
 function removeDraft(item) {
+  const next = item.nextElementSibling;
   drafts.delete(item.dataset.to);
   item.remove();
+  groupWithPrevious(next);
 }
 
 function showDraft({ to, speaker: name, text }, more = false) {
@@ -230,7 +232,6 @@ function takeSteps(reply, to) {
   if (!draft) return;
   reply.append(...draft.querySelectorAll(".steps"));
   removeDraft(draft);
-  groupWithPrevious(reply.nextElementSibling);
 }
 
 function showQuote(item) {

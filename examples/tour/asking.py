@@ -1,0 +1,26 @@
+"""The person in the demo of `make run`: asks at the terminal, and takes silence for a yes."""
+
+import asyncio
+import select
+import sys
+
+from hookline import APPROVAL_REQUESTED, AgentContext, ApprovalRequest, HookResult, hook
+
+SECONDS = 8
+
+
+@hook(APPROVAL_REQUESTED)
+async def a_person(ctx: AgentContext, request: ApprovalRequest) -> HookResult:
+    """Ask at the terminal. Where nobody can answer, the demo goes on at once."""
+    if not sys.stdin.isatty():
+        return HookResult.approve(by="nobody, in a demo")
+    arguments = ", ".join(f"{name}={value!r}" for name, value in request.call.arguments.items())
+    sys.stderr.write(f"  {request.call.name}({arguments})? [Y/n, yes in {SECONDS} s] ")
+    sys.stderr.flush()
+    answered, _, _ = await asyncio.to_thread(select.select, [sys.stdin], [], [], SECONDS)
+    if not answered:
+        sys.stderr.write("yes\n")
+        return HookResult.approve(by="silence, in a demo")
+    if sys.stdin.readline().strip().lower().startswith("n"):
+        return HookResult.deny("The person said no.", by="you")
+    return HookResult.approve(by="you")
