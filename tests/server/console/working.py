@@ -13,7 +13,7 @@ HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 class Work:
     """The agent, and what its slow tool waits for."""
 
-    def __init__(self, turns=None, *, hooks=(), delay=0.0):
+    def __init__(self, turns=None, *, hooks=()):
         self.go_on = asyncio.Event()
 
         @tool
@@ -30,7 +30,7 @@ class Work:
         team = Team()
         self.agent = Agent(
             "worker",
-            llm=ScriptedModel(turns or TURNS, loop=True, delay=delay),
+            llm=ScriptedModel(turns or TURNS, loop=True),
             tools=[slow, delete, read_card, team],
             hooks=[no_deleting, hide_cards, tidy, *hooks],
         )
@@ -64,10 +64,6 @@ def hide_cards(ctx, result):
 def tidy(ctx, request):
     name = request.arguments["name"].strip()
     return request.replace(arguments={"name": name}) if name != request.arguments["name"] else None
-
-
-def silent(ctx, payload):
-    return None
 
 
 TURNS = [
