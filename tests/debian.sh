@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
-# Install the Debian packages that the tests of MQTT, of the web page, of the sandbox, of Claude Code's hooks, of PostgreSQL and of
-# the proxy need. Without them these tests are skipped.
+# Install the Debian packages that the tests of MQTT, of the web page, of the sandbox, of Claude Code's hooks, of PostgreSQL, of
+# the proxy and of the chat need. Without them these tests are skipped.
 set -u
-packages="mosquitto chromium bubblewrap jq nodejs postgresql nginx-light"
+packages="mosquitto chromium bubblewrap jq nodejs postgresql nginx-light tmux"
 if compgen -G "/usr/lib/postgresql/*/bin/initdb" >/dev/null && test -x /usr/sbin/mosquitto && test -x /usr/sbin/nginx && test -x /usr/bin/chromium && test -x /usr/bin/bwrap \
-    && command -v jq >/dev/null && command -v node >/dev/null; then exit 0; fi
+    && command -v jq >/dev/null && command -v node >/dev/null && command -v tmux >/dev/null; then exit 0; fi
 by_hand="Some tests will be skipped. To run them too: apt-get install $packages"
 command -v apt-get >/dev/null || { echo "$by_hand"; exit 0; }
 if test "$(id -u)" = 0; then as_root=(env); elif sudo -n true 2>/dev/null; then as_root=(sudo -n); else echo "$by_hand"; exit 0; fi

@@ -44,13 +44,14 @@ def test_typed_keys_wait_for_the_next_prompt_and_do_not_interrupt(terminal, keys
         block_until(lambda: keyboard.typed == typed)
 
 
-def test_esc_interrupts(terminal):
+@pytest.mark.parametrize("before", ["", "typed"])
+def test_esc_interrupts(terminal, before):
     end, fd = terminal
     pressed = threading.Event()
     with Keyboard(fd) as keyboard, keyboard.listening(pressed.set):
-        os.write(end, b"\x1b")
+        os.write(end, f"{before}\x1b".encode())
         assert pressed.wait(30)
-    assert keyboard.typed == ""
+    assert keyboard.typed == before
 
 
 def test_keys_are_not_echoed_and_the_terminal_is_as_before_afterwards(terminal):

@@ -235,7 +235,7 @@ def test_the_status_line_tells_the_model_the_usage_and_how_to_interrupt(screen):
     Agent("a", llm=ScriptedModel([reply("one two", cost=0.5)], name="small"), sinks=[look]).run("go")
     assert seen[-1][0].rstrip() == "  one two"
     assert "small is writing" in seen[-1][-1]
-    assert "2 tokens · cost $0.0000 · Esc" in seen[-1][-1]
+    assert "2 tokens · cost $0.0000 · Esc interrupts" in seen[-1][-1]
 
 
 def test_nothing_is_drawn_in_the_middle_of_a_print(screen, monkeypatch):

@@ -3,6 +3,9 @@
 import asyncio
 import json
 import os
+import select
+from math import inf
+from types import SimpleNamespace
 
 import pytest
 
@@ -76,6 +79,33 @@ async def test_an_arrow_key_answers_nothing(monkeypatch):
         await wait_until(lambda: reads == ["Approve? ", ""])
         os.write(end, b"y")
         assert await asked == "y"
+    finally:
+        os.close(end)
+        os.close(fd)
+
+
+async def test_a_question_for_one_key_waits_until_nobody_types(monkeypatch):
+    shown, pauses = [], []
+    end, fd = os.openpty()
+
+    async def type_on(seconds):
+        """Go on typing during the first two pauses."""
+        pauses.append(seconds)
+        monkeypatch.setattr(Terminal, "last_key_at", -inf)
+        if len(pauses) < 3:
+            os.write(end, b"y")
+            await wait_until(lambda: select.select([fd], [], [], 0)[0])
+
+    monkeypatch.setattr(Terminal, "show", lambda self, text: shown.append((text, len(pauses))))
+    monkeypatch.setattr(Terminal, "last_key_at", inf)
+    monkeypatch.setattr("hookline.cli.terminal.asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": type_on}))
+    try:
+        asked = asyncio.create_task(Terminal(fd).ask_key("Approve? "))
+        await wait_until(lambda: shown)
+        assert shown == [("Approve? ", 3)]
+        assert not asked.done()
+        os.write(end, b"n")
+        assert await asked == "n"
     finally:
         os.close(end)
         os.close(fd)

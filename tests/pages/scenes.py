@@ -239,7 +239,7 @@ SCENES = {
             "hookline tickets create": """echo 'tickets = "tickets.db"' > hookline.toml""",
         },
         names={"K7QM-2XHD": "$CODE"},
-        typed={"hookline chat": "Hello.\n/quit\n", "hookline plugins enable": "y\n"},
+        typed={"hookline chat": "/quit\n", "hookline plugins enable": "y\n"},
     ),
     "docs/guides/first-hook.md": Scene(
         turns={
@@ -259,7 +259,7 @@ SCENES = {
         files=SERVED,
         before={"from openai": SERVING},
     ),
-    "docs/guides/personalities.md": Scene(typed={"hookline chat": "Hello.\n/quit\n"}),
+    "docs/guides/personalities.md": Scene(typed={"hookline chat": "/quit\n"}),
     "docs/guides/plugins.md": Scene(turns=[PLUGIN, "Four."], typed={"hookline plugins enable word-watch ": "y\n"}),
     "docs/guides/serve.md": Scene(
         checkout=True,

@@ -18,6 +18,7 @@ from hookline import (
     Event,
     HookResult,
     ModelResponse,
+    ScriptedModel,
     guard,
     hook,
 )
@@ -539,3 +540,27 @@ async def test_a_negative_start_reads_all_events():
     silent = EventStream("r", lambda: 0.0)
     silent.close()
     assert await collect(silent) == []
+
+
+def test_the_decision_of_a_hook_carries_what_it_tells_the_model():
+    told = []
+
+    @hook("after_llm")
+    def decided(ctx, answer):
+        return HookResult.retry("Decide.", reason="rule 4") if answer.content == "maybe" else None
+
+    @hook("on_stop")
+    def unfinished(ctx, stopping):
+        if not told:
+            told.append(1)
+            return HookResult.keep_going("Go on.")
+
+    @hook("before_tool")
+    def no_tools(ctx, request):
+        return HookResult.block("Not this one.")
+
+    seen = []
+    model = ScriptedModel(["maybe", [call("add", a=1, b=2)], "yes", "done"])
+    Agent("a", llm=model, tools=[add], hooks=[decided, unfinished, no_tools], sinks=[seen.append]).run("go")
+    notes = [(event.verb, event.note) for event in seen if isinstance(event, HookExecuted)]
+    assert notes == [("retry", "Decide."), ("block", ""), ("keep_going", "Go on.")]

@@ -275,6 +275,18 @@ def test_a_tape_from_before_text_was_held_is_replayed_without_differences(path: 
     check(path, polish)
 
 
+def test_a_tape_from_before_notes_were_events_is_replayed_without_differences(path: Path) -> None:
+    @hook(AFTER_LLM)
+    def decided(ctx: Any, answer: Any) -> HookResult | None:
+        return HookResult.retry("Decide.") if answer.content == "maybe" else None
+
+    record(path, ["maybe", "yes"], decided)
+    text = path.read_text()
+    assert '"note":"Decide."' in text
+    path.write_text(text.replace('"note":"Decide."', '"note":""'))
+    check(path, decided)
+
+
 def test_a_stream_that_a_hook_closed_is_closed_again(path: Path) -> None:
     @guard(ON_TOKEN)
     def enough(ctx: Any, payload: Any) -> HookResult | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .._base.errors import NotInstalledError
 from .text import printable
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 PROMPT = "❯ "  # noqa: RUF001 - not the sign of a quotation
 ATTACH = "/attach "
-_STYLE = {"prompt": "bold ansicyan", "speaker": "bold", "bottom-toolbar": "noreverse ansigray"}
+_STYLE = {"prompt": "bold ansicyan", "speaker": "bold", "bottom-toolbar": "noreverse dim"}
 MAX_FILES = 200
 """Number of files that are offered for a word."""
 
@@ -34,10 +35,16 @@ class ChatInput:
     Example::
 
         message = ChatInput({"/quit": "quit"}, Path("history"), lambda: "gpt-4 · 12 tokens").read("critic")
+
+    Raises:
+        NotInstalledError: ``prompt_toolkit`` is missing.
     """
 
     def __init__(self, commands: Mapping[str, str], history: Path, status: Callable[[], str]) -> None:
-        from prompt_toolkit import PromptSession
+        try:
+            from prompt_toolkit import PromptSession
+        except ImportError as error:
+            raise NotInstalledError("prompt_toolkit", "cli") from error
         from prompt_toolkit.filters import Condition
         from prompt_toolkit.styles import Style
 

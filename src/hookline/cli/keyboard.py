@@ -7,11 +7,12 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Self
 
-from .terminal import single_keys
+from .terminal import Terminal, single_keys
 
 ESCAPE = b"\x1b"
 _SEQUENCE_SECONDS = 0.05
@@ -96,10 +97,11 @@ class Keyboard:
                 return
             if not data:
                 return
-            if data == ESCAPE and self._on_escape and not select.select([self._fd], [], [], _SEQUENCE_SECONDS)[0]:
+            Terminal.last_key_at = time.monotonic()
+            escape = data.endswith(ESCAPE) and not select.select([self._fd], [], [], _SEQUENCE_SECONDS)[0]
+            parser.feed(decoder.decode(data[:-1] if escape else data))
+            if escape and self._on_escape is not None:
                 self._on_escape()
-            else:
-                parser.feed(decoder.decode(data))
 
     def _take(self, pressed: Any) -> None:
         from prompt_toolkit.keys import Keys

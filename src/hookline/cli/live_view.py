@@ -263,7 +263,8 @@ class LiveView:
             + sum(child.streamed for child in list(self._subagents.values()))
         )
         at_work = f"{counted(len(self._subagents), 'subagent')} at work" if self._subagents else ""
-        facts = (f"step {activity.step}" if activity.step else "", activity.status, at_work)
+        step = f"step {activity.step}" if activity.step and self._reply is None else ""
+        facts = (step, activity.status, at_work)
         used = (counted(tokens, "token"), cost_text(self._cost)) if tokens else ()
         text = " · ".join(filter(None, (*facts, f"{time.monotonic() - self._started:.1f} s", *used, self._hint)))
         status.add_row(self._spinner, Text(printable(text, keep=""), style="dim", no_wrap=True, overflow="ellipsis"))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import select
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, ClassVar
 
 
 def can_move_cursor(terminal: bool) -> bool:
@@ -54,11 +56,18 @@ def _restore(fd: int, modes: list[Any]) -> None:
             termios.tcsetattr(fd, termios.TCSANOW, modes)
 
 
+PAUSE_SECONDS = 0.5
+"""Time without a key before a question that one key answers."""
+
+
 class Terminal:
     """A terminal with a person at it.
 
     Answers are read with the event loop, not in a thread: a cancelled question then takes no input from the next one.
     """
+
+    last_key_at: ClassVar[float] = float("-inf")
+    """When a key was pressed while no question was open, in monotonic time."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
@@ -97,9 +106,10 @@ class Terminal:
         """Return the key that is pressed, without waiting for Enter: empty for Enter, ``None`` for Ctrl-D.
 
         Text that comes at once, such as a pasted word, is returned whole. Esc counts as Ctrl-C. Keys pressed before
-        the question are discarded.
+        the question are discarded, and the question waits for a pause: the next letter of a word must not answer it.
         """
         with single_keys(self._fd):
+            await self._wait_for_pause()
             while True:
                 keys = await self._read(question)
                 text = keys.decode(errors="replace").strip()
@@ -110,6 +120,11 @@ class Terminal:
                         self.show(f"{text if text.isprintable() else ''}\n")
                     return None if keys in (b"", b"\x04") else text
                 question = ""  # an arrow or a function key, or Esc: the signal takes the question away
+
+    async def _wait_for_pause(self) -> None:
+        while select.select([self._fd], [], [], 0)[0] or time.monotonic() - self.last_key_at < PAUSE_SECONDS:
+            self._discard_input()
+            await asyncio.sleep(PAUSE_SECONDS)
 
     async def _read(self, question: str) -> bytes:
         """Show a question and return the next input; empty if the terminal was closed."""
