@@ -9,7 +9,7 @@ from starlette.applications import Starlette
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
-from hookline import Agent, ScriptedModel, call, reply
+from hookline import BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply
 from hookline.config.settings import Settings
 from hookline.explain.from_events import EventsView
 from hookline.payloads import ModelResponse
@@ -103,10 +103,29 @@ async def test_what_hooks_hid_is_in_the_record_for_admins_only(tmp_path):
         async with made.logged_in("read", "admin") as admin:
             assert "from=record" in await page_of(admin, run)
             html = await page_of(admin, run, "?from=record")
-            assert f"<del>{SECRET}</del>" in html or SECRET in text_of(html)
-            chain = re.search(r'<span class="chain">(.*?)</span>\s*<span class="meta">', step(html, 1), re.S)
-            assert chain is not None
-            assert 'class="skipped"' in step(html, 1) or 'class="passed"' in step(html, 1)
+            assert f"<del>{SECRET}</del><ins>[card]</ins>" in html
+
+
+async def test_the_record_shows_all_hooks_of_a_point_in_firing_order(tmp_path):
+    @guard(BEFORE_TOOL, tools="delete", priority=90)
+    def earlier(ctx, request):
+        return None
+
+    @guard(BEFORE_TOOL, tools="delete", priority=-10)
+    def later(ctx, request):
+        return None
+
+    work = Work(hooks=[later, earlier, RecordHook(tmp_path / "records")])
+    async with console(tmp_path, work.agent) as made, made.logged_in("read", "run", "admin") as admin:
+        run = await start(admin)
+        await finished(admin, run)
+        assert 'class="chain"' not in await page_of(admin, run)  # events name only the hooks that spoke
+        html = step(await page_of(admin, run, "?from=record"), 1)
+        chain = next(each for each in html.split('<span class="chain">')[1:] if ">no_deleting<" in each)
+        found = re.findall(
+            r'<span class="(spoke red|passed|skipped)" title="[^"]*">(\w+)</span>', chain.split("</div>")[0]
+        )
+        assert found == [("passed", "earlier"), ("spoke red", "no_deleting"), ("skipped", "later")]
 
 
 async def test_a_server_without_records_tells_admins_how_to_keep_them(tmp_path):

@@ -51,7 +51,7 @@ async def test_runs_are_listed_with_their_status_and_verdicts_and_the_newest_is_
         first, second = await done(browser, "say hello"), await done(browser, "delete it")
         page = await browser.get("/console/runs")
         assert listed(page) == [second["id"], first["id"]]
-        rows = page.text.partition('<tbody id="runs-rows"')[2].split("<tr>")
+        rows = page.text.partition('<tbody id="runs-rows"')[2].split("<tr ")
         assert '<span class="pill red">blocked</span>' in rows[1]
         assert "blocked" not in rows[2]
         assert '<span class="pill green">completed</span>' in rows[2]

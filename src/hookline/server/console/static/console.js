@@ -12,6 +12,9 @@
   /** Sections that came while their element had the focus: they wait, so that nobody loses what they type. */
   const held = new Map();
 
+  /** Sections as the server sent them last: it sends all of them after a connection, and then those that change. */
+  const sent = new Map();
+
   /** Replace the elements with these ids. An empty text removes the element; data-into names where a new one goes. */
   function swap(sections) {
     for (const [id, html] of Object.entries(sections)) {
@@ -23,9 +26,12 @@
       const fresh = holder.content.firstElementChild;
       if (!fresh) continue;
       if (!old) { document.getElementById(fresh.dataset.into)?.append(fresh); continue; }
+      if ("morph" in fresh.dataset) { morph(old, fresh); continue; }
       const active = old.contains(document.activeElement) ? document.activeElement : null;
       if (active && !("refocus" in old.dataset)) { held.set(id, html); continue; }
-      if (plain(old) === plain(fresh)) continue;
+      const last = sent.get(id);
+      sent.set(id, html);
+      if (last === undefined ? plain(old) === plain(fresh) : last === html) continue;
       for (const each of old.querySelectorAll("details[id]")) { // what the reader opened stays open
         const same = holder.content.getElementById(each.id);
         if (same) same.open = each.open;
@@ -34,6 +40,28 @@
       if (active?.id) document.getElementById(active.id)?.focus({ preventScroll: true });
     }
     tick();
+  }
+
+  /** Make a long list like a new one: what is the same stays, with its focus, so that many updates cost little. */
+  function morph(old, fresh) {
+    for (const { name, value } of fresh.attributes) if (old.getAttribute(name) !== value) old.setAttribute(name, value);
+    for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
+    if (old.localName === "time") return; // its text is written here
+    const rows = new Map([...old.children].filter((each) => each.id).map((each) => [each.id, each]));
+    let at = old.firstChild;
+    for (const want of [...fresh.childNodes]) {
+      const have = want.id ? rows.get(want.id) : at;
+      if (have && have.nodeName === want.nodeName && (have.id ?? "") === (want.id ?? "")) {
+        if (have === at) at = at.nextSibling; else old.insertBefore(have, at);
+        if (have.nodeType === Node.ELEMENT_NODE) morph(have, want);
+        else if (have.data !== want.data) have.data = want.data;
+      } else old.insertBefore(want, at);
+    }
+    while (at) {
+      const next = at.nextSibling;
+      at.remove();
+      at = next;
+    }
   }
 
   /** The HTML of an element as the server sent it: without local times, and with everything folded. */
@@ -48,16 +76,22 @@
     for (const [id, html] of [...held]) if (!document.getElementById(id)?.contains(document.activeElement)) swap({ [id]: html });
   }));
 
+  const clock = new Intl.DateTimeFormat([], { timeStyle: "medium" });
+  const calendar = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
+  const dated = new WeakMap(); // the day on which each time was written, and the time
+
   /** Durations are counted here, so that the server need not send them again every second. Times are local. */
   function tick() {
     const now = Date.now() / 1000;
     for (const each of document.querySelectorAll("time[data-since]")) {
       each.textContent = duration(Math.max(0, now - Number(each.dataset.since)));
     }
+    const day = new Date().toDateString();
     for (const each of document.querySelectorAll("time[data-at]")) {
+      if (dated.get(each) === day + each.dateTime) continue;
       const at = new Date(each.dateTime);
-      const today = at.toDateString() === new Date().toDateString();
-      each.textContent = at.toLocaleString([], today ? { timeStyle: "medium" } : { dateStyle: "medium", timeStyle: "short" });
+      each.textContent = (at.toDateString() === day ? clock : calendar).format(at);
+      dated.set(each, day + each.dateTime);
     }
   }
 

@@ -1,0 +1,196 @@
+"""Measure the web console: its list of runs in a browser, rows that change, and what open pages cost the runs."""
+
+import asyncio
+import os
+import shutil
+import statistics
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+import httpx
+
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.config.settings import Settings
+from hookline.server import build_server
+from hookline.stores.runs import RunRecord, RunStore, StoredEvent
+
+PAGES = {
+    "newest": "/console/runs",
+    "older": "/console/runs?before={half}",
+    "status": "/console/runs?status=failed&status=cancelled",
+    "tool": "/console/runs?tool=rare",
+    "text": "/console/runs?text=nowhere",
+    "blocked": "/console/blocked",
+}
+DRAWN = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"""
+COUNT = """() => {
+  const table = document.querySelector(".runs");
+  window.swaps = 0;
+  const isMark = (each) => each.target.parentElement?.closest(".marks");
+  const observer = new MutationObserver((changes) => { window.swaps += changes.some(isMark); });
+  observer.observe(table, { childList: true, characterData: true, subtree: true });
+}"""
+"""Count the updates of the table."""
+STEPS = 5
+
+
+@tool
+async def shell(command: str) -> str:
+    """Run a command."""
+    return "done"
+
+
+@guard(BEFORE_TOOL)
+async def no_deleting(ctx: Any, payload: Any) -> HookResult | None:
+    """Block a command that deletes something, after a while."""
+    name, _, seconds = payload.arguments["command"].partition(" ")
+    await asyncio.sleep(float(seconds))
+    return HookResult.block("Nothing is deleted.") if name == "rm" else None
+
+
+def _turn(request: Any) -> Any:
+    """Call a tool in as many steps as the task says, with the command that it says."""
+    steps, _, command = next(str(each.content) for each in request.messages if each.role == "user").partition(" ")
+    done = sum(each.role == "tool" for each in request.messages)
+    return call("shell", command=command) if done < int(steps) else reply("done")
+
+
+def fill(path: Path, count: int) -> None:
+    """Store runs that have ended: one in ten with a blocked call, one in 5,000 with a rare tool."""
+    store, now = RunStore(path), time.time()
+    for first in range(0, count, 2_000):
+        runs, events = [], []
+        for n in range(first, min(first + 2_000, count)):
+            id, at = f"run_{n:06d}", now - (count - n) * 5
+            status = "failed" if n % 20 == 0 else "cancelled" if n % 33 == 0 else "completed"
+            text = {"task": f"Look at part {n} of the archive. " * 3, "reply": "Nothing was found there. " * 10}
+            ids = {"agent": "clerk", "owner": "", "session": "", "session_id": id, "task_id": id, "correlation_id": id}
+            used = {"steps": 2, "tool_calls": 1, "input_tokens": 1_000, "output_tokens": 100, "cost": 0.01}
+            times = {"created": at, "started": at, "ended": at + 3, "elapsed": 3.0}
+            runs.append(RunRecord(id, **ids, transport="api", status=status, last_seq=2, **text, **used, **times))
+            name = "rare" if n % 5_000 == 0 else "shell"
+            events.append(StoredEvent(id, 1, "tool_started", at, b'{"type":"tool_started"}', name))
+            if n % 10 == 0:
+                data = b'{"type":"hook_executed","point":"before_tool","reason":"rule 3"}'
+                events.append(StoredEvent(id, 2, "hook_executed", at, data, name, "no_deleting", "block", 1))
+        store.write(runs, events)
+    store.close()
+
+
+@contextmanager
+def server(count: int) -> Iterator[str]:
+    """Serve a console with this number of runs, in another thread; yields its address."""
+    with tempfile.TemporaryDirectory() as folder:
+        fill(Path(folder, "runs.db"), count)
+        settings = Settings(
+            runs=f"{folder}/runs.db",
+            sessions=f"{folder}/sessions.db",
+            approval_file=f"{folder}/approvals.db",
+            server={"port": 0, "keys": f"{folder}/keys.db", "max_runs": 200, "max_runs_per_caller": 500, "rate": 1e6},
+        )
+        agent = Agent("clerk", llm=ScriptedModel([_turn], loop=True), tools=[shell], hooks=[no_deleting], max_steps=1e6)
+        made, loop = build_server(settings, agent, home=Path(folder)), asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever)
+        thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(made.start(), loop).result()
+            yield made.url
+        finally:
+            asyncio.run_coroutine_threadsafe(made.stop(grace=0), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+
+@contextmanager
+def browser() -> Iterator[Any]:
+    """A tab of Chromium; ``None`` if there is no browser."""
+    from playwright.sync_api import sync_playwright
+
+    chromium = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        yield None
+        return
+    with sync_playwright() as driver:
+        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
+        opened = driver.chromium.launch(executable_path=chromium, args=options)
+        yield opened.new_page(viewport={"width": 1400, "height": 900})
+        opened.close()
+
+
+def pages(count: int, loads: int) -> dict[str, list[float]]:
+    """Return how many milliseconds each list takes, from the click to the first frame with its rows."""
+    found: dict[str, list[float]] = {}
+    with server(count) as url, browser() as tab:
+        for _ in range(loads if tab else 0):
+            for name, path in PAGES.items():
+                tab.goto(url + path.format(half=f"run_{count // 2:06d}"), wait_until="domcontentloaded")
+                found.setdefault(name, []).append(tab.evaluate(DRAWN))
+    return found
+
+
+def live(rows: int, seconds: float) -> dict[str, float]:
+    """Return the share of the browser's main thread that rows take which all change twice a second."""
+    with server(0) as url, browser() as tab, httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+        if tab is None:
+            return {}
+        metrics = tab.context.new_cdp_session(tab)
+        metrics.send("Performance.enable", {"timeDomain": "threadTicks"})  # CPU time, whatever else the machine does
+
+        def busy() -> float:
+            taken = metrics.send("Performance.getMetrics")["metrics"]
+            return float(next(one["value"] for one in taken if one["name"] == "TaskDuration"))
+
+        ids = [client.post("/runs", json={"task": "1000000 rm 0.4"}).json()["id"] for _ in range(rows)]
+        tab.goto(f"{url}/console/runs", wait_until="domcontentloaded")
+        tab.locator(".marks .pill").nth(min(rows, 50) - 1).wait_for()
+        tab.evaluate(COUNT)
+        before, began = busy(), time.perf_counter()
+        tab.wait_for_timeout(seconds * 1000)
+        used, took = busy() - before, time.perf_counter() - began
+        swaps = tab.evaluate("window.swaps")
+        for id in ids:
+            client.post(f"/runs/{id}/cancel")
+        return {"share": used / took, "updates": swaps / took}
+
+
+def watched(consoles: int, runs: int) -> dict[str, float]:
+    """Return the milliseconds of a run of five steps while this number of pages with the list of runs is open."""
+    with server(1_000) as url, httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+        reader = asyncio.new_event_loop()
+        thread = threading.Thread(target=reader.run_forever)
+        thread.start()
+        streams = [asyncio.run_coroutine_threadsafe(_read(url), reader) for _ in range(consoles)]
+        times = []
+        try:
+            time.sleep(0.5 if consoles else 0.0)
+            for _ in range(runs):
+                began = time.perf_counter()
+                client.post("/runs", json={"task": f"{STEPS} ls 0", "wait": 60}).raise_for_status()
+                times.append(time.perf_counter() - began)
+        finally:
+            for each in streams:
+                each.cancel()
+            asyncio.run_coroutine_threadsafe(asyncio.sleep(0.1), reader).result()
+            reader.call_soon_threadsafe(reader.stop)
+            thread.join()
+            reader.close()
+    return {"median": statistics.median(times), "p95": sorted(times)[int(len(times) * 0.95)]}
+
+
+async def _read(url: str) -> None:
+    """Read the stream of a page until it is cancelled. A browser does more with it, but in another process."""
+    where = urlsplit(url)
+    stream, out = await asyncio.open_connection(where.hostname, where.port)
+    out.write(f"GET /console/live/runs HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+    try:
+        while await stream.read(65_536):
+            pass
+    finally:
+        out.close()

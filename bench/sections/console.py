@@ -1,0 +1,62 @@
+"""Section: the web console."""
+
+from typing import Any
+
+from figures import prose, shown, spread, table
+from lab import Lab
+from section import Section
+
+PAGES = {
+    "newest": "the newest runs",
+    "older": "a page in the middle",
+    "status": "failed or cancelled runs",
+    "tool": "runs with a tool that 1 of 5,000 called",
+    "text": "a text that no run has",
+    "blocked": "the page of what was blocked",
+}
+
+
+def measure(lab: Lab) -> dict[str, Any]:
+    count, rows, consoles = lab.pick(100_000, 100), lab.pick(50, 2), lab.pick(20, 2)
+    lists = lab.probe("probes.console:pages", count=count, loads=lab.pick(7, 1))
+    live = [lab.probe("probes.console:live", rows=rows, seconds=lab.pick(10, 1)) for _ in range(lab.pick(3, 1))]
+    times: dict[int, list[dict[str, float]]] = {}
+    for open_pages in lab.turns([0, consoles], lab.pick(5, 1)):
+        found = lab.probe("probes.console:watched", consoles=open_pages, runs=lab.pick(200, 3))
+        times.setdefault(open_pages, []).append(found)
+    return {
+        "count": count,
+        "rows": rows,
+        "lists": {name: spread(each) for name, each in lists.items()},
+        "live": {name: spread(each[name] for each in live) for name in live[0]},
+        "watched": {
+            str(number): {name: spread(each[name] for each in found) for name in ("median", "p95")}
+            for number, found in sorted(times.items())
+        },
+    }
+
+
+def render(data: Any) -> str:
+    lists = [[PAGES[name], shown(each, "ms")] for name, each in data["lists"].items()]
+    watched = [
+        [f"{number} open pages", shown(each["median"], "ms", 1e3), shown(each["p95"], "ms", 1e3)]
+        for number, each in data["watched"].items()
+    ]
+    text = prose(
+        f"Lists of 50 rows from {data['count']:,} stored runs in SQLite, in headless Chromium without a GPU: from the "
+        "start of the navigation to the first frame with the rows, including the server."
+    ) + table(["", "drawn after"], lists)
+    if data["live"]:
+        share, updates = data["live"]["share"], data["live"]["updates"]
+        text += "\n" + prose(
+            f"{data['rows']} rows of running runs that all change: {shown(updates, 'updates')} of the table in a "
+            f"second take {shown(share, '%', 100)} of the CPU time of the browser's main thread."
+        )
+    return (
+        text
+        + "\nA run of five steps over HTTP while pages with the list of runs are open:\n\n"
+        + table(["", "a run, median", "p95"], watched)
+    )
+
+
+SECTION = Section("console", "The web console", measure, render, modules=("playwright", "starlette", "uvicorn"))
