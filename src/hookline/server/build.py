@@ -21,6 +21,7 @@ from ..stores.limits import BucketStore
 from ..stores.runs import RunStore
 from ..stores.schemas import check_database
 from ..stores.sessions import SessionStore, SqliteSessionStore, session_store_at
+from ..stores.tickets import TicketBoard
 from .agents import Agents
 from .app import Api, Server
 from .auth import Authenticate
@@ -148,7 +149,8 @@ def build_parts(
         authenticate=authenticate,
         buckets=buckets,
     )
-    apis.append(ConsoleApi(service, keys, gate, records, audit))
+    tickets = TicketBoard(settings.tickets) if settings.tickets else None
+    apis.append(ConsoleApi(service, keys, gate, records, audit, tickets))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

@@ -37,9 +37,10 @@ class Console:
 
 
 @asynccontextmanager
-async def console(folder, agent=None, *, tapes="", **options):
+async def console(folder, agent=None, *, tapes="", tickets="", **options):
     settings = Settings(
         tapes=str(tapes),
+        tickets=str(tickets),
         runs=str(folder / "runs.db"),
         sessions=str(folder / "sessions.db"),
         approval_file=str(folder / "approvals.db"),

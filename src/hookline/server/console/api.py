@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
+from ...stores.tickets import TicketBoard
 from ..approvals import ApprovalService
 from ..auth import PUBLIC
 from ..errors import ApiError
@@ -23,6 +24,7 @@ from .now import NowPage
 from .render import STATIC, static_file
 from .run import RunPage
 from .runs import RunsPages
+from .tickets import TicketsPage
 
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 
@@ -36,6 +38,7 @@ class ConsoleApi:
         gate: checks the keys of people who log in.
         records: the records of the runs.
         audit: gets a record of every permission that is given or revoked here.
+        tickets: the ticket board; without one, there is no page of it.
     """
 
     def __init__(
@@ -45,6 +48,7 @@ class ConsoleApi:
         gate: Gate,
         records: RunRecords,
         audit: AuditLog | None = None,
+        tickets: TicketBoard | None = None,
     ) -> None:
         self.login = LoginPages(keys, gate)
         self._live = LiveViews(service.pulse, service.options.heartbeat)
@@ -55,7 +59,8 @@ class ConsoleApi:
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records),
             ApprovalsPage(approvals, keys, self._live),
-            ChatPage(service, self._live),
+            ChatPage(service, self._live, tickets=tickets is not None),
+            *(() if tickets is None else (TicketsPage(tickets, self._live),)),
         )
 
     def endpoints(self) -> Sequence[Endpoint]:

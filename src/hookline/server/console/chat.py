@@ -44,11 +44,13 @@ class ChatPage:
     Args:
         service: runs the agents.
         live: keeps open pages up to date.
+        tickets: whether there is a page of a ticket board to link to.
     """
 
-    def __init__(self, service: RunService, live: LiveViews) -> None:
+    def __init__(self, service: RunService, live: LiveViews, *, tickets: bool = False) -> None:
         self._service = service
         self._live = live
+        self._tickets = tickets
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -73,6 +75,7 @@ class ChatPage:
             agents=self._service.agents.list(),
             agent=chat.agent,
             session=chat.session,
+            tickets=self._tickets,
             live=f"{PATH}/live?{chat.query}",
         )
 

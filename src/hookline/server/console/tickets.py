@@ -1,0 +1,64 @@
+"""The page of the ticket board: what is to be done, who does it, and what happened so far."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ..._base.workers import in_thread
+from ...stores.tickets import COLUMNS, TicketBoard
+from ..routing import Endpoint
+from .live import LiveViews, Sections
+from .login import error_page
+from .render import base_of, fragment, page
+
+PATH = "/console/tickets"
+MAX_TICKETS = 30
+"""Number of tickets of a column that the page shows, the newest ones."""
+
+
+class TicketsPage:
+    """The page at ``/console/tickets``. Tickets belong to no caller, so it needs the right ``admin``.
+
+    Args:
+        board: the tickets.
+        live: keeps open pages up to date.
+    """
+
+    def __init__(self, board: TicketBoard, live: LiveViews) -> None:
+        self._board = board
+        self._live = live
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoints."""
+        pages = ((PATH, self._show, "console_tickets"), (f"{PATH}/live", self._stream, "console_tickets_live"))
+        return [
+            Endpoint("GET", path, handler, ("admin",), name, media="text/html", error_page=error_page, described=False)
+            for path, handler, name in pages
+        ]
+
+    async def _show(self, request: Request) -> Response:
+        sections = await self._sections(base_of(request))
+        return page(request, "tickets.html", title="Tickets", sections=sections, live=f"{PATH}/live")
+
+    async def _stream(self, request: Request) -> Response:
+        base = base_of(request)
+        return await self._live.stream(("tickets", base), partial(self._sections, base))
+
+    async def _sections(self, base: str) -> Sections:
+        sections: Sections = await in_thread(self._render, base)
+        return sections
+
+    def _render(self, base: str) -> Sections:
+        counts = self._board.counts() if self._board.exists() else {}
+        made = {}
+        for column in COLUMNS:
+            count = counts.get(column, 0)
+            tickets = self._board.list([column], limit=MAX_TICKETS, newest=True) if count else []
+            histories = {ticket.id: self._board.history(ticket.id) for ticket in tickets}
+            made[f"tickets-{column}"] = fragment(
+                "tickets_column.html", base, column=column, count=count, tickets=tickets, histories=histories
+            )
+        return made
