@@ -69,11 +69,14 @@ def fill(path: Path, count: int) -> None:
         for n in range(first, min(first + 2_000, count)):
             id, at = f"run_{n:06d}", now - (count - n) * 5
             status = "failed" if n % 20 == 0 else "cancelled" if n % 33 == 0 else "completed"
-            text = {"task": f"Look at part {n} of the archive. " * 3, "reply": "Nothing was found there. " * 10}
-            ids = {"agent": "clerk", "owner": "", "session": "", "session_id": id, "task_id": id, "correlation_id": id}
-            used = {"steps": 2, "tool_calls": 1, "input_tokens": 1_000, "output_tokens": 100, "cost": 0.01}
-            times = {"created": at, "started": at, "ended": at + 3, "elapsed": 3.0}
-            runs.append(RunRecord(id, **ids, transport="api", status=status, last_seq=2, **text, **used, **times))
+            known: dict[str, Any] = {
+                **dict.fromkeys(("session_id", "task_id", "correlation_id"), id),
+                **{"agent": "clerk", "owner": "", "session": "", "transport": "api", "status": status, "last_seq": 2},
+                **{"task": f"Look at part {n} of the archive. " * 3, "reply": "Nothing was found there. " * 10},
+                **{"steps": 2, "tool_calls": 1, "input_tokens": 1_000, "output_tokens": 100, "cost": 0.01},
+                **{"created": at, "started": at, "ended": at + 3, "elapsed": 3.0},
+            }
+            runs.append(RunRecord(id, **known))
             name = "rare" if n % 5_000 == 0 else "shell"
             events.append(StoredEvent(id, 1, "tool_started", at, b'{"type":"tool_started"}', name))
             if n % 10 == 0:
@@ -94,7 +97,9 @@ def server(count: int) -> Iterator[str]:
             approval_file=f"{folder}/approvals.db",
             server={"port": 0, "keys": f"{folder}/keys.db", "max_runs": 200, "max_runs_per_caller": 500, "rate": 1e6},
         )
-        agent = Agent("clerk", llm=ScriptedModel([_turn], loop=True), tools=[shell], hooks=[no_deleting], max_steps=1e6)
+        agent = Agent(
+            "clerk", llm=ScriptedModel([_turn], loop=True), tools=[shell], hooks=[no_deleting], max_steps=10**6
+        )
         made, loop = build_server(settings, agent, home=Path(folder)), asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)
         thread.start()
