@@ -188,8 +188,9 @@ def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[
         run_id, _, seq = before.rpartition(":")
         conditions.append("(e.at, e.run_id, e.seq) < (SELECT at, run_id, seq FROM events WHERE run_id = ? AND seq = ?)")
         values += storable(run_id), int(seq) if seq.isdecimal() and len(seq) < 16 else 0
+    # Without the hint, SQLite would read all events of all runs of an owner or an agent.
     query = f"""SELECT e.run_id, e.seq, r.agent, r.owner, e.at, e.tool, e.hook, e.verb, e.data
-        FROM events e JOIN runs r ON r.run_id = e.run_id WHERE {" AND ".join(conditions)}
+        FROM events e INDEXED BY refusals JOIN runs r ON r.run_id = e.run_id WHERE {" AND ".join(conditions)}
         ORDER BY e.at DESC, e.run_id DESC, e.seq DESC LIMIT ?"""
     with store.db.transaction() as db:
         rows = db.execute(query, (*values, limit)).fetchall()
