@@ -37,7 +37,11 @@ def measure(lab: Lab) -> dict[str, Any]:
 
 
 def render(data: Any) -> str:
-    lists = [[PAGES[name], shown(each, "ms")] for name, each in data["lists"].items()]
+    lists = [
+        [words, shown(data["lists"][name], "ms"), shown(data["lists"][f"{name}, CPU time"], "ms")]
+        for name, words in PAGES.items()
+        if name in data["lists"]
+    ]
     watched = [
         [f"{number} open pages", shown(each["median"], "ms", 1e3), shown(each["p95"], "ms", 1e3)]
         for number, each in data["watched"].items()
@@ -45,7 +49,7 @@ def render(data: Any) -> str:
     text = prose(
         f"Lists of 50 rows from {data['count']:,} stored runs in SQLite, in headless Chromium without a GPU: from the "
         "start of the navigation to the first frame with the rows, including the server."
-    ) + table(["", "drawn after"], lists)
+    ) + table(["", "drawn after", "CPU time of the main thread"], lists)
     if data["live"]:
         share, updates = data["live"]["share"], data["live"]["updates"]
         text += "\n" + prose(
@@ -54,7 +58,7 @@ def render(data: Any) -> str:
         )
     return (
         text
-        + "\nA run of five steps over HTTP while pages with the list of runs are open:\n\n"
+        + "A run of five steps over HTTP while pages with the list of runs are open:\n\n"
         + table(["", "a run, median", "p95"], watched)
     )
 

@@ -14,7 +14,7 @@ def env(env):
 
 
 def test_a_chat_with_the_embedded_model_continues_after_ctrl_c(terminal):
-    chat = terminal("chat", "--no-default-tools", "--param", "max_tokens=200")
+    chat = terminal("chat", "--no-default-tools", "--param", "max_tokens=200", TERM="xterm")
     chat.wait_for("SmolLM2-135M-Instruct (local) · 0 tools")
     chat.wait_for("❯ ")
     chat.send("Tell me a long story about a ship.\n")

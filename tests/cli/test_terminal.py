@@ -225,6 +225,36 @@ def test_a_second_ctrl_c_leaves_the_chat(terminal, script, term):
 
 
 @pytest.mark.slow
+def test_after_a_reply_that_ctrl_c_cancelled_a_second_ctrl_c_leaves(terminal, script):
+    chat = terminal("chat", "-m", script("one two three " * 100, delay=0.05), TERM="xterm")
+    chat.wait_for("❯ ")
+    chat.send("count\r")
+    chat.wait_for("two three")
+    chat.send("\x03")
+    chat.wait_for("(cancelled")
+    chat.wait_for("❯ ")
+    chat.send("\x03")
+    assert chat.end() == 0
+    assert "Ctrl-C again" not in chat.text
+
+
+@pytest.mark.slow
+def test_after_esc_one_ctrl_c_does_not_leave(terminal, script):
+    chat = terminal("chat", "-m", script("one two three " * 100, "I am back.", delay=0.05), TERM="xterm")
+    chat.wait_for("❯ ")
+    chat.send("count\r")
+    chat.wait_for("two three")
+    chat.send("\x1b")
+    chat.wait_for("(cancelled")
+    chat.wait_for("❯ ")
+    chat.send("\x03")
+    chat.wait_for("(Ctrl-C again or Ctrl-D quits)")
+    chat.wait_for("❯ ")
+    chat.send("\x04")
+    assert chat.end() == 0
+
+
+@pytest.mark.slow
 def test_slash_commands_tell_about_the_conversation(terminal, script):
     chat = terminal(
         "chat", "-m", script("Two words.", {"error": "OverloadedError", "message": "too busy"}), "--hooks", "rules.py"

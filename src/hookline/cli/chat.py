@@ -251,7 +251,7 @@ class Chat:
             runs = run_with_handovers(self.answerer, text, ctx, [self.screen.view], self.settings.metadata, files)
             for outcome in runs:
                 self.screen.view.finish(outcome.result.output_text)
-                with self.screen.paused():
+                with self.screen.view.paused():
                     self._show_outcome(outcome)
                     if self.speaker != speaker:
                         speaker = self.speaker
@@ -267,7 +267,8 @@ class Chat:
         if outcome.failure is not None:
             print_failure(outcome.failure, debug=self.settings.debug)
         if result.status != "completed":
-            self._interrupted = result.status == "cancelled"
+            stop = result.stop
+            self._interrupted = stop is not None and stop.message == "Ctrl-C"
             print_line(f"({run_summary(result, outcome.failed_hooks, outcome.subagents)})")
 
     def help(self) -> None:

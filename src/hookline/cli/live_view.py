@@ -296,7 +296,11 @@ class LiveView:
 
     def _start(self) -> None:
         if self._can_move:
-            self._live = Live(self, console=self._console, auto_refresh=False, transient=True, redirect_stdout=False)
+            # Where the reply goes to the screen itself, what a tool prints appears above the last lines.
+            own_stdout = self._reply is not None
+            self._live = Live(
+                self, console=self._console, auto_refresh=False, transient=True, redirect_stdout=own_stdout
+            )
             self._live.start(refresh=True)
             self._stopping = threading.Event()
             self._refreshing = threading.Thread(target=self._refresh, args=(self._live, self._stopping), daemon=True)

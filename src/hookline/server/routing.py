@@ -11,7 +11,6 @@ import re
 import time
 import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar, get_origin
 
 import msgspec
@@ -473,8 +472,8 @@ async def body_of(request: Request, kind: type[T], *, optional: bool = False) ->
         raise ApiError(400, "bad_json", f"the body is {problem}") from None
 
 
-@cache
-def _tuples(kind: type[Any]) -> frozenset[str]:
+def _tuples(kind: Any) -> frozenset[str]:
+    """Return the names of the fields that are tuples."""
     return frozenset(each.encode_name for each in msgspec.structs.fields(kind) if get_origin(each.type) is tuple)
 
 
