@@ -75,12 +75,12 @@ def look(where: str) -> str:
     return "token=SECRET for the model"
 
 
-async def answered(folder, *hooks, turns=None):
+async def answered(folder, *hooks, turns=None, stream="safe"):
     """The channel after one message to an agent with these hooks."""
     channel = LiveChannel()
     model = ScriptedModel(turns or [call("look", where="here"), "Two words."])
     gateway = Gateway(
-        Agent("bot", llm=model, tools=[look], hooks=hooks),
+        Agent("bot", llm=model, tools=[look], hooks=hooks, stream=stream),
         [channel],
         mailbox=Mailbox(folder / "m.db"),
         sessions=SqliteSessionStore(folder / "s.db"),
@@ -130,9 +130,10 @@ def rail(ctx, payload):
     return HookResult.retry("no secrets", reason="secret") if "SECRET" in payload.content else None
 
 
+@pytest.mark.parametrize("stream", ["safe", "live"])
 @pytest.mark.parametrize("judge", [redact, nothing_leaves, rail], ids=lambda judge: judge.__name__)
-async def test_a_reply_is_held_back_when_a_hook_must_judge_it_first(tmp_path, judge):
-    channel = await answered(tmp_path, judge, turns=["The SECRET is out.", "Nothing to say."])
+async def test_a_reply_is_held_back_when_a_hook_must_judge_it_first(tmp_path, judge, stream):
+    channel = await answered(tmp_path, judge, turns=["The SECRET is out.", "Nothing to say."], stream=stream)
     assert "SECRET" not in "".join(channel.drafts)
 
 

@@ -12,7 +12,17 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from hookline.channels.protocol import Address, Channel, ChannelError, UndeliverableError
+from hookline.channels.protocol import (
+    Address,
+    ApprovalOutcome,
+    ApprovalPrompt,
+    Channel,
+    ChannelError,
+    Draft,
+    Step,
+    StepVerdict,
+    UndeliverableError,
+)
 from hookline.channels.web import channel as web
 from hookline.channels.web.channel import WebChannel, hashed_chat_id
 from hookline.channels.web.login import Login
@@ -295,6 +305,84 @@ async def test_a_broken_store_is_reported(tmp_path):
         await channel.start(RecordingGateway())
     with pytest.raises(ChannelError, match="not a SQLite database"):
         await channel.send(HERE, OutboundMessage("x"), key="k")
+
+
+# Approvals, steps and drafts
+
+CALL = ApprovalPrompt("ABCD", "the-key", digest="d" * 64, expires=9e9)
+
+
+async def press(page, decision="approve", key="the-key"):
+    id = f"press-{decision}-{key}".ljust(24, "x")
+    await page.say(type="decision", id=id, key=key, decision=decision)
+    return id
+
+
+@pytest.mark.parametrize(
+    ("decision", "command"),
+    [("approve", "/approve ABCD"), ("session", "/approve ABCD session"), ("deny", "/deny ABCD")],
+)
+async def test_a_button_decides_about_exactly_the_call_above_it(url, channel, deliver, decision, command):
+    channel.approvals_changed(HERE, [CALL])
+    async with opened(url) as page:
+        assert (await page.hear("asked"))["open"][0]["expires"] == 9e9
+        await press(page, key="another")
+        await press(page, decision)
+        await wait_until(lambda: deliver.messages)
+        assert [(each.text, each.digest) for each in deliver.messages] == [(command, "d" * 64)]
+        assert channel._store.since("web", HERE.chat_id) == []  # the press is no message of the conversation
+
+
+async def test_the_outcome_of_a_call_is_shown_below_it_and_not_twice(url, channel, deliver):
+    await channel.send(HERE, OutboundMessage("bot wants to call `write`"), key="the-key")
+    channel.approvals_changed(HERE, [CALL])
+    async with opened(url) as page:
+        await page.hear("asked")
+        id = await press(page)
+        await wait_until(lambda: deliver.messages)
+        by = f"web:{HERE.chat_id}"
+        channel.approval_closed(HERE, ApprovalOutcome("the-key", f"write runs (approved by {by}).", by))
+        await channel.send(HERE, OutboundMessage("ABCD: approved. write runs.", id), key="r")
+        await wait_until(lambda: not channel._outcomes)
+    texts = [each.text for each in channel._store.since("web", HERE.chat_id)]
+    assert texts == ["bot wants to call `write`\n\n> write runs (approved by you)."]
+
+
+async def test_a_refused_press_is_answered(url, channel, deliver):
+    channel.approvals_changed(HERE, [CALL])
+    async with opened(url) as page:
+        await page.hear("asked")
+        id = await press(page)
+        await wait_until(lambda: deliver.messages)
+        await channel.send(HERE, OutboundMessage("You are not allowed.", id), key="r")
+        assert (await page.hear("message"))["text"] == "You are not allowed."
+
+
+async def test_a_draft_is_sent_in_pieces_until_the_reply_is_there(url, channel):
+    async with opened(url) as page:
+        channel.draft_changed(HERE, Draft("m1", "Ada", "One"))
+        frame = await page.hear("draft")
+        assert (frame["to"], frame["speaker"], frame["text"]) == ("m1", "Ada", "One")
+        channel.draft_changed(HERE, Draft("m1", "Ada", "One two"))
+        assert (await page.hear("draft_more"))["text"] == " two"
+        channel.draft_changed(HERE, Draft("m1", "Ada", "Three"))
+        assert (await page.hear("draft"))["text"] == "Three"
+        async with opened(url) as other:
+            assert (await other.hear("draft"))["text"] == "Three"
+        await channel.send(HERE, OutboundMessage("Three.", "m1"), key="r")
+        assert (await page.hear("draft"))["to"] == ""
+
+
+async def test_steps_are_kept_and_changed_in_place(url, channel):
+    await channel.show_steps(HERE, "run", "m1", "Ada", [Step("1", "read", "reading")])
+    blocked = Step("1", "read", "reading", "blocked", (StepVerdict("block", "careful", "no"),))
+    await channel.show_steps(HERE, "run", "m1", "Ada", [blocked])
+    async with opened(url) as page:
+        frame = await page.hear("message")
+    verdict = {"word": "blocked", "tone": "red", "hook": "careful", "reason": "no"}
+    (step,) = frame["steps"]
+    assert (step["tool"], step["state"], step["tone"], step["verdicts"]) == ("read", "blocked", "red", [verdict])
+    assert (frame["to"], frame["text"]) == ("m1", "")
 
 
 # The page

@@ -15,6 +15,7 @@ from .._kernel.points import Point
 from .._kernel.results import Verdict
 from .._run.context import AgentContext
 from .._run.session import Session
+from ..stores.channel_points import BEFORE_DISPATCH, MESSAGE_SENDING
 from ..stores.mailbox import Mailbox
 from ..stores.sessions import SessionStore, was_saved
 from .protocol import Address, Answerer
@@ -147,11 +148,14 @@ class Conversations:
         verdict: Verdict = await hooks.fire(point, payload, ctx=ctx, allowed_plugins=ctx.allowed_plugins)
         return verdict
 
-    def has_hooks(self, session: Session, *points: Point[Any]) -> bool:
-        """Whether a hook takes part at one of these points in a session."""
+    def judges_replies(self, session: Session) -> bool:
+        """Whether a hook may reject, change or withhold a reply, so that people must not see it before.
+
+        This holds for an agent with ``stream="live"`` too, which shows text to programs that can take it back.
+        """
         hooks, allowed = self._participants(session)
         stack = hooks.stack.only(allowed)
-        return any(stack.at(point) for point in points)
+        return stack.holds_text or any(stack.at(point) for point in (MESSAGE_SENDING, BEFORE_DISPATCH))
 
     def _participants(self, session: Session) -> tuple[Any, Iterable[str] | None]:
         try:

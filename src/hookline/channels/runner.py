@@ -32,7 +32,6 @@ from .._run.journal import (
 )
 from .._run.session import Session
 from .._run.termination import RunFailedError
-from ..stores.channel_points import BEFORE_DISPATCH, MESSAGE_SENDING
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
@@ -495,7 +494,7 @@ class Runner:
             partial(self._outbox.apply_hooks, item.key),
             typing=self._options.typing,
             progress=self._options.progress,
-            stream=not self._conversations.has_hooks(session, MESSAGE_SENDING, BEFORE_DISPATCH),
+            stream=not self._conversations.judges_replies(session),
             reply_to=message.message_id,
             speaker=speaker,
         )
