@@ -8,12 +8,27 @@ import io
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import httpx
 from PIL import Image
 from playwright.async_api import Page, async_playwright
 
-from hookline import AFTER_TOOL, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
+from hookline import (
+    AFTER_TOOL,
+    BEFORE_TOOL,
+    Agent,
+    AgentContext,
+    HookResult,
+    ScriptedModel,
+    ToolCallRequest,
+    ToolCallResult,
+    call,
+    guard,
+    hook,
+    reply,
+    tool,
+)
 from hookline.config.settings import Settings
 from hookline.payloads import Usage
 from hookline.server.build import build_parts
@@ -52,7 +67,7 @@ async def send_mail(to: str, text: str) -> str:
 
 
 @guard(BEFORE_TOOL, tools="send_*")
-def stay_inside(ctx, request):
+def stay_inside(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     """Block mail to strangers."""
     if not request.arguments["to"].endswith("@example.com"):
         return HookResult.block("Mail goes to colleagues only.", reason="mail would leave the company")
@@ -60,7 +75,7 @@ def stay_inside(ctx, request):
 
 
 @guard(BEFORE_TOOL, tools="pay")
-def large_sums(ctx, request):
+def large_sums(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
     """Let a person decide about large sums."""
     if request.arguments["euros"] > 1000:
         return HookResult.ask("Pay this invoice?", reason="more than 1,000 euros")
@@ -68,7 +83,7 @@ def large_sums(ctx, request):
 
 
 @hook(AFTER_TOOL)
-def hide_accounts(ctx, done):
+def hide_accounts(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
     """Hide account numbers from the model."""
     hidden = done.text.replace("DE44 5001 0517 5407 3249 31", "[account 1]")
     if done.error is None and hidden != done.text:
@@ -79,11 +94,11 @@ def hide_accounts(ctx, done):
 def agents() -> dict[str, Agent]:
     """Return the agents of the office, with what their models say."""
 
-    def made(name, tools, *turns):
+    def made(name: str, tools: list[Any], *turns: Any) -> Agent:
         model = ScriptedModel(turns, loop=True, delay=0.2)
         return Agent(name, llm=model, tools=tools, hooks=[stay_inside, large_sums, hide_accounts])
 
-    def says(text="", *calls):
+    def says(text: str = "", *calls: Any) -> Any:
         return reply(text, tool_calls=calls, usage=Usage(1240, 86), cost=0.0042)
 
     return {

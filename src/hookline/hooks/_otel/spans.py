@@ -198,7 +198,7 @@ class RunSpans(AbstractContextManager[None]):
         open_span.request, open_span.task = request, _task()
         self._chats.append(open_span)
         if open_span.span.is_recording():
-            more = {a.SPAN_KIND: "LLM", a.PURPOSE: short(request.purpose), a.ATTEMPT: request.attempt}
+            more: Attributes = {a.SPAN_KIND: "LLM", a.PURPOSE: short(request.purpose), a.ATTEMPT: request.attempt}
             more |= params_of(request.params)
             if request.response_format is not None:
                 more[a.OUTPUT_TYPE] = "json"
