@@ -143,6 +143,7 @@ def pages(count: int, loads: int) -> dict[str, list[float]]:
         for _ in range(loads):
             for name, path in PAGES.items():
                 tab.goto(f"{url}/healthz")  # no other page is open meanwhile
+                tab.wait_for_timeout(600)  # the server ends what it does for the last page
                 before = busy()
                 tab.goto(url + path.format(half=f"run_{count // 2:06d}"), wait_until="domcontentloaded")
                 found.setdefault(name, []).append(tab.evaluate(DRAWN))
