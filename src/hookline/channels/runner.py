@@ -463,7 +463,7 @@ class Runner:
             self._take_ups[key] = self._spawn(self._take_up(key))
 
     async def _take_up(self, key: str) -> None:
-        """Continue a run when a call that it waits for is decided; to stop it, or without such a call, after a while."""
+        """Continue a run when a call that it waits for is decided; to stop it, or if there is none, after a while."""
         if self._approvals.is_pending(key) and key not in self._to_stop:
             await self._approvals.wait_for_decision(key)
         else:
