@@ -101,7 +101,7 @@ async def test_calls_in_flight_finish_within_the_grace_period_and_no_other_call_
         run = await service.start(ME, "Work.")
         await wait_until(lambda: len(counter.calls) == 2)
         draining = asyncio.create_task(service.drain())
-        await asyncio.sleep(0.05)
+        await wait_until(lambda: service._durable._is_leaving)
         counter.open.set()
         await draining
     assert [n for n, _ in counter.calls] == [1, 2]
