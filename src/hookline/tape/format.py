@@ -279,10 +279,14 @@ class HookInterruptionEntry(Entry, frozen=True, tag="hook_interruption"):
 
 
 class CancellationEntry(Entry, frozen=True, tag="cancellation"):
-    """The run was cancelled from outside. If its caller was cancelled, ``interruption`` says where it began."""
+    """The run was cancelled from outside. If its caller was cancelled, ``interruption`` says where it began.
+
+    ``within`` is true if a hook or a consumer of events cancelled the run, so that the run could see it at once.
+    """
 
     reason: str = ""
     interruption: int = 0
+    within: bool = False
 
 
 AnyEntry = (

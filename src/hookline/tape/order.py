@@ -85,6 +85,9 @@ class Order:
         self._pending = self.branches.needed[:]
         """For each entry, whether it is still to be produced."""
         self._external = _external(entries)
+        for position in self._external:
+            self._pending[position] = True
+        self._is_repeating = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._divergence = len(entries) + 1
         self.reached = 0
@@ -203,7 +206,19 @@ class Order:
     def repeat_before(self, position: int) -> None:
         """Repeat the external input before this position, although the replay has not reached it."""
         while self._external and self._external[0] < position:
-            self._repeat(self._entries[self._external.pop(0)])
+            self._repeat_first()
+
+    def _repeat_first(self) -> None:
+        position = self._external.pop(0)
+        self._pending[position] = False
+        self._repeat(self._entries[position])
+
+    def _repeat_in_turn(self) -> None:
+        """Repeat the external input that has been reached, unless that has been done meanwhile."""
+        self._is_repeating = False
+        if self._external and self._external[0] == self.reached:
+            self._repeat_first()
+            self._advance()
 
     def repeat_cancellation(self, position: int, *, at_once: bool) -> bool:
         """Repeat the cancellation of the run that ended a call. Return false if the tape has none.
@@ -219,6 +234,7 @@ class Order:
             entry = self._entries[index]
             if isinstance(entry, fmt.CancellationEntry) and index in self._external:
                 self._external.remove(index)
+                self._pending[index] = False
                 self._repeat(entry)
                 return True
             if at_once and not isinstance(entry, _DATA) and not getattr(entry, "cancelled", False):
@@ -233,16 +249,27 @@ class Order:
     def _advance(self) -> None:
         before = self.reached
         pending, end = self._pending, len(self._pending)
-        while self.intact and self.reached < end and not pending[self.reached]:
+        while self.intact and self.reached < end:
+            if self._external and self._external[0] == self.reached:
+                if _comes_later(self._entries[self.reached]):
+                    self._repeat_soon()
+                    break
+                self._repeat_first()
+            if pending[self.reached]:
+                break
             self.reached += 1
-            if self._external and isinstance(self._entries[self.reached - 1], _EXTERNAL):
-                self.repeat_before(self.reached)
         if self.reached >= self._divergence:
             self.intact = False
         if not self.intact:
             self.repeat_before(self.furthest)
         if self.reached != before or not self.intact:
             self._wake()
+
+    def _repeat_soon(self) -> None:
+        """Repeat external input when the current task awaits something, as it did in the recording."""
+        if not self._is_repeating:
+            self._is_repeating = True
+            asyncio.get_running_loop().call_soon(self._repeat_in_turn)
 
     def _wake(self) -> None:
         """Wake all waiting tasks in the order of the tape; each checks whether it may go on."""
@@ -360,6 +387,13 @@ def _external(entries: Sequence[fmt.Entry]) -> list[int]:
         if is_input:
             found.append(position)
     return found
+
+
+def _comes_later(entry: fmt.Entry) -> bool:
+    """Return whether the run saw an external input when it awaited something, and not before."""
+    if isinstance(entry, fmt.CancellationEntry):
+        return not entry.within or entry.inside > 0
+    return isinstance(entry, (fmt.InterruptionEntry, fmt.TimerEntry))
 
 
 def _finish(future: asyncio.Future[None]) -> None:

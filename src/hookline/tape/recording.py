@@ -398,7 +398,8 @@ class Recording:
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""
         by_caller = self._cancellation.by_caller and self._interruptions
-        self.write(fmt.CancellationEntry, reason=reason, interruption=self._interruptions[0][1] if by_caller else 0)
+        number = self._interruptions[0][1] if by_caller else 0
+        self.write(fmt.CancellationEntry, reason=reason, interruption=number, within=self in _places.get())
 
     def number(self) -> int:
         """Return the next free number."""
