@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -158,7 +159,7 @@ class Player:
         if tool.runs_agents and called.runs_agents:
             return await self._until(timed_out, tool.call(values, ctx))
         for index, report in self._index.reports.get(called.number, ()):
-            await self.playback.wait_until(index)
+            await self.playback.wait_for_answer(index)
             self.playback.produced(index)
             branch = BRANCH.set(self.playback, -called.number)
             if ctx is not None:
@@ -173,7 +174,7 @@ class Player:
         if given is None:
             return await self.playback.stop(f"the tape ends before {request.name} does")
         end, answer = given
-        await self.playback.wait_until(end)
+        await self.playback.wait_for_answer(end)
         self.playback.produced(end)
         self._charge(called)
         if answer.refused:
@@ -240,7 +241,7 @@ class Player:
         for failure in approval.failures if failed is None else (failed, *approval.failures):
             with suppress(HookError, CallRefusedError) if failed is not None else nullcontext():
                 await report(failure)
-        await self.playback.wait_until(position)
+        await self.playback.wait_for_answer(position)
         self.playback.produced(position)
         if failed is not None:
             raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
@@ -286,7 +287,7 @@ class Player:
             await self._wait_for_cancellation(end)
         if answer.closed:
             return await self.playback.stop(NOT_CANCELLED)
-        await self.playback.wait_until(end)
+        await self.playback.wait_for_answer(end)
         self.playback.produced(end)
         if answer.raised is not None:
             raise answer.raised.error()
@@ -379,19 +380,36 @@ class Playback:
         """Wait until everything recorded before an answer of this branch has been produced."""
         await self.order.wait_for(position, self.branch, in_hook=self._in_hook())
 
+    async def wait_for_answer(self, position: int) -> None:
+        """Wait until an answer may be returned. A cancellation meanwhile comes after it, as in the recording."""
+        await self._uninterrupted(self.wait_until(position))
+
     async def hold(self, engine: Engine, hook: HookEntry, result: Awaitable[Any]) -> Any:
-        """Return the result of a hook. A cancellation interrupts it if it did so in the recording, and only then."""
+        """Return the result of a hook. A cancellation interrupts it if it did so in the recording, and only then.
+
+        While external input is to come, the hook also waits for its turn, so that no part of the run is ahead of it.
+        """
         position = self.order.interruption_of(hook, self.branch)
         if position is None:
-            return await (self._uninterrupted(result) if self._cancelled or self.order.expects_input else result)
+            return await self._uninterrupted(self._in_turn(result))
         self.order.branches.interruptions(self.branch).remove(position)
         value = await result
         if not engine.cancellation.is_cancelled():  # the hook was faster than in the recording
-            await self.wait_for_cancellation(position)
+            await self.wait_until(position)
+            await settle()
         return value
 
+    async def _in_turn(self, result: Awaitable[Any]) -> Any:
+        try:
+            return await result
+        finally:
+            if self.order.expects_input and not sys.exc_info()[0] is GeneratorExit:
+                await self.wait_until(self.order.next_in(self.branch))
+
     async def _uninterrupted(self, result: Awaitable[Any]) -> Any:
-        """Await a hook to its end. A cancellation meanwhile comes at the next ``await`` after it."""
+        """Await something to its end. A cancellation meanwhile comes at the next ``await`` after it."""
+        if not self._cancelled and not self.order.expects_input:  # there will be none
+            return await result
         work, cancelled = asyncio.ensure_future(capture_exit(result)), False
         while not work.done():
             try:
