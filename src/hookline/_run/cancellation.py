@@ -140,8 +140,8 @@ class Cancellation:
 
     def interrupt(self) -> None:
         """Cancel the task of the run as its caller would: a replay does that."""
-        if self._task is not None and self._aio is not None:
-            self._aio.call_soon_threadsafe(self._task.cancel) if running_loop() is not self._aio else self._task.cancel()
+        if self._task is not None:
+            self._task.cancel()
 
     @property
     def cancelled_from_outside(self) -> bool:

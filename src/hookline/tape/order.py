@@ -6,7 +6,10 @@ The order comes from the tape alone; no clock is read:
   needed entry before it has been produced. So answers to concurrent calls come in the recorded order, however long
   hooks take. The replay waits for a slow hook just as a run does.
 - External input (a steering message, a cancellation, the timer of a time limit) is repeated as soon as everything
-  recorded before it has been produced.
+  recorded before it has been produced; a cancelled caller, where the run saw that first. Until then, hooks wait for
+  their turn too, so that no part of the run is ahead of it.
+- A cancellation interrupts the hooks that it interrupted in the recording, and no others: a hook that is faster now
+  waits for it, and a hook or an answer that came before it reached that part of the run comes before it again.
 - A branch is a sequence of entries with a fixed order. A branch that produces anything but its next entry has diverged.
   The divergence counts once everything recorded before that entry has been produced: if two branches diverge, the first
   divergence is the earlier one on the tape, even if the other branch is faster now.
@@ -31,8 +34,15 @@ from . import format as fmt
 from .compare import is_compared, run_of
 
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry, fmt.InterruptionEntry)
-_DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.OnceEntry, fmt.ValidationEntry)
-_DATA = (*_DATA, fmt.HookInterruptionEntry)
+_DATA = (
+    fmt.HeaderEntry,
+    fmt.BranchEntry,
+    fmt.ReadingsEntry,
+    fmt.CountEntry,
+    fmt.OnceEntry,
+    fmt.ValidationEntry,
+    fmt.HookInterruptionEntry,
+)
 _NOT_PRODUCED = frozenset((*_DATA, *_EXTERNAL))
 
 T = TypeVar("T")
@@ -316,7 +326,7 @@ class Branches:
         return self._positions.get(branch, ())
 
     def interruptions(self, branch: int) -> list[int]:
-        """Return the positions at which hooks of a branch were interrupted. The caller removes those that are repeated."""
+        """Return the positions at which hooks of a branch were interrupted. The caller removes what it repeats."""
         return self._interruptions.get(branch, [])
 
     def after(self, branch: int) -> int:

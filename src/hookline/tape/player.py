@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
@@ -400,11 +399,17 @@ class Playback:
         return value
 
     async def _in_turn(self, result: Awaitable[Any]) -> Any:
+        failed: Exception | None = None
+        value: Any = None
         try:
-            return await result
-        finally:
-            if self.order.expects_input and not sys.exc_info()[0] is GeneratorExit:
-                await self.wait_until(self.order.next_in(self.branch))
+            value = await result
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed = error
+        if self.order.expects_input:
+            await self.wait_until(self.order.next_in(self.branch))
+        if failed is not None:
+            raise failed
+        return value
 
     async def _uninterrupted(self, result: Awaitable[Any]) -> Any:
         """Await something to its end. A cancellation meanwhile comes at the next ``await`` after it."""
