@@ -10,11 +10,13 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,7 +66,7 @@ class Crashes:
             append(write)
             self.commits.append((write.seq, write.entries, write.events))
             files = [file for file in world.folder.iterdir() if not file.name.startswith("runs.db")]
-            self._noted.append({file.name: file.read_bytes() for file in files})
+            self._noted.append({file.name: content for file in files if (content := _content(file)) is not None})
 
         journal.append, journal.claim = recorded, recorded_claim  # type: ignore[method-assign]
 
@@ -95,6 +97,20 @@ class Crashes:
             store.journal.append(Append(self._start[0], epoch, written + 1, status="interrupted"))
             yield World(folder, self.world.pace), store
             store.close()
+
+
+def _content(file: Path) -> bytes | None:
+    """Return the content of a file while others write; ``None`` for the files beside a database, which come and go."""
+    if file.name.endswith(("-journal", "-wal", "-shm")):
+        return None
+    if file.suffix != ".db":
+        with suppress(FileNotFoundError):  # a file that replaces another one
+            return file.read_bytes()
+        return None
+    with closing(sqlite3.connect(file, timeout=60)) as db:
+        db.execute("BEGIN")
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits until nobody writes
+        return db.serialize() if tables else b""
 
 
 def _split(entries: list[bytes], events: list[Any]) -> Iterator[tuple[list[bytes], list[Any]]]:

@@ -43,7 +43,7 @@ TWO_CALLS = [ToolCall("c", "note", {"n": 1}), ToolCall("d", "note", {"n": 2}), "
 
 @pytest.fixture(autouse=True)
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "STALL_SECONDS", 5.0)
+    monkeypatch.setattr(durable, "STALL_SECONDS", 20.0)
 
 
 @pytest.fixture

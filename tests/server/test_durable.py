@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 
 import msgspec
@@ -444,6 +445,50 @@ async def test_a_run_that_was_handed_over_between_agents_has_one_stream_of_event
     assert [n for n, _ in counter.calls] == [1, 2, 2]
     assert numbers(events) == list(range(1, len(events) + 1))
     assert [event["run_id"] for event in events if event["type"] == "run_started"] == [run.id, f"{run.id}_2"]
+
+
+async def test_a_run_is_cancelled_although_it_is_just_being_taken_up(tmp_path, monkeypatch):
+    blocker = Blocker(closed=False)
+    async with serving(tmp_path, blocker.agent(), durable=True) as service:
+        claim, claimed, go_on = service._store.journal.claim, threading.Event(), threading.Event()
+
+        def slow(*args):
+            made = claim(*args)
+            if not claimed.is_set():
+                claimed.set()
+                go_on.wait()
+            return made
+
+        monkeypatch.setattr(service._store.journal, "claim", slow)
+        run = await service.start(ME, "Work.")
+        await wait_until(claimed.is_set)
+        cancelling = asyncio.create_task(service.cancel(run.id, ME))
+        await asyncio.wait([cancelling], timeout=0.1)
+        go_on.set()
+        assert (await cancelling).status == "cancelled"
+    assert not blocker.entered
+
+
+async def test_a_run_is_cancelled_although_it_is_just_being_put_away(tmp_path, monkeypatch):
+    paid = []
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        decided, entered, go_on = service._durable._decided, threading.Event(), threading.Event()
+
+        def slow(run_id=""):
+            if run_id:
+                entered.set()
+                go_on.wait()
+            return decided(run_id)
+
+        monkeypatch.setattr(service._durable, "_decided", slow)
+        run = await service.start(ME, "Pay.")
+        await wait_until(entered.is_set)
+        cancelling = asyncio.create_task(service.cancel(run.id, ME))
+        await wait_until(lambda: service._live[run.id].stop_reason)
+        go_on.set()
+        assert (await cancelling).status == "cancelled"
+        assert service._store.journal.get(run.id).status == "cancelled"
+    assert not paid
 
 
 async def test_an_approver_that_waits_is_asked_again_after_growing_intervals(tmp_path):

@@ -124,6 +124,7 @@ class DurableRuns:
         """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
         self._stop_reasons: dict[str, str] = {}
+        self._claiming: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_leaving = False
         self.executes = True
@@ -334,8 +335,15 @@ class DurableRuns:
         return record, None if record is None else self._store.first_open(record.session_id)
 
     async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
+        """Take the lease of a run. If this process has it, the run is live by the time this raises ``RunHeldError``."""
+        while run_id in self._claiming:
+            await asyncio.sleep(0.005)
+        self._claiming.add(run_id)
         began = time.monotonic()
-        return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+        try:
+            return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+        finally:
+            self._claiming.discard(run_id)
 
     async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> None:
         run_id = record.id
@@ -361,6 +369,8 @@ class DurableRuns:
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool(await asyncio.to_thread(self._decided, run_id))
+            if live.stop_reason:  # it was asked to stop while it was put away
+                self._stop_reasons[run_id], again = live.stop_reason, True
         except RunHandedOverError as handed_over:
             log.info("%s", handed_over, extra={"run_id": run_id})
             again = True
