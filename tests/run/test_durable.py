@@ -584,6 +584,21 @@ def text_of(result: AgentResult[Any]) -> str:
     return "\n".join(message.content for message in result.messages if message.role == "tool")
 
 
+@tool
+async def hang() -> str:
+    """Hang."""
+    await asyncio.sleep(60)
+    return "never"
+
+
+def delegate_that_hangs(seconds: float) -> Any:
+    """Return the tool ``delegate`` with a timeout, for an agent ``helper`` whose tool hangs."""
+    helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
+    (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
+    delegate.timeout = seconds
+    return delegate
+
+
 @EACH_ENTRY
 def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
@@ -607,17 +622,8 @@ def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes, step: int) -> None:
 @EACH_ENTRY
 def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
-        helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
-        (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
-        delegate.timeout = 0.05
         model = CountingModel([ToolCall("c", "delegate", {"to": "helper", "task": "hang"}), "done"])
-        return Agent("a", llm=model, tools=[delegate])
+        return Agent("a", llm=model, tools=[delegate_that_hangs(0.05)])
 
     def check(result: AgentResult[Any], world: World) -> None:
         assert result.reply == "done"
@@ -629,12 +635,6 @@ def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes, step: int) -> N
 @EACH_ENTRY
 def test_the_time_limit_of_a_run_is_repeated_and_counts_only_the_time_of_execution(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
         model = CountingModel([ToolCall("c", "note", {}), ToolCall("d", "hang", {}), "done"])
         return Agent("a", llm=model, tools=[hang, tool(note_of(world))], limits=Limits(seconds=0.1))
 

@@ -101,7 +101,7 @@ async def test_calls_in_flight_finish_within_the_grace_period_and_no_other_call_
         run = await service.start(ME, "Work.")
         await wait_until(lambda: len(counter.calls) == 2)
         draining = asyncio.create_task(service.drain())
-        await asyncio.sleep(0.05)
+        await wait_until(lambda: service._durable._is_leaving)
         counter.open.set()
         await draining
     assert [n for n, _ in counter.calls] == [1, 2]
@@ -231,7 +231,7 @@ async def test_other_rules_do_not_continue_a_run_until_it_is_refused_with_a_reas
         problem = f"run {run.id} waits for a worker with digest {digest}; the running workers have {here} (different: "
         looked = await watched(service, "_look", times=3)
         assert (await service.get(run.id, ME)).status == "queued"
-        assert looked.executed == []  # nothing tries it again and again
+        assert looked.executed in ([], [run.id])  # nothing tries it again and again; a job of the queue may, once
         assert [record.message.startswith(problem) for record in caplog.records if run.id in record.message] == [True]
     async with serving(tmp_path, other, durable=True, pin_seconds=0.01) as service:
         run = await service.wait(run.id, ME)
