@@ -258,7 +258,9 @@ def test_a_run_that_is_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path,
         assert "cancelled" not in str(entries_of(store)), moment
         committed = [line[0] for line in world.lines("wrote")]
 
-        result = make_agent(world)[0].run("go", durable=store, run_id="r", session=(session := Session("s")), sinks=[ignore])
+        result = make_agent(world)[0].run(
+            "go", durable=store, run_id="r", session=(session := Session("s")), sinks=[ignore]
+        )
         assert kept(result) == expected, moment
         assert tuple(session.messages) == tuple(result.messages)
         after = store.events("r", limit=1000)

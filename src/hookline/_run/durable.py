@@ -227,8 +227,8 @@ class DurableRun:
             self.put_away()  # such as KeyboardInterrupt: another process may go on
             if self._handing_over is not None:
                 await asyncio.shield(self._handing_over)
-            elif self.error is not None and not isinstance(self.error, (LeaseLostError, RunWaitingError)):
-                await self._writer.release()
+            else:
+                await self.release()
             raise
         finally:
             self._writer.muted = True
@@ -312,6 +312,13 @@ class DurableRun:
             if is_ending:
                 return
         self._fail(RunHandedOverError(self.run_id))
+
+    async def release(self) -> bool:
+        """End the lease, unless it has ended. Return false if the database cannot be used: then try again later."""
+        if self.error is None or isinstance(self.error, (LeaseLostError, RunWaitingError)):
+            return True
+        await self._writer.release()
+        return self._writer.is_released
 
     def executes(self, engine: Engine) -> bool:
         """Whether this is the outermost run, which is to be executed or is being executed, and not a nested one."""

@@ -114,8 +114,9 @@ class StoredRun(msgspec.Struct, frozen=True):
     """A durable run in a store.
 
     ``start`` is its input and ``result`` its end, both as JSON; for a run that was put away, ``result`` lists the calls
-    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since it was last put
-    away or handed over. ``digest`` identifies the hooks, instructions and tools that a served run was started with.
+    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since one last gave it
+    back; an attempt that ended because the database could not be used does not count. ``digest`` identifies the hooks,
+    instructions and tools that a served run was started with.
     """
 
     run_id: str
@@ -188,6 +189,10 @@ class Journal(Protocol):
 
     def append(self, write: Append) -> None:
         """Write entries and events in one transaction."""
+        ...
+
+    def discount(self, run_id: str, epoch: int) -> None:
+        """Do not count an attempt that ended because the database could not be used."""
         ...
 
 
@@ -360,6 +365,8 @@ class Writer:
         """Whether nothing is accepted any more."""
         self.is_ending = False
         """Whether a write that ends the lease has been requested."""
+        self.is_released = False
+        """Whether this process has ended its lease, or has lost it."""
         self._is_closing = False
         """Whether what was accepted before is still to be written, although nothing more is accepted."""
         self.is_held = False
@@ -458,10 +465,20 @@ class Writer:
                 log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
 
     async def release(self) -> None:
-        """End the lease of a run that this process cannot continue. Nothing else is written."""
-        with suppress(HooklineError):  # then the lease expires
-            write = Append(self._run_id, self._epoch, self._next, status="interrupted")
-            await in_thread(self._journal.append, write)
+        """End the lease of a run that this process cannot continue. Nothing else is written.
+
+        If another process has taken the run meanwhile, the attempt of this process is not counted.
+        """
+        with suppress(HooklineError):  # the database cannot be used: the lease expires
+            if not self.is_released:
+                await in_thread(self._give_back)
+                self.is_released = True
+
+    def _give_back(self) -> None:
+        try:
+            self._journal.append(Append(self._run_id, self._epoch, self._next, status="interrupted"))
+        except LeaseLostError:
+            self._journal.discount(self._run_id, self._epoch)
 
     async def check_lease(self) -> None:
         """Return if this process still holds the lease."""
@@ -536,7 +553,7 @@ class Writer:
             self._next += len(write.entries)
             self.committed = count
             if write.status:
-                self.muted = True
+                self.muted = self.is_released = True
                 self._is_closing = False
             if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
                 self._deadline = 0.0
