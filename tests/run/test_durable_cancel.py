@@ -23,6 +23,7 @@ import pytest
 from hookline import Agent, AgentContext, HookResult, Session, guard, hook, observer, tool
 from hookline.agents import Interrupt
 from hookline.errors import RunHandedOverError
+from hookline.events import Discarded, RunFinished
 from hookline.payloads import AgentResult, ModelResponse, ToolCall
 from hookline.stores import RunStore
 from hookline.teams import Team
@@ -383,25 +384,37 @@ async def test_the_caller_does_not_wait_for_a_tool_that_ignores_its_cancellation
     may_end.set()
 
 
+@pytest.mark.parametrize("end_waits", [False, True])
 async def test_a_run_whose_end_is_being_stored_has_ended(
-    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch, end_waits: bool
 ) -> None:
-    storing, may_store, append = threading.Event(), threading.Event(), store.journal.append
+    ending, storing, may_store, append = threading.Event(), threading.Event(), threading.Event(), store.journal.append
+    finished: list[Any] = []
 
     def slow(write: Any, **options: Any) -> None:
-        if write.status:
+        if write.status or (end_waits and ending.is_set()):
             storing.set()
             may_store.wait()
         append(write, **options)
 
+    @observer("on_run_end", name="last")
+    async def last(ctx: Any, result: Any) -> None:
+        if end_waits and ctx.agent_name == "boss":  # the end waits for the write of what came before it
+            ending.set()
+            ctx.emit(Discarded, hop=0, attempt=1, reason="none")
+            await wait_until(storing.is_set)
+
+    def sink(event: Any) -> None:
+        if isinstance(event, RunFinished):
+            finished.append(event)
+
     monkeypatch.setattr(store.journal, "append", slow)
-    task = asyncio.ensure_future(make_agent(World(tmp_path))[0].arun("go", durable=store, run_id="r"))
-    await wait_until(storing.is_set)
-    task.cancel()
-    await asyncio.sleep(0)
+    agent, _ = make_agent(World(tmp_path))
+    run = agent.start("go", durable=store, run_id="r", hooks=[last], sinks=[sink])
+    await wait_until(lambda: storing.is_set() and finished)
+    run.put_away()
     may_store.set()
-    with pytest.raises(asyncio.CancelledError):
-        await task
+    assert (await run.result()).status == "completed"
     stored = store.journal.get("r")
     assert stored is not None
     assert stored.status == "completed"

@@ -131,6 +131,21 @@ async def test_entries_that_nothing_waits_for_are_written_together(open_store):
     await wait_until(lambda: writer.committed == 101)
 
 
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_writer_that_is_closed_writes_what_was_put_before_and_during_recovery_nothing(open_store, is_held):
+    store = open_store()
+    writer = Writer(store.journal, store.journal.claim("r", "bot", b"{}"), time.monotonic(), pytest.fail)
+    writer.begin()
+    writer.is_held = is_held
+    writer.put("lane", "event", "before")
+    written = writer.close()
+    writer.put("lane", "event", "after")
+    assert await written
+    assert writer.close() is None
+    assert [data for _, _, data in stored(store)[0]] == ([] if is_held else [b'[["lane","event","before",null]]'])
+    assert (store.journal.get("r").status, store.journal.get("r").lease) == ("interrupted", 0)
+
+
 @pytest.mark.sqlite  # it looks at the log of the file
 def test_a_write_does_not_copy_the_input_of_the_run(tmp_path):
     store = RunStore(tmp_path / "runs.db")
