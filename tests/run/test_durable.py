@@ -10,11 +10,13 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,7 +66,7 @@ class Crashes:
             append(write)
             self.commits.append((write.seq, write.entries, write.events))
             files = [file for file in world.folder.iterdir() if not file.name.startswith("runs.db")]
-            self._noted.append({file.name: file.read_bytes() for file in files})
+            self._noted.append({file.name: content for file in files if (content := _content(file)) is not None})
 
         journal.append, journal.claim = recorded, recorded_claim  # type: ignore[method-assign]
 
@@ -95,6 +97,20 @@ class Crashes:
             store.journal.append(Append(self._start[0], epoch, written + 1, status="interrupted"))
             yield World(folder, self.world.pace), store
             store.close()
+
+
+def _content(file: Path) -> bytes | None:
+    """Return the content of a file while others write; ``None`` for the files beside a database, which come and go."""
+    if file.name.endswith(("-journal", "-wal", "-shm")):
+        return None
+    if file.suffix != ".db":
+        with suppress(FileNotFoundError):  # a file that replaces another one
+            return file.read_bytes()
+        return None
+    with closing(sqlite3.connect(file, timeout=60)) as db:
+        db.execute("BEGIN")
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits until nobody writes
+        return db.serialize() if tables else b""
 
 
 def _split(entries: list[bytes], events: list[Any]) -> Iterator[tuple[list[bytes], list[Any]]]:
@@ -568,6 +584,21 @@ def text_of(result: AgentResult[Any]) -> str:
     return "\n".join(message.content for message in result.messages if message.role == "tool")
 
 
+@tool
+async def hang() -> str:
+    """Hang."""
+    await asyncio.sleep(60)
+    return "never"
+
+
+def delegate_that_hangs(seconds: float) -> Any:
+    """Return the tool ``delegate`` with a timeout, for an agent ``helper`` whose tool hangs."""
+    helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
+    (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
+    delegate.timeout = seconds
+    return delegate
+
+
 @EACH_ENTRY
 def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
@@ -591,17 +622,8 @@ def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes, step: int) -> None:
 @EACH_ENTRY
 def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
-        helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
-        (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
-        delegate.timeout = 0.05
         model = CountingModel([ToolCall("c", "delegate", {"to": "helper", "task": "hang"}), "done"])
-        return Agent("a", llm=model, tools=[delegate])
+        return Agent("a", llm=model, tools=[delegate_that_hangs(0.05)])
 
     def check(result: AgentResult[Any], world: World) -> None:
         assert result.reply == "done"
@@ -613,12 +635,6 @@ def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes, step: int) -> N
 @EACH_ENTRY
 def test_the_time_limit_of_a_run_is_repeated_and_counts_only_the_time_of_execution(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
         model = CountingModel([ToolCall("c", "note", {}), ToolCall("d", "hang", {}), "done"])
         return Agent("a", llm=model, tools=[hang, tool(note_of(world))], limits=Limits(seconds=0.1))
 

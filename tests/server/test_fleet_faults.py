@@ -44,7 +44,9 @@ async def test_nothing_is_lost_when_workers_are_killed_paused_and_stopped_under_
             batch = [await fleet.service.start(ME, "go") for _ in range(3)]
             runs += batch
             await fleet.executing(batch[0].id)
-            victim = rng.choice([worker for worker in fleet.working() if worker not in lost and fleet.held_by(worker)])
+            while not (held := [each for each in fleet.working() if each not in lost and fleet.held_by(each)]):
+                await asyncio.sleep(0.01)
+            victim = rng.choice(held)
             if how == signal.SIGSTOP:
                 victim.send_signal(how)
                 lost[victim] = fleet.held_by(victim)

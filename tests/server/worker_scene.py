@@ -21,7 +21,7 @@ from hookline.stores.controls import ControlStore
 from hookline.stores.journal import Journal
 from tests.durable_scene import World, make_agent
 
-LEASE = 1.5
+LEASE = float(os.environ.get("LEASE", "1.5"))
 
 
 def settings_of(folder: Path, database: str) -> Settings:

@@ -179,11 +179,9 @@ def test_what_a_writing_transaction_read_is_still_true_when_it_writes(open_words
     [("", "", True), ("", "x", True), ("x", "", True), ("x", "x", True), ("x", "y", False), ("", None, False)],
 )
 def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, own_url, monkeypatch, held, wanted, waits):
-    from hookline.stores import postgres
-
-    monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})
     database = open_words(url=own_url)
     add(database, "a")
+    monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})  # of the next connection: creating tables may wait
     with database.transaction(write=True, lock=held):
         if waits:
             with pytest.raises(LockedFileError, match="locked for 5 s by another program"):

@@ -138,6 +138,16 @@ class Cancellation:
         if self.triggered and self.pending:
             raise asyncio.CancelledError
 
+    def interrupt(self) -> None:
+        """Cancel the task of the run as its caller would: a replay does that."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def cancelled_from_outside(self) -> bool:
+        """Whether somebody else has cancelled the task: the caller, or a time limit that a hook has set itself."""
+        return self._task is not None and self._task.cancelling() > self._before + self._own
+
     @property
     def task_cancelled(self) -> bool:
         """Whether the task was cancelled and this is not resolved yet, even if some code caught the exception."""

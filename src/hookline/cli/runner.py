@@ -221,7 +221,8 @@ def unattended_agent(
     mode, file = config.settings.approvals, config.settings.approval_file
     # In the other modes, calls wait in the approval file.
     decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []
-    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
+    recorders = start_recording(config.settings, needs_database=True)
+    plugins = build_plugins(config.settings, config.home)
     try:
         yield *prepare_agent(config, [*decided, *recorders], Session(), plugins), plugins
     finally:
@@ -238,8 +239,12 @@ FLUSH_SECONDS = 5.0
 """Seconds that the end of a run waits for its records to be written."""
 
 
-def start_recording(settings: Settings) -> list[Any]:
-    """Return the hook that records runs; none if recording is off or impossible, which prints a note."""
+def start_recording(settings: Settings, *, needs_database: bool = False) -> list[Any]:
+    """Return the hook that records runs; none if recording is off or impossible, which prints a note.
+
+    Raises:
+        HooklineError: the database is not available and the caller needs it for more than recording.
+    """
     from ..config.factory import build_recorder
 
     try:
@@ -248,6 +253,8 @@ def start_recording(settings: Settings) -> list[Any]:
             return []
         hook.store.open()
     except HooklineError as error:
+        if needs_database and settings.database:
+            raise
         print_note(f"this run is not recorded: {error}")
         return []
     return [hook]

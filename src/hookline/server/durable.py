@@ -128,6 +128,7 @@ class DurableRuns:
         self._unknown: set[str] = set()
         """Runs whose agent this process does not know, which has been logged."""
         self._stop_reasons: dict[str, str] = {}
+        self._claiming: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_leaving = False
         self.executes = True
@@ -351,10 +352,17 @@ class DurableRuns:
         return record, None if record is None else self._store.first_open(record.session_id)
 
     async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
+        """Take the lease of a run. If this process has it, the run is live by the time this raises ``RunHeldError``."""
         if run_id in self._unreleased:
             await self._release()
+        while run_id in self._claiming:
+            await asyncio.sleep(0.005)
+        self._claiming.add(run_id)
         began = time.monotonic()
-        return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+        try:
+            return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+        finally:
+            self._claiming.discard(run_id)
 
     async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> None:
         run_id = record.id
@@ -380,16 +388,18 @@ class DurableRuns:
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool(await asyncio.to_thread(self._decided, run_id))
+            if live.stop_reason:  # it was asked to stop while it was put away
+                self._stop_reasons[run_id], again = live.stop_reason, True
         except RunHandedOverError as handed_over:
             log.info("%s", handed_over, extra={"run_id": run_id})
             again = True
         finally:
             self._live.pop(run_id, None)
             self._durable.pop(run_id, None)
-            if isinstance(durable.error, (StoreError, RunHandedOverError)) and not await durable.release():
-                self._unreleased[run_id] = durable
             live.detach()
             self._on_executing(run_id)
+            if isinstance(durable.error, (StoreError, RunHandedOverError)) and not await durable.release():
+                self._unreleased[run_id] = durable
         if live.closed:
             await asyncio.to_thread(self._cancel_questions, run_id)
         if again:
