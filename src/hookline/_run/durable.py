@@ -22,7 +22,7 @@ from typing import Any, Never, TypeVar
 import msgspec
 
 from .._base.frozen import json_encoder, plain
-from .._base.tasks import StillRunningError, abandon, forever, with_timeout
+from .._base.tasks import StillRunningError, abandon, forever, settle, with_timeout
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, HookExecuted, PointFired
@@ -154,6 +154,8 @@ class DurableRun:
         self._entries: list[Entry] = []
         self._done: list[bool] = []
         self._lanes: dict[str, deque[int]] = {}
+        self._inputs: deque[int] = deque()
+        """The positions of external input, without what has been repeated."""
         self._draws: dict[tuple[str, str], deque[Any]] = {}
         last: float | None = None
         for data in entries:
@@ -164,7 +166,9 @@ class DurableRun:
                     if kind == "monotonic":
                         last = value
                 continue
-            if entry.kind not in _EXTERNAL:
+            if entry.kind in _EXTERNAL:
+                self._inputs.append(len(self._entries))
+            else:
                 self._lanes.setdefault(entry.lane, deque()).append(len(self._entries))
             self._entries.append(entry)
             self._done.append(False)
@@ -340,6 +344,8 @@ class DurableRun:
         for budget in engine.budget.chain():  # also that of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
+        if self.is_recovering:
+            engine.hold = self._hold
         place = PLACE.set((f"{run_id}/", LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
         try:
@@ -361,9 +367,12 @@ class DurableRun:
         else:
             place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
         self._engines[engine.ids.run_id] = engine
+        if self.is_recovering:
+            engine.hold = self._hold
         if self.error is not None:
             engine.abandon()
         try:
+            await self._input_first()  # a run that began after a cancellation ends at once
             return await work()
         finally:
             self._engines.pop(engine.ids.run_id, None)
@@ -472,6 +481,31 @@ class DurableRun:
                 self._turns.remove(pair)
         if self.error is not None:
             await self._stop()
+
+    async def _hold(self, hook: HookEntry, result: Awaitable[Any]) -> Any:
+        """Await a hook. If it is faster than it was, it waits for a cancellation or time limit that interrupted it."""
+        failed: Exception | None = None
+        value: Any = None
+        try:
+            value = await result
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed = error
+        await self._input_first()
+        if failed is not None:
+            raise failed
+        return value
+
+    async def _input_first(self) -> None:
+        """Wait for the external input that came before the next entry of this lane."""
+        lane, mode = PLACE.get()
+        while self.is_recovering and not mode:
+            head, inputs = self._head(lane), self._inputs
+            while inputs and self._done[inputs[0]]:
+                inputs.popleft()
+            if not inputs or (head is not None and head < inputs[0]):
+                return
+            await self._turn(inputs[0] + 1)
+            await settle()  # a cancellation arrives
 
     def _repeat(self, entry: Entry, position: int) -> None:
         """Repeat an external input."""
@@ -735,6 +769,8 @@ class DurableRun:
             if self.error is not None:
                 await self._stop()
             return Call(self, lane, key, None, unrecorded=True)
+        if self.is_recovering:
+            await self._input_first()
         self._begun[lane, key] = number = self._begun.get((lane, key), 0) + 1
         if number > 1:  # concurrent calls of one hook may be the same
             key = f"{key}~{number}"
