@@ -1483,14 +1483,3 @@ def test_text_that_two_killed_processes_had_shown_is_not_compared(tmp_path: Path
         killed_by(payer(world, model, [marks]), store, lambda run, done=done: wait_until(done))
     result = payer(world, model, [marks]).run("go", durable=store, run_id="r", sinks=[lambda event: None])
     assert result.reply == "done"
-
-
-async def test_the_cancellation_of_the_task_that_awaits_a_run_ends_it(tmp_path: Path, store: RunStore) -> None:
-    world, model = World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
-    task = asyncio.ensure_future(payer(world, model).arun("go", durable=store, run_id="r"))
-    await wait_until(lambda: world.lines("ran"))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (await payer(world, model).arun("go", durable=store, run_id="r")).status == "cancelled"
-    assert len(world.lines("ran")) == 1
