@@ -667,6 +667,69 @@ def test_a_cancellation_is_repeated(crashes: Crashes, step: int) -> None:
     recover_everywhere(crashes, make, check, step)
 
 
+def deep_agent(seed: int, cancel: Callable[[], None], limits: Limits) -> Agent:
+    """Return an agent whose subagent has a subagent that hangs, with a hook that takes another time in each process."""
+    pauses = random.Random(seed)
+
+    @hook("before_step", "before_llm", "after_llm", "before_tool", "after_tool", "on_progress", name="note")
+    async def note(ctx: Any, payload: Any) -> HookResult:
+        await asyncio.sleep(pauses.choice((0, 0, 0.0005, 0.002)))
+        return HookResult.cont(reason=f"{ctx.random.random():.6f}")
+
+    @tool
+    async def hang() -> None:
+        """Hang until the run is cancelled."""
+        cancel()
+        await asyncio.sleep(60)
+
+    @tool
+    async def work(n: int) -> str:
+        """Work."""
+        await asyncio.sleep(0.001 * n)
+        return f"did {n}"
+
+    def agent(name: str, *more: Any, **options: Any) -> Agent:
+        inner = [ToolCall(f"{name}1", "delegate", {"to": more[0].name, "task": "go"})] if more else []
+        calls = (*(inner or [ToolCall(f"{name}1", "hang", {})]), ToolCall(f"{name}2", "work", {"n": 1}))
+        tools = [work, Team(more)] if more else [work, hang]
+        return Agent(name, llm=CountingModel([ModelResponse("", calls), "done"]), tools=tools, **options)
+
+    return agent("a", agent("b", agent("c")), hooks=[note], limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("at", "step"), [(55, 29), (60, 29), *(pytest.param(n, 3, marks=pytest.mark.slow) for n in range(20, 80, 7))]
+)
+@pytest.mark.parametrize("way", ["cancel", "limit"])
+def test_an_interruption_inside_subagents_is_repeated_by_a_process_that_is_faster_or_slower(
+    crashes: Crashes, way: str, at: int, step: int
+) -> None:
+    async def execute(store: RunStore, seed: int, *, first: bool = False) -> AgentResult[Any]:
+        seen = 0
+
+        def cancel() -> None:
+            if way == "cancel":
+                run.cancel("enough")
+
+        def watch(event: Event) -> None:
+            nonlocal seen
+            seen += 1
+            if first and seen == at:
+                asyncio.get_running_loop().call_soon(cancel)
+
+        limits = Limits(seconds=0.002 * at) if way == "limit" else Limits()
+        run = deep_agent(seed, cancel, limits).start("go", durable=store, run_id="r", sinks=[watch])
+        return await run.result()
+
+    status = "cancelled" if way == "cancel" else "stopped"
+    assert asyncio.run(execute(crashes.store, 0, first=True)).status == status
+    for number, (_, store) in enumerate(crashes.worlds(each_entry=True, step=step)):
+        result = asyncio.run(execute(store, number + 1))
+        assert result.status == status
+        check_transcript(result)
+        assert numbers(store, "r") == list(range(1, len(numbers(store, "r")) + 1))
+
+
 @EACH_ENTRY
 def test_model_calls_inside_tools_and_observers_are_counted_and_not_repeated_with_their_caller(
     crashes: Crashes, step: int
@@ -1420,14 +1483,3 @@ def test_text_that_two_killed_processes_had_shown_is_not_compared(tmp_path: Path
         killed_by(payer(world, model, [marks]), store, lambda run, done=done: wait_until(done))
     result = payer(world, model, [marks]).run("go", durable=store, run_id="r", sinks=[lambda event: None])
     assert result.reply == "done"
-
-
-async def test_the_cancellation_of_the_task_that_awaits_a_run_ends_it(tmp_path: Path, store: RunStore) -> None:
-    world, model = World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
-    task = asyncio.ensure_future(payer(world, model).arun("go", durable=store, run_id="r"))
-    await wait_until(lambda: world.lines("ran"))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (await payer(world, model).arun("go", durable=store, run_id="r")).status == "cancelled"
-    assert len(world.lines("ran")) == 1

@@ -15,6 +15,7 @@ from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard,
 from hookline.server import durable as durable_module
 from hookline.server import executor as executor_module
 from hookline.stores.approvals import ApprovalStore
+from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunStore
 from hookline.teams import Team
 from tests.server import poison_scene
@@ -331,6 +332,49 @@ async def test_a_run_that_ends_its_processes_fails_after_some_attempts(tmp_path)
     async with serving(tmp_path, counter.agent(), durable=True, max_attempts=3) as service:
         run = await service.wait(run.id, ME)
     assert (run.status, run.error.split(":")[0]) == ("failed", "the run was interrupted 3 times")
+
+
+async def test_outages_of_the_database_do_not_count_as_ends_of_the_process(tmp_path, monkeypatch):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, max_attempts=1) as service:
+        append = service._store.journal.append
+
+        def fail(*args, **options):
+            raise StoreError("the disk is full")
+
+        run = await service.start(ME, "Work.")
+        for outage in range(1, 4):
+            await wait_until(lambda n=outage: len(counter.calls) == n + 1)
+            monkeypatch.setattr(service._store.journal, "append", fail)
+            service._live[run.id].run.steer("Hurry.")
+            await wait_until(lambda: service._durable._unreleased)
+            assert not service._live
+            monkeypatch.setattr(service._store.journal, "append", append)
+        await wait_until(lambda: len(counter.calls) == 5)
+        counter.open.set()
+        run = await service.wait(run.id, ME)
+    assert (run.status, run.reply) == ("completed", "done")
+    assert len({key for _, key in counter.calls}) == 3
+
+
+async def test_a_run_whose_agent_no_process_knows_is_logged_once(tmp_path, caplog):
+    service = service_at(tmp_path, make(name="helper"), durable=True, execute=False)
+    await service.open()
+    run = await service.start(ME, "Work.")
+    await service.close(grace=0)
+    service._store.close()
+    async with serving(tmp_path, make(name="other"), durable=True) as service:
+        looks, look = [], service._durable._look
+
+        async def counted(*args):
+            await look(*args)
+            looks.append(args)
+
+        service._durable._look = counted
+        await wait_until(lambda: len(looks) > 3)
+    told = [record.message for record in caplog.records if run.id in record.message]
+    assert len(told) == 1, told
+    assert f"the run {run.id} is left to others" in told[0]
 
 
 async def test_a_conversation_that_was_saved_before_the_crash_is_not_saved_twice(tmp_path, monkeypatch, caplog):

@@ -81,6 +81,33 @@ async def test_nothing_is_lost_when_the_database_restarts_under_load(tmp_path, o
         assert {worker.pid for worker in fleet.working()} == pids
 
 
+async def test_a_run_survives_more_restarts_of_the_database_than_ends_of_its_process(tmp_path, own_cluster):
+    async with fleet_of(tmp_path, own_cluster.url(), workers=0, pace=0.6) as fleet:
+        await fleet.add(2, MAX_ATTEMPTS="3")
+        pids = {worker.pid for worker in fleet.workers}
+        run = await fleet.service.start(ME, "go")
+        for _ in range(5):
+            made = len(fleet.ran(run.id))
+            await wait_until(lambda made=made: len(fleet.ran(run.id)) > made)
+            await asyncio.to_thread(own_cluster.stop, "immediate")
+            await asyncio.to_thread(own_cluster.start)
+        assert (await fleet.service.get(run.id, ME)).status in ("running", "queued")  # all restarts hit it
+        await complete(fleet, [run])
+        assert {worker.pid for worker in fleet.working()} == pids
+
+
+async def test_a_run_whose_workers_are_killed_fails_after_its_attempts(tmp_path, postgres_url):
+    async with fleet_of(tmp_path, postgres_url, workers=0, pace=0.6) as fleet:
+        run = await fleet.service.start(ME, "go")
+        for _ in range(3):
+            await fleet.add(MAX_ATTEMPTS="3")
+            await wait_until(lambda: fleet.store.journal.get(run.id).pid == fleet.workers[-1].pid)
+            await fleet.end(fleet.workers[-1], signal.SIGKILL)
+        await fleet.add(MAX_ATTEMPTS="3")
+        run = await fleet.service.wait(run.id, ME)
+        assert (run.status, run.error.partition(":")[0]) == ("failed", "the run was interrupted 3 times")
+
+
 async def test_nothing_is_lost_when_all_connections_are_cut_under_load(tmp_path, own_cluster):
     async with fleet_of(tmp_path, own_cluster.url(), workers=2, pace=0.1) as fleet:
         pids = {worker.pid for worker in fleet.workers}

@@ -90,12 +90,12 @@ class Cancellation:
         assert self._task is not None
         self.interrupted_work = True
         self._own += 1
-        self._task.cancel()
+        _cancel(self._task)
 
     def _cancel_late(self) -> None:
         if not self._ended and self._task is not None:
             self._late_cancels += 1
-            self._task.cancel()
+            _cancel(self._task)
 
     def set_time_limit(
         self, seconds_left: Callable[[], float | None], clock: Any, on_limit: Callable[[], bool]
@@ -228,6 +228,11 @@ class Cancellation:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)  # deliver the pending cancellations as a single exception
         raise asyncio.CancelledError
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel the task of a run. A durable run is put away if others cancel its task."""
+    getattr(task, "cancel_run", task.cancel)()
 
 
 class Interrupt:

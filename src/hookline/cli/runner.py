@@ -68,7 +68,7 @@ def run_with_handovers(
     With a ``store``, the runs are durable, and the first one has the id ``run_id``.
 
     Raises:
-        RunWaitingError: a durable run was put away.
+        RunWaitingError, RunHandedOverError: a durable run was put away.
     """
     text: str | None = task
     while text is not None:
@@ -144,6 +144,9 @@ def run_once(
         durable=store,
         run_id=run_id,
     )
+    for sink in sinks:
+        if (attach := getattr(sink, "attach", None)) is not None:
+            attach(run)
     with _interruptible(run):
         try:
             return Outcome(run.wait(), failed_hooks=failed_hooks, subagents=subagents)
@@ -169,7 +172,7 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
                 os.write(2, b"\x1b[?25h\n")  # a live view may have hidden the cursor
             os._exit(CANCELLED)
         pressed = True
-        run.cancel("Ctrl-C")
+        run.put_away("Ctrl-C")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

@@ -28,6 +28,7 @@ from .._kernel.hook import Entry as HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import Verdict
+from .._kernel.scope import Hold
 from .._kernel.validation import check_path
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
@@ -141,7 +142,7 @@ class TapeHook:
             engine.on_interruption = recording.interrupted
         with self._lock:
             self._recordings[ctx.run_id] = recording
-        engine.hold = partial(recording.hold, engine)
+        engine.hold = partial(recording.hold, engine, engine.hold)
         try:
             recording.run_started(engine, start)
             yield
@@ -386,11 +387,12 @@ class Recording:
             self._interruptions.append((level, self.number()))
             self.write(fmt.InterruptionEntry, number=self._interruptions[-1][1])
 
-    async def hold(self, engine: Engine, hook: HookEntry, result: Awaitable[Any]) -> Any:
-        """Await a hook, and record that a cancellation interrupted it."""
+    async def hold(self, engine: Engine, inner: Hold | None, hook: HookEntry, result: Awaitable[Any]) -> Any:
+        """Await a hook, through the ``hold`` that the run had before, and record that a cancellation interrupted it."""
         interrupted: list[bool] = []
         try:
-            return await watch_cancellation(result, lambda: interrupted.append(True))
+            work = result if inner is None else inner(hook, result)
+            return await watch_cancellation(work, lambda: interrupted.append(True))
         finally:
             if interrupted and engine.cancellation.is_cancelled():  # a hook that limits its own time takes it back
                 self.write(fmt.HookInterruptionEntry, point=hook.point, hook=hook.name)
