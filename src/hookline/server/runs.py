@@ -465,8 +465,11 @@ class RunService:
                 if await self._durable.cancel(id, reason):
                     return await self.get(id, caller)
                 live = self._live.get(id)  # this process has just begun to execute it
-        if live is not None and not live.closed:
-            live.stop(reason)
+                if live is None and (run := await self.get(id, caller)).is_over:
+                    return run
+        if live is not None:
+            if not live.closed:
+                live.stop(reason)
             if live.durable is not None:  # if this process loses the run, the next one cancels it
                 await self._control_sender.cancel(id, reason)
         elif not self._store.db.is_shared:
