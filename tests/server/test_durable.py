@@ -507,6 +507,7 @@ async def test_a_run_is_cancelled_although_it_is_just_being_taken_up(tmp_path, m
         run = await service.start(ME, "Work.")
         await wait_until(claimed.is_set)
         cancelling = asyncio.create_task(service.cancel(run.id, ME))
+        await wait_until(lambda: run.id in service._durable._stop_reasons)
         await asyncio.wait([cancelling], timeout=0.1)
         go_on.set()
         assert (await cancelling).status == "cancelled"
