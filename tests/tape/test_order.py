@@ -434,7 +434,7 @@ async def test_a_run_that_was_interrupted_at_any_event_goes_as_far_as_recorded_a
     path = tmp_path / "run.tape"
     for at in sorted({*range(step, EVENTS[which] + 1, step), EVENTS[which]}):
         await interrupted(LIMITED[which](1), path, way, at)
-        for seed in (1, 2):
+        for seed in (1, 2) if step == 1 else (2,):
             async with asyncio.timeout(30):
                 again = await areplay(path, LIMITED[which](seed))
             assert again.tape.result is not None
