@@ -730,6 +730,64 @@ def test_an_interruption_inside_subagents_is_repeated_by_a_process_that_is_faste
         assert numbers(store, "r") == list(range(1, len(numbers(store, "r")) + 1))
 
 
+@pytest.mark.parametrize("way", ["cancel", "limit"])
+def test_a_hook_that_was_interrupted_inside_a_subagent_is_interrupted_again_if_it_is_faster(
+    crashes: Crashes, way: str
+) -> None:
+    async def execute(store: RunStore, *, first: bool) -> AgentResult[Any]:
+        waits = asyncio.Event()
+
+        @hook("before_step", name="judge")
+        async def judge(ctx: Any, step: Any) -> HookResult | None:
+            if ctx.agent_name == "boss":
+                return None
+            waits.set()
+            if first:
+                await asyncio.sleep(60)
+            return HookResult.cont(reason="fine")
+
+        @hook("on_progress", name="slow")
+        async def slow(ctx: Any, progress: Any) -> HookResult | None:
+            if progress.tool != "work":
+                return None
+            if not first:
+                await asyncio.sleep(0.02)  # so that the subagent is ahead of what happened before the interruption
+            return HookResult.cont(reason="seen")
+
+        @tool
+        async def work() -> str:
+            """Work."""
+            await asyncio.sleep(0.01)
+            return "did it"
+
+        calls = ToolCall("c", "delegate", {"to": "helper", "task": "go"}), ToolCall("d", "work", {})
+        helper = Agent("helper", llm=CountingModel(["done"]))
+        boss = Agent(
+            "boss",
+            llm=CountingModel([ModelResponse("", calls), "done"]),
+            tools=[work, Team([helper])],
+            hooks=[judge, slow],
+            limits=Limits(seconds=0.3) if way == "limit" else Limits(),
+        )
+        run = boss.start("go", durable=store, run_id="r")
+        if first and way == "cancel":
+            await waits.wait()
+            await asyncio.sleep(0.05)
+            run.cancel("enough")
+        return await run.result()
+
+    assert (result := asyncio.run(execute(crashes.store, first=True))).status != "completed"
+    entries = [msgspec.json.decode(data)[1] for _, batch, _ in crashes.commits for data in batch]
+    cut = entries.index("cancel" if way == "cancel" else "timer") + 1
+    after = 0
+    for world, store in crashes.worlds(each_entry=True):
+        if len(entries_of(store)) < cut:
+            continue
+        after += 1
+        assert asyncio.run(execute(store, first=False)).status == result.status, world.folder
+    assert after > 3
+
+
 @EACH_ENTRY
 def test_model_calls_inside_tools_and_observers_are_counted_and_not_repeated_with_their_caller(
     crashes: Crashes, step: int
