@@ -111,6 +111,17 @@ def watch_cancellation(work: Awaitable[T], notice: Callable[[], object]) -> Gene
             given, step = error, steps.throw
 
 
+async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until an event is set, for at most some seconds. Return whether it is set.
+
+    ``asyncio.wait_for`` of Python 3.11 loses a cancellation that arrives together with the event.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
+
+
 def wake_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:
     """Set an event of an event loop from another thread."""
     with suppress(RuntimeError):  # the loop has been closed
