@@ -1050,7 +1050,7 @@ class _DurableTask(asyncio.Task[None]):
         return True
 
     def cancel_run(self) -> bool:
-        """Cancel the task, whoever calls this: ``run.cancel()`` comes from outside."""
+        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside."""
         return super().cancel()
 
 
