@@ -68,7 +68,7 @@ def _left():
 
 
 def _added(before):
-    """Whether there is more than before. What earlier tests left may go meanwhile, such as a connection to PostgreSQL."""
+    """Whether there is more than before. What earlier tests left may go meanwhile, such as a connection."""
     (tasks, threads, sockets), (old_tasks, old_threads, old_sockets) = _left(), before
     return tasks - old_tasks or threads - old_threads or sockets > old_sockets
 
