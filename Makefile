@@ -49,12 +49,13 @@ test-slow: $(VENV)/.dev debian
 	@# given out, because some take a minute.
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python >$(VENV)/pyright.log 2>&1 & types=$$!; \
 	$(BIN)/pytest -n 3 --maxschedchunk 1 -m "slow or hypothesis" --hypothesis-profile=all; status=$$?; \
+	$(MAKE) --no-print-directory test-postgresql || status=1; \
 	wait $$types || status=1; cat $(VENV)/pyright.log; exit $$status
 
 # The tests of everything that has a store, on PostgreSQL instead of SQLite files. They wait for the server: three processes.
+# SLOW=1 takes the slow ones; `make test-slow` runs those that use PostgreSQL always.
 test-postgresql: $(VENV)/.dev debian
-	@$(BIN)/pytest -n 3 --database postgresql -m "not slow" tests/stores tests/server tests/channels
-	@$(BIN)/pytest -n 2 --database postgresql -m slow tests/stores tests/server tests/channels
+	@$(BIN)/pytest -n 3 --database postgresql -m $(if $(SLOW),slow,"not slow") tests/stores tests/server tests/channels
 
 # The adapters with their frameworks installed, each in an environment of its own: about 5 minutes the first time.
 # ONLY=langchain takes one of them; RESULTS=1 writes what the suite finds, for the table in the documentation.

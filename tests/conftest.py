@@ -52,6 +52,8 @@ SLOW_FOLDERS = tuple(f"{TESTS / name}/" for name in ("bench", "pages", "provider
 # The tests in these folders write to databases, which wait for the disk at each commit: their files are in memory where
 # it has room. Elsewhere that does not do, because a sandbox has a /dev of its own.
 IN_MEMORY = ("channels", "server", "stores")
+# Tests with one of these fixtures run on PostgreSQL always.
+ON_POSTGRES = frozenset(("cluster", "own_cluster", "postgres_url"))
 FOLDER = "TEST_RUN_FOLDER"
 """Variable with the folder of this test run, for all its processes. Hookline refuses unknown variables HOOKLINE_…."""
 
@@ -95,15 +97,28 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mark the tests of the slow folders, skip those of SQLite files when the stores are elsewhere, and sort."""
+    """Mark the tests of the slow folders, choose those that ``--database`` makes a difference for, and sort."""
     for item in items:
         if str(item.path).startswith(SLOW_FOLDERS):
             item.add_marker(pytest.mark.slow)
-        if config.getoption("--database") != "sqlite" and (MISSING or item.get_closest_marker("sqlite")):
-            item.add_marker(pytest.mark.skip(reason=MISSING or "a promise about SQLite files"))
+    if config.getoption("--database") != "sqlite":
+        config.hook.pytest_deselected(items=[item for item in items if not _depends_on_database(item)])
+        items[:] = filter(_depends_on_database, items)
+        for item in items if MISSING else ():
+            item.add_marker(pytest.mark.skip(reason=MISSING))
     # Tests with a longer time limit than usual start first: at the end, all processes but one would wait for them.
     usual = float(config.getini("timeout"))
     items.sort(key=lambda item: not any(mark.args[0] > usual for mark in item.iter_markers("timeout")))
+
+
+def _depends_on_database(item: pytest.Item) -> bool:
+    """Whether a test uses files of its own, which ``--database`` replaces. Property tests make their files themselves.
+
+    The others are not about a store, are about SQLite files, or use PostgreSQL whatever ``--database`` says.
+    """
+    if item.get_closest_marker("sqlite") or not ON_POSTGRES.isdisjoint(item.fixturenames):
+        return False
+    return "tmp_path" in item.fixturenames or item.get_closest_marker("hypothesis") is not None
 
 
 @pytest.fixture(scope="session")

@@ -10,6 +10,7 @@ from ._kernel.errors import OutputError as OutputError
 from ._kernel.errors import RegistrationError as RegistrationError
 from ._run.journal import LeaseLostError as LeaseLostError
 from ._run.journal import RecoveryError as RecoveryError
+from ._run.journal import RunHandedOverError as RunHandedOverError
 from ._run.journal import RunHeldError as RunHeldError
 from ._run.journal import RunWaitingError as RunWaitingError
 from ._run.termination import RunFailedError as RunFailedError

@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 CODE = [block.text for block in PAGES["docs/guides/durable-engines.md"] if block.kind == "python"]
 
 DRIVER = """
-import os, sys
+import os, sys, time
 import shop
 from shop import *
 
@@ -43,8 +43,14 @@ async def work():
         handle = await DBOS.start_workflow_async(handle_order, order, "The lamp was late.")
     print(await handle.get_result(), flush=True)
 
+def send_and_hang(key, item):
+    send_parcel(key, item)
+    time.sleep(60)
+
 if "die in ship" in wanted:
     shop.send_parcel = send_and_die
+if "hang in ship" in wanted:
+    shop.send_parcel = send_and_hang
 if "die in pay_back" in wanted:
     Path.open = write_and_die
 DBOS.launch()
@@ -91,6 +97,20 @@ def test_a_run_killed_in_a_tool_is_continued_by_the_engine_with_the_same_key(sta
     start()
     wait_for_question(tmp_path)
     assert parcels(tmp_path) == ["lamp"]
+
+
+def test_a_run_of_a_program_that_is_stopped_with_ctrl_c_is_continued_by_the_engine(start, tmp_path):
+    process = start("hang in ship")
+    block_until((tmp_path / "parcels").exists)
+    process.send_signal(signal.SIGINT)
+    assert process.wait() != 0
+    runs = RunStore(tmp_path / "runs.db")
+    stored = runs.journal.get("order-1")
+    assert (stored.status, stored.lease) == ("interrupted", 0.0)
+    start()
+    wait_for_question(tmp_path)
+    assert parcels(tmp_path) == ["lamp"]
+    runs.close()
 
 
 def test_a_run_killed_while_it_waits_completes_after_the_decision_and_repeats_no_tool(start, tmp_path):

@@ -22,6 +22,13 @@ async def api(request):
 
 
 @pytest.fixture
+def polls_often(monkeypatch):
+    """Let gateways look into the mailbox often, wherever it is."""
+    for name in ("POLL_SECONDS", "WATCHED_POLL_SECONDS"):
+        monkeypatch.setattr(f"hookline.stores.mailbox.{name}", 0.02)
+
+
+@pytest.fixture
 async def gateways(tmp_path):
     """Make gateways on the same files: ``await gateways(turns, hooks=..., answerer=..., channel=..., **options)``."""
     made = []

@@ -71,6 +71,7 @@ async def crash(gateway):
     gateway._polling.cancel()
     for queues in gateway._queues:
         await queues.stop()
+    await gateway._approvals.close()  # a killed process reports no outcome of a call
     await gateway._mailbox.detach()
     lifecycle = gateway._lifecycle  # a later stop() must do nothing
     lifecycle.state = "stopped"

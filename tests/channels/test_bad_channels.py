@@ -83,9 +83,8 @@ async def test_a_channel_with_a_broken_health_check_is_unhealthy(gateways, healt
     assert found.detail
 
 
-async def test_a_channel_with_a_broken_ended_property_does_not_stop_polling(gateways, monkeypatch, caplog):
-    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.01)
-
+@pytest.mark.usefixtures("polls_often")
+async def test_a_channel_with_a_broken_ended_property_does_not_stop_polling(gateways, caplog):
     class Odd(MemoryChannel):
         asked = 0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+from contextlib import closing
 
 import pytest
 
@@ -31,7 +32,6 @@ CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
 @pytest.fixture(autouse=True)
 def short_delays(monkeypatch):
     monkeypatch.setattr("hookline.channels.approvals.HOLD_SECONDS", 0.01)
-    monkeypatch.setattr("hookline.channels.gateway.CANCEL_GRACE", 0.5)
     monkeypatch.setattr("hookline.channels.runner.FIRST_DELAY", 0.01)
 
 
@@ -42,7 +42,7 @@ class World:
         self.folder, self.url = folder, url
         self.channel = MemoryChannel()
         self.approvals = ApprovalStore(url or folder / "approvals.db")
-        self.runs = RunStore(url or folder / "runs.db", lease_seconds=1.0)
+        self.runs = RunStore(url or folder / "runs.db", lease_seconds=10.0)
         self.done = []
         self.started = asyncio.Event()
         self.go = asyncio.Event()
@@ -96,6 +96,28 @@ class World:
     async def put_away(self):
         await wait_until(lambda: "waiting" in self.statuses())
 
+    async def stop_in_tool(self, gateway, go=None):
+        """Stop a gateway that executes a tool. The tool ends when the gateway hands the run over."""
+        stopping = asyncio.create_task(gateway.stop(grace=0))
+        await wait_until(lambda: any(active.interrupted for active in gateway._runner._active.values()))
+        (go or self.go).set()
+        await stopping
+
+    async def interrupted(self):
+        """Start a gateway, and stop it while its tool writes ``a``."""
+        self.go.clear()
+        gateway = self.gateway()
+        await gateway.start()
+        await self.say("write a")
+        await self.started.wait()
+        await self.stop_in_tool(gateway)
+
+    def session(self):
+        """Return the only stored conversation."""
+        with closing(SqliteSessionStore(self.folder / "sessions.db")) as sessions:
+            (stored,) = sessions.list()
+            return sessions.load(stored.id)
+
 
 @pytest.fixture
 def worlds(tmp_path):
@@ -131,13 +153,7 @@ async def test_a_message_is_answered_and_its_run_has_a_journal(world):
 
 
 async def test_a_run_that_is_interrupted_by_a_stop_is_continued_by_the_next_gateway(world):
-    world.go.clear()
-    first = world.gateway()
-    await first.start()
-    await world.say("write a")
-    await world.started.wait()
-    asyncio.get_running_loop().call_later(0.1, world.go.set)
-    await first.stop(grace=0)
+    await world.interrupted()
     assert world.channel.texts() == []
     assert world.statuses() == ["interrupted"]
     second = world.gateway()
@@ -216,11 +232,32 @@ async def test_a_run_that_was_put_away_is_stopped_by_the_user(world):
     assert world.done == []
 
 
+async def test_a_run_that_is_being_put_away_is_stopped_by_the_user(world, monkeypatch):
+    gateway = world.gateway(hooks=ASKS)
+    leaving, go_on, leave = asyncio.Event(), asyncio.Event(), gateway._runner._leave
+
+    async def slowly(active):
+        await leave(active)
+        leaving.set()
+        await go_on.wait()
+
+    monkeypatch.setattr(gateway._runner, "_leave", slowly)
+    await gateway.start()
+    await world.say("write a")
+    await leaving.wait()
+    await world.say("/stop")
+    await wait_until(lambda: notices.STOPPED in world.channel.texts())
+    go_on.set()
+    await wait_until(lambda: world.statuses() == ["cancelled"])
+    await gateway.stop()
+    assert [row.status for row in world.approvals.rows()] == ["cancelled"]
+    assert world.done == []
+
+
 async def test_a_call_that_nobody_decides_in_time_does_not_run(world):
     gateway = world.gateway(hooks=ASKS, approval_seconds=1.0)
     await gateway.start()
     await world.say("write a")
-    await world.put_away()
     await wait_until(lambda: any("Nobody approved" in text for text in world.channel.texts()))
     await gateway.stop()
     assert world.done == []
@@ -249,13 +286,7 @@ async def test_an_approver_that_waits_is_asked_again_after_growing_delays(world)
 
 
 async def test_a_gateway_with_other_hooks_refuses_to_continue_a_run(world, caplog):
-    world.go.clear()
-    first = world.gateway()
-    await first.start()
-    await world.say("write a")
-    await world.started.wait()
-    asyncio.get_running_loop().call_later(0.1, world.go.set)
-    await first.stop(grace=0)
+    await world.interrupted()
     second = world.gateway(instructions="Be brief.")
     await second.start()
     assert await world.channel.replies(1) == [notices.CHANGED]
@@ -264,6 +295,13 @@ async def test_a_gateway_with_other_hooks_refuses_to_continue_a_run(world, caplo
     assert "other hooks, instructions or tools" in caplog.text
 
 
+@pytest.fixture
+def short_grace(monkeypatch):
+    """For gateways that hang when they are stopped."""
+    monkeypatch.setattr("hookline.channels.gateway.CANCEL_GRACE", 0.5)
+
+
+@pytest.mark.usefixtures("short_grace")
 async def test_the_replies_of_a_run_that_had_ended_are_sent_without_another_run(world, monkeypatch):
     first = world.gateway()
     ended = asyncio.Event()
@@ -285,6 +323,7 @@ async def test_the_replies_of_a_run_that_had_ended_are_sent_without_another_run(
     assert world.asked == 1
 
 
+@pytest.mark.usefixtures("short_grace")
 async def test_a_conversation_that_was_saved_before_an_interruption_is_not_saved_twice(world, monkeypatch):
     first = world.gateway()
     saved = asyncio.Event()
@@ -305,8 +344,8 @@ async def test_a_conversation_that_was_saved_before_an_interruption_is_not_saved
     assert await world.channel.replies(1) == ["echo hello"]
     await world.say("again")
     assert await world.channel.replies(2) == ["echo hello", "echo again"]
-    (session,) = second._conversations._cached.values()
     await second.stop()
+    session = world.session()
     assert [message.content for message in session.messages] == ["hello", "echo hello", "again", "echo again"]
 
 
@@ -318,15 +357,14 @@ async def test_a_message_steered_into_a_run_is_answered_with_it_after_an_interru
     await world.started.wait()
     await world.say("be quick")
     await wait_until(lambda: any(active.steered for active in first._runner._active.values()))
-    asyncio.get_running_loop().call_later(0.1, world.go.set)
-    await first.stop(grace=0)
+    await world.stop_in_tool(first)
     second = world.gateway(when_busy="steer")
     await second.start()
     assert await world.channel.replies(1) == ["echo be quick"]
     await world.say("more")
     assert await world.channel.replies(2) == ["echo be quick", "echo more"]
-    (session,) = second._conversations._cached.values()
     await second.stop()
+    session = world.session()
     said = [message.content for message in session.messages if message.role == "user"]
     assert said == ["write a", "be quick", "more"]
     assert world.done == ["a"]
@@ -385,13 +423,12 @@ async def test_a_team_goes_on_with_the_agent_that_took_over_after_a_restart(worl
     await first.start()
     await world.say("Help.")
     await wait_until(lambda: entered)
-    asyncio.get_running_loop().call_later(0.1, opened.set)
-    await first.stop(grace=0)
+    await world.stop_in_tool(first, opened)
     second = world.gateway(answerer=team())
     await second.start()
     await wait_until(lambda: "It is done." in world.channel.texts())
-    (session,) = second._conversations._cached.values()
     await second.stop()
+    session = world.session()
     assert entered == ["look"]
     assert session.personality_id == "expert"
     assert world.statuses() == ["completed"]
@@ -404,18 +441,18 @@ async def test_a_file_of_a_message_is_read_once_and_is_still_there_after_a_resta
     await first.start()
     await channel.share("cat", text="write a", sender="ada")
     await world.started.wait()
-    asyncio.get_running_loop().call_later(0.1, world.go.set)
-    await first.stop(grace=0)
+    await world.stop_in_tool(first)
     second = world.gateway(channel=channel)
     await second.start()
     assert await channel.replies(1) == ["The tool said: wrote a"]
-    (session,) = second._conversations._cached.values()
     await second.stop()
+    session = world.session()
     assert channel.read == ["cat"]
     assert session.messages[0].attachments[0].data == PNG
 
 
-async def test_old_journals_of_a_gateway_are_deleted_and_those_of_programs_are_kept(world):
+async def test_old_journals_of_a_gateway_are_deleted_and_those_of_programs_are_kept(world, monkeypatch):
+    monkeypatch.setattr("hookline.channels.durable.PRUNE_SECONDS", 0.0)
     gateway = world.gateway(keep_days=1e-9)
     await gateway.start()
     await world.say("hello")
@@ -484,8 +521,7 @@ async def test_the_other_gateway_continues_when_one_stops(worlds, postgres_url, 
     world.go.clear()
     await world.say("write a", message_id="m1")
     await world.started.wait()
-    asyncio.get_running_loop().call_later(0.1, world.go.set)
-    await one.stop(grace=0)
+    await world.stop_in_tool(one)
     assert await other.replies(1) == ["The tool said: wrote a"]
     await two.stop()
     assert world.done == ["a"]

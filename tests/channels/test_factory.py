@@ -134,8 +134,8 @@ def test_a_gateway_without_channels_is_an_error(home):
         build_gateway(Settings(), Agent("bot", llm=ScriptedModel()), home=home, file="bot.toml")
 
 
-async def test_the_gateway_ends_after_the_console_input(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
+@pytest.mark.usefixtures("polls_often")
+async def test_the_gateway_ends_after_the_console_input(tmp_path):
     out = io.StringIO()
     channel = ConsoleChannel(reads=io.StringIO("one\n\ntwo"), writes=out)
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)
@@ -153,8 +153,8 @@ async def test_the_gateway_ends_after_the_console_input(tmp_path, monkeypatch):
         await channel.send(None, OutboundMessage("x"), key="k")
 
 
+@pytest.mark.usefixtures("polls_often")
 async def test_the_console_shows_a_prompt_in_a_terminal(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     monkeypatch.setenv("TERM", "xterm")
     ours, theirs = os.openpty()
     model = ScriptedModel([lambda request: f"echo {request.messages[-1].content}"], loop=True)

@@ -13,12 +13,12 @@ deliveries = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 2)), max_
 
 @given(deliveries)
 def test_every_message_is_delivered_in_order_per_conversation(deliveries):
-    async def no_delay(seconds, stopping):
+    async def no_delay(stopping, seconds):
         await asyncio.sleep(0)
         return False
 
     async def scenario(monkeypatch):
-        monkeypatch.setattr(receiving, "sleep_unless_stopped", no_delay)
+        monkeypatch.setattr(receiving, "wait_at_most", no_delay)
         messages = [InboundMessage(f"{n}", chat_id=chat) for n, (chat, _) in enumerate(deliveries)]
         left = {f"{n}": failures for n, (_, failures) in enumerate(deliveries)}
         stored, problems = [], []

@@ -214,8 +214,8 @@ async def test_a_process_that_lost_its_lease_does_not_answer(tmp_path, caplog):
     await awake.stop()
 
 
+@pytest.mark.usefixtures("polls_often")
 async def test_a_process_that_lost_its_lease_reloads_the_session(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
     said = [lambda request: " ".join(message.content for message in request.messages if message.role == "user")]
     one, other = MemoryChannel(), MemoryChannel()
     sleepy, awake = made(tmp_path, one, said), made(tmp_path, other, said)
@@ -258,8 +258,8 @@ async def test_a_process_that_gets_a_conversation_back_reloads_the_session_at_on
     await awake.stop()
 
 
-async def test_a_message_accepted_by_another_process_goes_to_the_owner_of_the_conversation(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.stores.mailbox.POLL_SECONDS", 0.02)
+@pytest.mark.usefixtures("polls_often")
+async def test_a_message_accepted_by_another_process_goes_to_the_owner_of_the_conversation(tmp_path):
     go, asked = asyncio.Event(), asyncio.Event()
 
     class Slow(ScriptedModel):

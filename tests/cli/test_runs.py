@@ -54,6 +54,38 @@ def test_a_killed_run_is_resumed_without_repeating_what_was_done(start, hookline
     assert (again.returncode, again.stdout) == (0, "Done.\n"), again.stderr
 
 
+@pytest.mark.parametrize("moment", ["model", "hook"])
+def test_ctrl_c_puts_a_run_away_and_names_the_command_that_resumes_it(start, hookline, script, folder, moment):
+    (folder / "rules.py").write_text(PAUSE)
+    (folder / "go").touch() if moment == "model" else None
+    options = ["--write", "--hooks", "rules.py", "--runs", "runs.db", "--yes"]
+    turns = script(WRITE, "word " * 500, delay=0.05) if moment == "model" else script(WRITE, "Not said.")
+    process = start("run", "Write it.", "--durable", "-m", turns, *options)
+    done = folder / ("a.txt" if moment == "model" else "paused")
+    block_until(lambda: done.exists() or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    _, error = process.communicate()
+    (run,) = json.loads(hookline("runs", "list", "--json", "--runs", "runs.db").stdout)
+    assert (process.returncode, run["status"]) == (130, "interrupted")
+    assert error.splitlines()[-1] == f"note: interrupted: hookline runs resume {run['run_id']} continues the run"
+    (folder / "a.txt").write_text("canary")
+    (folder / "go").touch()
+    done = hookline("runs", "resume", "last", "-m", script("Done.", name="turns.json"), *options)
+    assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+    assert (folder / "a.txt").read_text() == "canary"
+
+
+def test_a_closed_pipe_puts_a_run_away(start, hookline, script, folder):
+    turns = script("word " * 500, delay=0.05)
+    process = start("run", "Say it.", "--durable", "--json", "-m", turns, "--runs", "runs.db")
+    process.stdout.readline()
+    process.stdout.close()
+    assert process.wait() == 141
+    assert process.stderr.read() == ""
+    done = hookline("runs", "resume", "last", "-m", script("Said.", name="turns.json"), "--runs", "runs.db")
+    assert (done.returncode, done.stdout) == (0, "Said.\n"), done.stderr
+
+
 @pytest.fixture
 def waiting(in_process, monkeypatch, tmp_path):
     """A run that waits for an approval, and a function that runs commands with the same settings."""

@@ -48,6 +48,8 @@ def test_a_worker_executes_the_runs_that_a_server_accepts_and_ends_at_sigterm(fo
         worker.send_signal(signal.SIGTERM)
         assert worker.wait(30) == 0, (folder / "worker.log").read_text()
         assert "at most 2 at once" in (folder / "worker.log").read_text()
+        assert server.stop(signal.SIGTERM) == 0
+        assert "after the current runs" not in server.log.read_text()
     finally:
         for process in (server.process, worker):
             if process is not None and process.poll() is None:
@@ -85,3 +87,15 @@ def test_a_server_that_is_killed_continues_its_runs_when_it_starts_again(folder,
         for server in servers:
             server.process.kill()
             server.process.wait()
+
+
+@pytest.mark.parametrize("command", ["worker", "serve"])
+def test_a_database_that_does_not_answer_is_reported_once(folder, env, command):
+    pytest.importorskip("psycopg")
+    (folder / "hookline.toml").write_text(CONFIG.replace('runs = "runs.db"\n', ""))
+    (folder / "turns.json").write_text(json.dumps(["hello"]))
+    address = "postgresql://127.0.0.1:1/agents?connect_timeout=2"
+    order = [*COMMAND, command, "--database", address]
+    told = subprocess.run(order, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert told.returncode != 0
+    assert told.stderr.count("cannot be reached") == 1, told.stderr

@@ -14,6 +14,7 @@ from hookline import (
     ON_TOKEN,
     Agent,
     AgentContext,
+    Budget,
     HookResult,
     Limits,
     ModelResponse,
@@ -37,7 +38,7 @@ from hookline.hooks import (
     SensitiveDataHook,
     shadow,
 )
-from hookline.testing import EventLog, scripted_agent
+from hookline.testing import EventLog, FakeClock, scripted_agent
 from tests.properties import examples
 
 DECISIONS = ("allow", "allow", "replace", "append", "retry", "end", "stop", "raise", "cancel")
@@ -381,12 +382,16 @@ def test_text_of_a_cancelled_run_is_discarded():
 
 
 def test_text_of_a_reply_that_a_time_limit_interrupts_is_discarded():
+    clock = FakeClock()
+
     class Slow(ScriptedModel):
         async def stream(self, request):
             yield "one"
+            clock.advance(1)
             await asyncio.sleep(60)
 
-    events = events_of(Agent("a", llm=Slow([]), limits=Limits(seconds=0.2)))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.05), clock=clock), clock=clock)
+    events = events_of(Agent("a", llm=Slow([])), ctx=ctx)
     assert events[-1].result.status == "stopped"
     assert [event.reason for event in events if isinstance(event, Discarded)] == ["interrupted"]
 

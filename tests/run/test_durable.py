@@ -10,11 +10,13 @@ import asyncio
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -64,7 +66,7 @@ class Crashes:
             append(write)
             self.commits.append((write.seq, write.entries, write.events))
             files = [file for file in world.folder.iterdir() if not file.name.startswith("runs.db")]
-            self._noted.append({file.name: file.read_bytes() for file in files})
+            self._noted.append({file.name: content for file in files if (content := _content(file)) is not None})
 
         journal.append, journal.claim = recorded, recorded_claim  # type: ignore[method-assign]
 
@@ -95,6 +97,20 @@ class Crashes:
             store.journal.append(Append(self._start[0], epoch, written + 1, status="interrupted"))
             yield World(folder, self.world.pace), store
             store.close()
+
+
+def _content(file: Path) -> bytes | None:
+    """Return the content of a file while others write; ``None`` for the files beside a database, which come and go."""
+    if file.name.endswith(("-journal", "-wal", "-shm")):
+        return None
+    if file.suffix != ".db":
+        with suppress(FileNotFoundError):  # a file that replaces another one
+            return file.read_bytes()
+        return None
+    with closing(sqlite3.connect(file, timeout=60)) as db:
+        db.execute("BEGIN")
+        (tables,) = db.execute("SELECT count(*) FROM sqlite_schema").fetchone()  # waits until nobody writes
+        return db.serialize() if tables else b""
 
 
 def _split(entries: list[bytes], events: list[Any]) -> Iterator[tuple[list[bytes], list[Any]]]:
@@ -568,6 +584,21 @@ def text_of(result: AgentResult[Any]) -> str:
     return "\n".join(message.content for message in result.messages if message.role == "tool")
 
 
+@tool
+async def hang() -> str:
+    """Hang."""
+    await asyncio.sleep(60)
+    return "never"
+
+
+def delegate_that_hangs(seconds: float) -> Any:
+    """Return the tool ``delegate`` with a timeout, for an agent ``helper`` whose tool hangs."""
+    helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
+    (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
+    delegate.timeout = seconds
+    return delegate
+
+
 @EACH_ENTRY
 def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
@@ -591,17 +622,8 @@ def test_the_timeout_of_a_tool_is_repeated(crashes: Crashes, step: int) -> None:
 @EACH_ENTRY
 def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
-        helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
-        (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
-        delegate.timeout = 0.05
         model = CountingModel([ToolCall("c", "delegate", {"to": "helper", "task": "hang"}), "done"])
-        return Agent("a", llm=model, tools=[delegate])
+        return Agent("a", llm=model, tools=[delegate_that_hangs(0.05)])
 
     def check(result: AgentResult[Any], world: World) -> None:
         assert result.reply == "done"
@@ -613,12 +635,6 @@ def test_the_timeout_of_a_subagent_is_repeated(crashes: Crashes, step: int) -> N
 @EACH_ENTRY
 def test_the_time_limit_of_a_run_is_repeated_and_counts_only_the_time_of_execution(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
         model = CountingModel([ToolCall("c", "note", {}), ToolCall("d", "hang", {}), "done"])
         return Agent("a", llm=model, tools=[hang, tool(note_of(world))], limits=Limits(seconds=0.1))
 
@@ -649,6 +665,127 @@ def test_a_cancellation_is_repeated(crashes: Crashes, step: int) -> None:
         check_transcript(result)
 
     recover_everywhere(crashes, make, check, step)
+
+
+def deep_agent(seed: int, cancel: Callable[[], None], limits: Limits) -> Agent:
+    """Return an agent whose subagent has a subagent that hangs, with a hook that takes another time in each process."""
+    pauses = random.Random(seed)
+
+    @hook("before_step", "before_llm", "after_llm", "before_tool", "after_tool", "on_progress", name="note")
+    async def note(ctx: Any, payload: Any) -> HookResult:
+        await asyncio.sleep(pauses.choice((0, 0, 0.0005, 0.002)))
+        return HookResult.cont(reason=f"{ctx.random.random():.6f}")
+
+    @tool
+    async def hang() -> None:
+        """Hang until the run is cancelled."""
+        cancel()
+        await asyncio.sleep(60)
+
+    @tool
+    async def work(n: int) -> str:
+        """Work."""
+        await asyncio.sleep(0.001 * n)
+        return f"did {n}"
+
+    def agent(name: str, *more: Any, **options: Any) -> Agent:
+        inner = [ToolCall(f"{name}1", "delegate", {"to": more[0].name, "task": "go"})] if more else []
+        calls = (*(inner or [ToolCall(f"{name}1", "hang", {})]), ToolCall(f"{name}2", "work", {"n": 1}))
+        tools = [work, Team(more)] if more else [work, hang]
+        return Agent(name, llm=CountingModel([ModelResponse("", calls), "done"]), tools=tools, **options)
+
+    return agent("a", agent("b", agent("c")), hooks=[note], limits=limits)
+
+
+@pytest.mark.parametrize(
+    ("at", "step"), [(55, 29), (60, 29), *(pytest.param(n, 3, marks=pytest.mark.slow) for n in range(20, 80, 7))]
+)
+@pytest.mark.parametrize("way", ["cancel", "limit"])
+def test_an_interruption_inside_subagents_is_repeated_by_a_process_that_is_faster_or_slower(
+    crashes: Crashes, way: str, at: int, step: int
+) -> None:
+    async def execute(store: RunStore, seed: int, *, first: bool = False) -> AgentResult[Any]:
+        seen = 0
+
+        def cancel() -> None:
+            if way == "cancel":
+                run.cancel("enough")
+
+        def watch(event: Event) -> None:
+            nonlocal seen
+            seen += 1
+            if first and seen == at:
+                asyncio.get_running_loop().call_soon(cancel)
+
+        limits = Limits(seconds=0.002 * at) if way == "limit" else Limits()
+        run = deep_agent(seed, cancel, limits).start("go", durable=store, run_id="r", sinks=[watch])
+        return await run.result()
+
+    status = "cancelled" if way == "cancel" else "stopped"
+    assert asyncio.run(execute(crashes.store, 0, first=True)).status == status
+    for number, (_, store) in enumerate(crashes.worlds(each_entry=True, step=step)):
+        result = asyncio.run(execute(store, number + 1))
+        assert result.status == status
+        check_transcript(result)
+        assert numbers(store, "r") == list(range(1, len(numbers(store, "r")) + 1))
+
+
+@pytest.mark.parametrize("way", ["cancel", "limit"])
+def test_a_hook_that_was_interrupted_inside_a_subagent_is_interrupted_again_if_it_is_faster(
+    crashes: Crashes, way: str
+) -> None:
+    async def execute(store: RunStore, *, first: bool) -> AgentResult[Any]:
+        waits = asyncio.Event()
+
+        @hook("before_step", name="judge")
+        async def judge(ctx: Any, step: Any) -> HookResult | None:
+            if ctx.agent_name == "boss":
+                return None
+            waits.set()
+            if first:
+                await asyncio.sleep(60)
+            return HookResult.cont(reason="fine")
+
+        @hook("on_progress", name="slow")
+        async def slow(ctx: Any, progress: Any) -> HookResult | None:
+            if progress.tool != "work":
+                return None
+            if not first:
+                await asyncio.sleep(0.02)  # so that the subagent is ahead of what happened before the interruption
+            return HookResult.cont(reason="seen")
+
+        @tool
+        async def work() -> str:
+            """Work."""
+            await asyncio.sleep(0.01)
+            return "did it"
+
+        calls = ToolCall("c", "delegate", {"to": "helper", "task": "go"}), ToolCall("d", "work", {})
+        helper = Agent("helper", llm=CountingModel(["done"]))
+        boss = Agent(
+            "boss",
+            llm=CountingModel([ModelResponse("", calls), "done"]),
+            tools=[work, Team([helper])],
+            hooks=[judge, slow],
+            limits=Limits(seconds=0.3) if way == "limit" else Limits(),
+        )
+        run = boss.start("go", durable=store, run_id="r")
+        if first and way == "cancel":
+            await waits.wait()
+            await asyncio.sleep(0.05)
+            run.cancel("enough")
+        return await run.result()
+
+    assert (result := asyncio.run(execute(crashes.store, first=True))).status != "completed"
+    entries = [msgspec.json.decode(data)[1] for _, batch, _ in crashes.commits for data in batch]
+    cut = entries.index("cancel" if way == "cancel" else "timer") + 1
+    after = 0
+    for world, store in crashes.worlds(each_entry=True):
+        if len(entries_of(store)) < cut:
+            continue
+        after += 1
+        assert asyncio.run(execute(store, first=False)).status == result.status, world.folder
+    assert after > 3
 
 
 @EACH_ENTRY
@@ -1404,14 +1541,3 @@ def test_text_that_two_killed_processes_had_shown_is_not_compared(tmp_path: Path
         killed_by(payer(world, model, [marks]), store, lambda run, done=done: wait_until(done))
     result = payer(world, model, [marks]).run("go", durable=store, run_id="r", sinks=[lambda event: None])
     assert result.reply == "done"
-
-
-async def test_the_cancellation_of_the_task_that_awaits_a_run_ends_it(tmp_path: Path, store: RunStore) -> None:
-    world, model = World(tmp_path), CountingModel([ToolCall("c", "pay", {"n": 1}), "done"])
-    task = asyncio.ensure_future(payer(world, model).arun("go", durable=store, run_id="r"))
-    await wait_until(lambda: world.lines("ran"))
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert (await payer(world, model).arun("go", durable=store, run_id="r")).status == "cancelled"
-    assert len(world.lines("ran")) == 1

@@ -30,6 +30,8 @@ from tests.run.test_durable import (
     CountingModel,
     Crashes,
     _with_usage,
+    delegate_that_hangs,
+    hang,
     killed_by,
     killed_in_tool,
     recover_everywhere,
@@ -43,7 +45,7 @@ TWO_CALLS = [ToolCall("c", "note", {"n": 1}), ToolCall("d", "note", {"n": 2}), "
 
 @pytest.fixture(autouse=True)
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "STALL_SECONDS", 5.0)
+    monkeypatch.setattr(durable, "STALL_SECONDS", 20.0)
 
 
 @pytest.fixture
@@ -333,12 +335,6 @@ def scene_timer_in_tool(world: World) -> Agent:
     async def ask(ctx: Any) -> str:
         """Ask another agent."""
 
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
         model = CountingModel([ToolCall("h", "hang", {}), "x"])
         limited = Agent("limited", llm=model, tools=[hang], limits=Limits(seconds=0.03))
         return (await limited.arun("x", ctx=ctx)).status
@@ -366,15 +362,6 @@ def test_another_verdict_after_a_time_limit_stops_recovery_before_any_call(tmp_p
     store, world = RunStore(tmp_path / "runs.db"), World(tmp_path)
 
     def agent(verdict: Any) -> Agent:
-        @tool
-        async def hang() -> str:
-            """Hang."""
-            await asyncio.sleep(60)
-            return "never"
-
-        helper = Agent("helper", llm=CountingModel([ToolCall("h", "hang", {}), "done"]), tools=[hang])
-        (delegate,) = [each for each in Team([helper]).tools() if each.name == "delegate"]
-        delegate.timeout = 0.03
         replies = [
             ToolCall("c", "delegate", {"to": "helper", "task": "hang"}),
             ToolCall("w", "wipe", {}),
@@ -392,7 +379,7 @@ def test_another_verdict_after_a_time_limit_stops_recovery_before_any_call(tmp_p
         def no_wiping(ctx: Any, request: Any) -> Any:
             return verdict
 
-        tools = [delegate, wipe, killed_in_tool(world)]
+        tools = [delegate_that_hangs(0.03), wipe, killed_in_tool(world)]
         return Agent("a", llm=CountingModel(replies), tools=tools, hooks=[no_wiping])
 
     run_until_tool(agent(HookResult.block("no")), store, world)

@@ -328,11 +328,14 @@ async def test_the_call_later_of_a_clock_is_used_for_the_time_limit():
 
 
 async def test_a_time_limit_that_passes_while_the_run_ends_affects_nothing_else():
+    clock = FakeClock()
+
     @hook(ON_RUN_END)
     async def slow(ctx, result):
-        await asyncio.sleep(0.2)
+        clock.advance(1)
+        await asyncio.sleep(0.1)
 
-    ctx = AgentContext(budget=Budget(Limits(seconds=0.15)))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.02), clock=clock), clock=clock)
     result = await scripted_agent([reply("x")], hooks=[slow]).arun("x", ctx=ctx)
     await asyncio.sleep(0.01)
     assert (result.status, result.errors) == ("completed", ())

@@ -34,7 +34,7 @@ from hookline.events import ModelReplied, SubagentEvent, ToolEnded, ToolSettled,
 from hookline.hooks import PassThrough
 from hookline.payloads import Usage
 from hookline.plugins import Plugin
-from hookline.testing import EventLog, scripted_agent
+from hookline.testing import EventLog, FakeClock, scripted_agent
 
 
 @tool
@@ -102,17 +102,24 @@ async def test_the_interrupt_of_a_run_that_was_interrupted_is_cancelled():
     assert kept[0].cancel_token.is_set()
 
 
+def time_limit():
+    """A context with a time limit, and the clock that has to pass it."""
+    clock = FakeClock()
+    return AgentContext(budget=Budget(Limits(seconds=0.02), clock=clock), clock=clock), clock
+
+
 async def test_the_interrupt_of_a_run_that_a_time_limit_interrupted_is_cancelled():
     subscribe, kept, reported = watched()
+    ctx, clock = time_limit()
 
     @tool
     async def wait() -> str:
         """Wait long."""
+        clock.advance(1)
         await asyncio.sleep(30)
         return "never"
 
-    agent = scripted_agent([call("wait")], tools=[wait], hooks=[subscribe])
-    result = await agent.arun("x", ctx=AgentContext(budget=Budget(Limits(seconds=0.02))))
+    result = await scripted_agent([call("wait")], tools=[wait], hooks=[subscribe]).arun("x", ctx=ctx)
     assert result.status == "stopped"
     assert reported == ["the run has ended"]
     assert kept[0].cancel_token.is_set()
@@ -371,15 +378,17 @@ async def test_the_caller_of_a_run_that_a_hook_cancels_gets_its_result(point, th
 
 @pytest.mark.parametrize("point", [ON_RUN_START, BEFORE_PROMPT_BUILD, AFTER_STEP, ON_STOP], ids=str)
 async def test_a_time_limit_that_a_hook_turns_into_another_exception_does_not_reach_the_caller(point):
+    limited, clock = time_limit()
+
     @hook(point)
     async def turn(ctx, payload):
+        clock.advance(1)
         try:
             await asyncio.sleep(30)
         except asyncio.CancelledError:
             raise ValueError("turned") from None
 
-    agent = scripted_agent([reply("x")], hooks=[turn])
-    result, cancels = await outcome(agent, ctx=AgentContext(budget=Budget(Limits(seconds=0.02))))
+    result, cancels = await outcome(scripted_agent([reply("x")], hooks=[turn]), ctx=limited)
     assert (result.status, cancels) == ("failed", 0)
     assert "turned" in result.errors[-1].message
 

@@ -25,10 +25,10 @@ from tests.waiting import wait_until
 class Fleet:
     """A service that executes nothing, and worker processes."""
 
-    def __init__(self, folder, url, pace):
-        self.world, self.url, self.pace = World(folder), url, pace
+    def __init__(self, folder, url, pace, lease):
+        self.world, self.url, self.pace, self.lease = World(folder), url, pace, lease
         self.workers = []
-        self.store = RunStore(url, lease_seconds=worker_scene.LEASE)
+        self.store = RunStore(url, lease_seconds=lease)
         self.service = RunService(
             Agents({"boss": make_agent(self.world)}),
             self.store,
@@ -40,7 +40,8 @@ class Fleet:
     async def add(self, count=1, **variables):
         """Start workers, with these environment variables, and wait until they work."""
         for _ in range(count):
-            environment = {**os.environ, "PACE": str(self.pace), "PYTHONUNBUFFERED": "1", **variables}
+            scene = {"PACE": str(self.pace), "LEASE": str(self.lease), "PYTHONUNBUFFERED": "1"}
+            environment = {**os.environ, **scene, **variables}
             command = [sys.executable, "-m", "tests.server.worker_scene", str(self.world.folder), self.url]
             with open(self.world.folder / "output", "ab") as output:
                 worker = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
@@ -109,8 +110,8 @@ class Fleet:
 
 
 @asynccontextmanager
-async def fleet_of(tmp_path, url, workers=2, pace=0.05):
-    fleet = Fleet(tmp_path, url, pace)
+async def fleet_of(tmp_path, url, workers=2, pace=0.05, lease=worker_scene.LEASE):
+    fleet = Fleet(tmp_path, url, pace, lease)
     try:
         await fleet.service.open()
         await fleet.add(workers)

@@ -139,7 +139,7 @@ class Stream:
         while not self._task.done():  # drop what is still sent, as uvicorn does
             if not self._sent.empty():
                 self._sent.get_nowait()
-            await asyncio.sleep(0)
+            await asyncio.sleep(0.001)  # threads that read the store need the interpreter lock
         await self._task
 
     async def _receive(self):

@@ -91,7 +91,7 @@ def server_at(url, **options):
 async def main(url, options):
     # Changes must be noticed because they are announced.
     push.TAKEOVER_SECONDS = 0.1
-    leases.LEASE_SECONDS, leases.RENEW_SECONDS = 2.0, 0.2
+    leases.LEASE_SECONDS, leases.RENEW_SECONDS = 4.0, 0.2
     runs.WATCHED_POLL_SECONDS = approvals.WATCHED_POLL_SECONDS = control.POLL_SECONDS = 600.0
     server = server_at(url, **options)
     await server.start()

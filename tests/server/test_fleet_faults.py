@@ -44,7 +44,9 @@ async def test_nothing_is_lost_when_workers_are_killed_paused_and_stopped_under_
             batch = [await fleet.service.start(ME, "go") for _ in range(3)]
             runs += batch
             await fleet.executing(batch[0].id)
-            victim = rng.choice([worker for worker in fleet.working() if worker not in lost and fleet.held_by(worker)])
+            while not (held := [each for each in fleet.working() if each not in lost and fleet.held_by(each)]):
+                await asyncio.sleep(0.01)
+            victim = rng.choice(held)
             if how == signal.SIGSTOP:
                 victim.send_signal(how)
                 lost[victim] = fleet.held_by(victim)
@@ -77,6 +79,33 @@ async def test_nothing_is_lost_when_the_database_restarts_under_load(tmp_path, o
         runs.append(await fleet.service.start(ME, "go"))  # the server accepts runs again
         await complete(fleet, runs)
         assert {worker.pid for worker in fleet.working()} == pids
+
+
+async def test_a_run_survives_more_restarts_of_the_database_than_ends_of_its_process(tmp_path, own_cluster):
+    async with fleet_of(tmp_path, own_cluster.url(), workers=0, pace=0.6) as fleet:
+        await fleet.add(2, MAX_ATTEMPTS="3")
+        pids = {worker.pid for worker in fleet.workers}
+        run = await fleet.service.start(ME, "go")
+        for _ in range(5):
+            made = len(fleet.ran(run.id))
+            await wait_until(lambda made=made: len(fleet.ran(run.id)) > made)
+            await asyncio.to_thread(own_cluster.stop, "immediate")
+            await asyncio.to_thread(own_cluster.start)
+        assert (await fleet.service.get(run.id, ME)).status in ("running", "queued")  # all restarts hit it
+        await complete(fleet, [run])
+        assert {worker.pid for worker in fleet.working()} == pids
+
+
+async def test_a_run_whose_workers_are_killed_fails_after_its_attempts(tmp_path, postgres_url):
+    async with fleet_of(tmp_path, postgres_url, workers=0, pace=0.6) as fleet:
+        run = await fleet.service.start(ME, "go")
+        for _ in range(3):
+            await fleet.add(MAX_ATTEMPTS="3")
+            await wait_until(lambda: fleet.store.journal.get(run.id).pid == fleet.workers[-1].pid)
+            await fleet.end(fleet.workers[-1], signal.SIGKILL)
+        await fleet.add(MAX_ATTEMPTS="3")
+        run = await fleet.service.wait(run.id, ME)
+        assert (run.status, run.error.partition(":")[0]) == ("failed", "the run was interrupted 3 times")
 
 
 async def test_nothing_is_lost_when_all_connections_are_cut_under_load(tmp_path, own_cluster):

@@ -7,7 +7,6 @@ import msgspec
 import pytest
 
 from hookline import Agent, ScriptedModel, call, guard, reply, tool
-from hookline.cli.runs import _remove_from_queue
 from hookline.server import durable as durable_module
 from hookline.server.agents import Agents
 from hookline.server.options import ServerOptions
@@ -94,7 +93,6 @@ async def test_a_run_that_is_unpinned_is_queued_for_every_worker(postgres_url, i
     shop, run = interrupted
     async with worker(postgres_url, shop.agent(other_rule)) as service:
         assert service._store.journal.unpin(run.id)
-        await _remove_from_queue(service._store, run.id)
         assert (await service.wait(run.id, ME, timeout=30)).status == "completed"
     assert shop.calls == 2
 

@@ -265,8 +265,8 @@ async def test_a_run_beyond_the_limits_is_rejected_and_not_stored(tmp_path):
         with pytest.raises(BusyError, match="are queued"):
             await service.start(OTHER, "5")
         assert len(await service.list(ADMIN)) == 3
-        assert service.counts() | {"readers": 0} == {"queued": 2, "running": 1, "waiting": 0, "readers": 0}
         await wait_until(lambda: blocker.entered == 1)
+        assert service.counts() | {"readers": 0} == {"queued": 2, "running": 1, "waiting": 0, "readers": 0}
         blocker.open.set()
         await wait_until(lambda: blocker.left == 3)
 
@@ -309,8 +309,8 @@ async def test_a_run_can_be_cancelled_in_every_state(tmp_path):
     blocker = Blocker()
     async with serving(tmp_path, blocker.agent(), max_runs=1) as service:
         running = await service.start(ME, "1")
-        queued = await service.start(ME, "2")
         await wait_until(lambda: blocker.entered == 1)
+        queued = await service.start(ME, "2")
         assert (await service.cancel(queued.id, ME, "no need")).status == "cancelled"
         over = await service.cancel(running.id, ME)
         assert (over.status, over.reason, blocker.left) == ("cancelled", "cancelled by me", 0)

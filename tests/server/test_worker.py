@@ -46,7 +46,7 @@ async def test_a_paused_worker_loses_its_run_and_begins_no_call_when_it_wakes_up
 
 @pytest.mark.slow
 async def test_a_worker_that_gets_sigterm_hands_over_and_no_call_is_made_twice(tmp_path, postgres_url):
-    async with fleet_of(tmp_path, postgres_url) as fleet:
+    async with fleet_of(tmp_path, postgres_url, lease=60) as fleet:  # none expires
         runs = [await fleet.service.start(ME, "go") for _ in range(8)]
         await fleet.executing(runs[-1].id)
         await fleet.end(fleet.workers[0], signal.SIGTERM)

@@ -2,6 +2,7 @@
 
 Moments for ``KILL_AT``, besides those of the scene, are ``control_taken``, when the worker has taken a message to a
 run, and ``control_unwritten`` and ``control_written``, before and after the commit of a message to the journal.
+``MAX_ATTEMPTS`` is the number of processes that may end while they execute a run.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from hookline.stores.controls import ControlStore
 from hookline.stores.journal import Journal
 from tests.durable_scene import World, make_agent
 
-LEASE = 1.5
+LEASE = float(os.environ.get("LEASE", "1.5"))
 
 
 def settings_of(folder: Path, database: str) -> Settings:
@@ -29,7 +30,13 @@ def settings_of(folder: Path, database: str) -> Settings:
         runs=database,
         approval_file=database,
         sessions=str(folder / "sessions"),
-        server={"lease_seconds": LEASE, "durable": True, "max_runs": 6, "grace": 20},
+        server={
+            "lease_seconds": LEASE,
+            "durable": True,
+            "max_runs": 6,
+            "grace": 20,
+            "max_attempts": int(os.environ.get("MAX_ATTEMPTS", "10")),
+        },
     )
 
 

@@ -7,6 +7,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -192,6 +193,43 @@ def test_records_of_deleted_old_files_leave_the_index(path, index):
     assert verify_audit(path, index=index).ok
     write(path, index, 1)
     assert len(index.logs()) == 1
+
+
+def test_a_log_whose_old_files_are_deleted_before_they_are_indexed_stays_one_log(path, index, monkeypatch):
+    monkeypatch.setattr("hookline.stores.audit.log.INDEX_SECONDS", 600)
+    log = AuditLog(path, index=index, max_bytes=4500, keep_files=2, fsync="never")
+    for count in (5, 200):
+        for n in range(count):
+            log.record("test", n=n)
+        log.close()
+    first = json.loads(lines(min(path.parent.glob("audit-0*.jsonl")))[0])["seq"]
+    assert first > 10
+    (indexed,) = index.logs()
+    assert numbers(index) == list(range(first, indexed.seq + 1))
+    assert verify_audit(path, index=index).ok
+
+
+def test_a_record_that_is_written_during_an_update_of_the_index_is_not_missed(path, index, monkeypatch):
+    monkeypatch.setattr("hookline.stores.audit.log.INDEX_SECONDS", 600)
+    log = AuditLog(path, index=index)
+    update, read, go_on = LogIndexer.update, threading.Event(), threading.Event()
+
+    def slow(self):
+        update(self)
+        read.set()
+        go_on.wait()
+
+    monkeypatch.setattr(LogIndexer, "update", slow)
+    for n in range(2):
+        log.record("test", n=n)
+        log.flush()
+    log._indexing.write_now()
+    read.wait()
+    log.record("test", n=2)
+    log.flush()
+    go_on.set()
+    log.close()
+    assert numbers(index) == [1, 2, 3, 4]
 
 
 @pytest.mark.sqlite

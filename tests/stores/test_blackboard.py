@@ -199,7 +199,7 @@ async def test_agents_share_a_blackboard_through_their_context(board):
 
     @tool
     async def wait(ctx) -> str:
-        _, value = await ctx.blackboard.changed("found", timeout=5)
+        _, value = await ctx.blackboard.changed("found", timeout=60)
         return value
 
     def run(name):

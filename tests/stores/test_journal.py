@@ -89,6 +89,28 @@ def test_a_process_that_takes_over_gets_the_entries_and_the_number_of_the_last_e
     assert (second.entries, second.last_event) == ((b'["a"]', b'["b",{"x":[1]}]', b'["c"]'), 2)
 
 
+def test_each_process_that_takes_a_run_counts_until_one_of_them_gives_it_back(open_store):
+    store = open_store(lease_seconds=0.001)
+    for attempts in range(3):
+        claim = store.journal.claim("r", "bot", b"{}")
+        assert claim.run.attempts == attempts
+        time.sleep(0.01)
+    store.journal.append(Append("r", claim.epoch, 1, status="interrupted"))
+    assert store.journal.get("r").attempts == 0
+
+
+async def test_an_attempt_that_lost_the_database_does_not_count_although_another_process_took_the_run(open_store):
+    store = open_store(lease_seconds=0.001)
+    first = store.journal.claim("r", "bot", b"{}")
+    time.sleep(0.01)
+    store.journal.claim("r", "bot", b"{}")
+    assert store.journal.get("r").attempts == 2
+    writer = Writer(store.journal, first, time.monotonic(), pytest.fail)
+    for _ in range(2):
+        await writer.release()
+        assert (store.journal.get("r").attempts, store.journal.get("r").status) == (1, "running")
+
+
 @pytest.mark.parametrize("count", [1, 50, 51, 3000])
 def test_a_write_may_have_any_number_of_events(open_store, count):
     store = open_store()
@@ -111,6 +133,21 @@ async def test_entries_that_nothing_waits_for_are_written_together(open_store):
     assert writer.committed == 100
     writer.put("lane", "event", "100")  # nothing waits for it, and it is written nevertheless
     await wait_until(lambda: writer.committed == 101)
+
+
+@pytest.mark.parametrize("is_held", [False, True])
+async def test_a_writer_that_is_closed_writes_what_was_put_before_and_during_recovery_nothing(open_store, is_held):
+    store = open_store()
+    writer = Writer(store.journal, store.journal.claim("r", "bot", b"{}"), time.monotonic(), pytest.fail)
+    writer.begin()
+    writer.is_held = is_held
+    writer.put("lane", "event", "before")
+    written = writer.close()
+    writer.put("lane", "event", "after")
+    assert await written
+    assert writer.close() is None
+    assert [data for _, _, data in stored(store)[0]] == ([] if is_held else [b'[["lane","event","before",null]]'])
+    assert (store.journal.get("r").status, store.journal.get("r").lease) == ("interrupted", 0)
 
 
 @pytest.mark.sqlite  # it looks at the log of the file

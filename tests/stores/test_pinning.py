@@ -124,6 +124,73 @@ def test_changed_code_of_a_hook_or_a_tool_makes_a_difference(rules, change, part
     assert different(clerk(rules()), clerk(rules(change))) == [part]
 
 
+WITH_HELPERS = (
+    'return HookResult.ask("Pay?")',
+    """return HookResult.ask("Pay?") if is_much(request) or Prices().of(request) else None
+
+def is_much(request):
+    return any(request.arguments.get(name, 0) > ENOUGH for name in NAMES)
+
+class Prices:
+    def of(self, request):
+        return rounded(request.arguments.get("amount", 0)) * FEE_TOKEN
+
+def rounded(amount):
+    global asked
+    asked += 1
+    return round(amount, DIGITS) if amount else is_much(amount)
+
+def unused(amount):
+    return UNUSED
+
+asked, ENOUGH, NAMES, DIGITS, FEE_TOKEN, UNUSED = 0, 100, ("amount", "sum"), 2, 1, 1
+""",
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "part"),
+    [
+        (("> ENOUGH", ">= ENOUGH"), ["hook careful"]),
+        (("* FEE_TOKEN", "+ FEE_TOKEN"), ["hook careful"]),
+        (("asked += 1", "asked += 2"), ["hook careful"]),
+        (("= 0, 100,", "= 0, 200,"), ["hook careful"]),
+        (('"sum"', '"total"'), ["hook careful"]),
+        (("2, 1, 1", "3, 1, 1"), ["hook careful"]),
+        (("= 0, 100,", "= 7, 100,"), []),
+        (("2, 1, 1", "2, 5, 1"), []),
+        (("2, 1, 1", "2, 1, 5"), []),
+        (("return UNUSED", "return UNUSED + 1"), []),
+        (("    return any(", "    # Each of them.\n    return any("), []),
+    ],
+    ids=["function", "class", "far", "number", "tuple", "far number", "state", "secret", "unused", "other", "comment"],
+)
+def test_what_a_hook_uses_in_its_project_makes_a_difference_and_other_code_does_not(rules, change, part):
+    assert different(clerk(rules(WITH_HELPERS)), clerk(rules(WITH_HELPERS, change))) == part
+
+
+def test_a_function_of_another_module_of_the_project_makes_a_difference(rules, tmp_path):
+    agents = []
+    for limit in (1, 2):
+        (tmp_path / "rules_of_limits.py").write_text(f"def is_much(request):\n    return len(request.name) > {limit}\n")
+        sys.modules.pop("rules_of_limits", None)
+        importlib.invalidate_caches()
+        used = ('HookResult.ask("Pay?")', 'HookResult.ask("Pay?") if limits.is_much(request) else None')
+        agents.append(clerk(rules(("LIMIT = 3", "import rules_of_limits as limits"), used)))
+    assert different(*agents) == ["hook careful"]
+
+
+def test_the_helpers_of_a_tool_make_no_difference(rules):
+    used = ('return "paid"', "return receipt()\n\ndef receipt():\n    return 1")
+    assert different(clerk(rules(used)), clerk(rules(used, ("return 1", "return 2")))) == []
+
+
+def test_the_version_of_an_agent_is_computed_once(rules, monkeypatch):
+    agent = clerk(rules(WITH_HELPERS))
+    monkeypatch.setattr("hookline.stores.pinning._reached", None)  # so that a second computation fails
+    assert digest_of(agent) == version_of(agent).digest
+
+
 def test_changed_code_of_a_class_or_of_its_base_makes_a_difference(rules):
     base = ("class Budget:", "class Base:\n    limits = 1\n\nclass Budget(Base):")
     one = clerk(module := rules(base), "", module.Budget(1))

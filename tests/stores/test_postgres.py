@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -179,11 +180,9 @@ def test_what_a_writing_transaction_read_is_still_true_when_it_writes(open_words
     [("", "", True), ("", "x", True), ("x", "", True), ("x", "x", True), ("x", "y", False), ("", None, False)],
 )
 def test_a_lock_excludes_the_same_lock_and_the_whole_store(open_words, own_url, monkeypatch, held, wanted, waits):
-    from hookline.stores import postgres
-
-    monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})
     database = open_words(url=own_url)
     add(database, "a")
+    monkeypatch.setattr(postgres, "_SESSION", {"lock_timeout": 50})  # of the next connection: creating tables may wait
     with database.transaction(write=True, lock=held):
         if waits:
             with pytest.raises(LockedFileError, match="locked for 5 s by another program"):
@@ -375,6 +374,22 @@ def test_a_connection_that_is_cut_inside_a_transaction_is_an_error(cluster, open
         db.execute("INSERT INTO words (word) VALUES ('b')")
     add(database, "c")
     assert words(database) == ["c"]
+
+
+def test_a_connection_is_used_again_when_many_files_are_open(open_words):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(4096, hard)), hard))
+    files = [os.open(os.devnull, os.O_RDONLY) for _ in range(1100)]
+    try:
+        database, pids = open_words(), set()
+        for _ in range(3):
+            with database.transaction() as db:
+                pids.add(db.execute("SELECT pg_backend_pid()").fetchone()[0])
+    finally:
+        for file in files:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert len(pids) == 1
 
 
 def test_a_forked_child_uses_its_own_connections(open_words):

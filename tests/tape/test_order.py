@@ -42,14 +42,13 @@ from hookline import (
     observer,
     tool,
 )
-from hookline.events import HookExecuted, PointFired, ToolEnded
+from hookline._base.tasks import settle
+from hookline.events import HookExecuted, ToolEnded
 from hookline.models import OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay
 from hookline.tape import format as fmt
-from hookline.tape.order import Order, settle
+from hookline.tape.order import Order
 from hookline.teams import Team
-from hookline.testing import EventLog
-from tests.waiting import wait_until
 
 POINTS = (BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_PROGRESS, ON_ERROR)
 PAUSES = (0, 0, 0, 0.0005, 0.002, 0.005)
@@ -317,25 +316,105 @@ LIMITED = {
         hooks=[note_only(seed)],
         tools=[Team([Agent("b", llm=ScriptedModel([[call("hang", n=1), call("work", n=0)]]), tools=[work, hang])])],
     ),
+    "nested": lambda seed: Agent(
+        "a",
+        llm=ScriptedModel([[call("delegate", to="b", task="go"), call("work", n=1), call("hang", n=2)]]),
+        hooks=[note_only(seed)],
+        tools=[
+            work,
+            hang,
+            Team(
+                [
+                    Agent(
+                        "b",
+                        llm=ScriptedModel([[call("delegate", to="c", task="go"), call("work", n=3)]]),
+                        tools=[
+                            work,
+                            Team(
+                                [
+                                    Agent(
+                                        "c",
+                                        llm=ScriptedModel([[call("hang", n=1), call("work", n=0)]]),
+                                        tools=[work, hang],
+                                    )
+                                ]
+                            ),
+                        ],
+                    )
+                ]
+            ),
+        ],
+    ),
 }
 
 
-LAST = {"model": ("on_token", 2), "tools": ("on_progress", 4), "subagent": ("on_progress", 4)}
-"""The last point that each of them fires before it hangs, and how often it has fired then."""
+EVENTS = {"model": 36, "tools": 33, "subagent": 50, "nested": 90}
+"""The number of events up to which the test interrupts each of them; after the last one it hangs."""
+
+EACH_POSITION = pytest.mark.parametrize("step", [29, pytest.param(1, marks=pytest.mark.slow)])
 
 
-def hangs(which: str, log: EventLog) -> bool:
-    """Return whether the run has come to where it hangs."""
-    point, times = LAST[which]
-    innermost = [getattr(event, "event", event) for event in log]
-    return sum(isinstance(event, PointFired) and event.point == point for event in innermost) == times
+class Clock:
+    """A clock that stands still until it is moved."""
+
+    def __init__(self) -> None:
+        self.now, self._timers = 1_000.0, list[tuple[float, Any]]()
+
+    def time(self) -> float:
+        return self.now
+
+    monotonic = time
+
+    def call_later(self, seconds: float, callback: Any) -> Any:
+        timer = asyncio.Event()  # it is set when the timer is cancelled
+        self._timers.append((self.now + seconds, lambda: timer.is_set() or callback()))
+
+        class Handle:
+            cancel = timer.set
+
+        return Handle()
+
+    def advance(self, seconds: float) -> None:
+        """Move the clock, and call the timers."""
+        self.now += seconds
+        timers, self._timers = self._timers, []
+        for _, callback in sorted(timers, key=lambda pair: pair[0]):
+            callback()
+
+
+async def interrupted(agent: Agent, path: Path, way: str, at: int) -> None:
+    """Record a run that is cancelled, or reaches its time limit, at this event.
+
+    The end of ``way`` says when: ``now``, while the event is emitted, or ``soon``, when the run awaits something. A
+    timer never fires while an event is emitted.
+    """
+    clock, loop, events = Clock(), asyncio.get_running_loop(), 0
+    # A hook of another run reads this clock, so it must be the clock of the run too.
+    ctx = AgentContext(random=Random(1), clock=clock, budget=Budget(Limits(seconds=100), clock=clock))
+
+    def watch(event: Any) -> None:
+        nonlocal events
+        events += 1
+        if events == at:
+            loop.call_soon(interrupt) if way.endswith("soon") else interrupt()
+
+    if way.startswith("caller"):
+        work = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)], ctx=ctx, sinks=[watch]))
+        interrupt: Any = work.cancel
+    else:
+        run = agent.start("go", hooks=[TapeHook(path)], ctx=ctx, sinks=[watch])
+        interrupt = (lambda: run.cancel("enough")) if way.startswith("run") else (lambda: clock.advance(1_000))
+        work = asyncio.ensure_future(run.settled())
+    async with asyncio.timeout(30):
+        await asyncio.wait([work])
+    assert events >= at
 
 
 def note_only(seed: int) -> Any:
     return hooks(seed)[0]
 
 
-@pytest.mark.parametrize("which", LIMITED)
+@pytest.mark.parametrize("which", ["model", "tools", "subagent"])
 async def test_a_time_limit_is_reached_at_its_recorded_position_at_any_speed(tmp_path: Path, which: str) -> None:
     path = tmp_path / "run.tape"
     result = await recorded(LIMITED[which](1), path, ctx=AgentContext(budget=Budget(Limits(seconds=0.5))))
@@ -346,29 +425,27 @@ async def test_a_time_limit_is_reached_at_its_recorded_position_at_any_speed(tmp
         assert again.recorded == again.replayed
 
 
+@EACH_POSITION
 @pytest.mark.parametrize("which", LIMITED)
-@pytest.mark.parametrize("by_caller", [False, True])
-async def test_a_cancellation_comes_at_its_recorded_position_at_any_speed(
-    tmp_path: Path, which: str, by_caller: bool
+@pytest.mark.parametrize("way", ["caller soon", "caller now", "run soon", "run now", "limit soon"])
+async def test_a_run_that_was_interrupted_at_any_event_goes_as_far_as_recorded_at_any_speed(
+    tmp_path: Path, which: str, way: str, step: int
 ) -> None:
-    path, agent, log = tmp_path / "run.tape", LIMITED[which](1), EventLog()
-    if by_caller:
-        task = asyncio.ensure_future(agent.arun("go", hooks=[TapeHook(path)], sinks=[log]))
-        await wait_until(lambda: hangs(which, log))
-        task.cancel()
-        await asyncio.wait([task])
-    else:
-        run = agent.start("go", hooks=[TapeHook(path)], sinks=[log])
-        await wait_until(lambda: hangs(which, log))
-        run.cancel("enough")
-        await run.settled()
-    for seed in range(1, 5):
-        again = await areplay(path, LIMITED[which](seed))
-        assert (again.stop_reason, again.result.status) == ("", "cancelled")
-        end = next(i for i, entry in enumerate(again.tape.entries) if isinstance(entry, fmt.CancellationEntry))
-        before = sum(_is_decision(entry) for entry in again.tape.entries[:end])
-        assert again.replayed[:before] == again.recorded[:before]
-        assert before
+    path = tmp_path / "run.tape"
+    for at in sorted({*range(step, EVENTS[which] + 1, step), EVENTS[which]}):
+        await interrupted(LIMITED[which](1), path, way, at)
+        for seed in (1, 2) if step == 1 else (2,):
+            async with asyncio.timeout(30):
+                again = await areplay(path, LIMITED[which](seed))
+            assert again.tape.result is not None
+            assert (again.stop_reason, again.result.status) == ("", again.tape.result.status), at
+            assert again.result.status == ("stopped" if way.startswith("limit") else "cancelled"), at
+            cut = next(i for i, entry in enumerate(again.tape.entries) if isinstance(entry, CUTS))
+            before = sum(_is_decision(entry) for entry in again.tape.entries[:cut])
+            assert again.replayed[:before] == again.recorded[:before], at
+
+
+CUTS = (fmt.CancellationEntry, fmt.InterruptionEntry, fmt.TimerEntry)
 
 
 def _is_decision(entry: Any) -> bool:

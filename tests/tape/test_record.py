@@ -336,6 +336,8 @@ def test_the_names_in_the_file_do_not_follow_the_names_of_classes() -> None:
         "steering",
         "timer",
         "cancellation",
+        "interruption",
+        "hook_interruption",
     }
 
 

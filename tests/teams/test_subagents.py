@@ -20,6 +20,7 @@ from hookline import (
     tool,
 )
 from hookline.teams import SubagentRefusedError, Team
+from hookline.testing import FakeClock
 
 
 def script(*turns, **options):
@@ -485,17 +486,19 @@ async def test_a_caller_that_stops_waiting_cancels_the_child_and_continues():
 
 
 async def test_a_time_limit_stops_the_whole_tree():
-    log = SubagentLog()
+    log, clock = SubagentLog(), FakeClock()
 
     @tool
     async def wait() -> str:
         """Wait for ever."""
+        clock.advance(1)
         await asyncio.Event().wait()
         return "never"
 
     helper = writer(call("wait"), tools=[wait])
     _, chief = team_of([ask("writer")], helper, hooks=[log])
-    result = await chief.arun("x", ctx=AgentContext(budget=Budget(Limits(seconds=0.3))))
+    ctx = AgentContext(budget=Budget(Limits(seconds=0.05), clock=clock), clock=clock)
+    result = await chief.arun("x", ctx=ctx)
     assert (result.status, result.stop.kind) == ("stopped", "time_limit")
     assert [p.status for p in log.of("subagent_ended")] in (["stopped"], ["cancelled"])
 

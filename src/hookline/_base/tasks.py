@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable, Generator
 from contextlib import suppress
-from typing import Any, Never
+from types import coroutine
+from typing import Any, Never, TypeVar
+
+T = TypeVar("T")
+
+SETTLE_ROUNDS = 100
+"""Iterations of the event loop to wait for. A task starts within one; a cancellation reaches nested tasks in a few."""
 
 
 class StillRunningError(Exception):
@@ -70,6 +76,50 @@ async def forever() -> Never:
     """Wait until the task is cancelled."""
     await asyncio.get_running_loop().create_future()
     raise AssertionError("the future never gets a result")
+
+
+async def settle() -> None:
+    """Run the event loop until all tasks that can make progress have done so: tasks start, cancellations arrive."""
+    for _ in range(SETTLE_ROUNDS):
+        await asyncio.sleep(0)
+
+
+@coroutine
+def watch_cancellation(work: Awaitable[T], notice: Callable[[], object]) -> Generator[Any, Any, T]:
+    """Await ``work``, and call ``notice`` whenever the task is cancelled, before ``work`` sees the exception.
+
+    An ``except CancelledError`` around ``work`` would come last: after all that ``work`` does about the cancellation.
+    """
+    steps = work.__await__()
+    step: Callable[[Any], Any] = steps.send
+    given: Any = None
+    while True:
+        try:
+            awaited = step(given)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        try:
+            given = yield awaited
+            step = steps.send
+        except GeneratorExit:
+            steps.close()
+            raise
+        except BaseException as error:  # noqa: BLE001 - for the work
+            if isinstance(error, asyncio.CancelledError):
+                notice()
+            given, step = error, steps.throw
+
+
+async def wait_at_most(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until an event is set, for at most some seconds. Return whether it is set.
+
+    ``asyncio.wait_for`` of Python 3.11 loses a cancellation that arrives together with the event.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 def wake_from_thread(loop: asyncio.AbstractEventLoop, event: asyncio.Event) -> None:

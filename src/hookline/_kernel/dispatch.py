@@ -102,10 +102,10 @@ class Firing(Settlement):
         if self.recorded:
             return
         self.recorded = True
+        if self.recorder is not None:  # before a consumer of the event can cancel the run
+            self.recorder.take(self, verdict)
         if self.scope.recording:
             self.scope.emit(PointFired, point=self.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
-        if self.recorder is not None:
-            self.recorder.take(self, verdict)
 
     async def call_remaining(self, entries: Iterable[Entry], phase: Phase, first: HookOutcome | None = None) -> None:
         """Call hooks, await the async ones and apply their results, until one of them settles the point.
@@ -138,10 +138,9 @@ class Firing(Settlement):
                     if entry.is_async or hasattr(result, "__await__"):
                         ACTIVE.set(active | entry.id_set if active else entry.id_set)
                         marked = True
-                        if entry.timeout is None and scope.cancellation.deadline is None:
-                            result = await result
-                        else:
-                            result = await self._in_time(entry, result)
+                        if entry.timeout is not None or scope.cancellation.deadline is not None:
+                            result = self._in_time(entry, result)
+                        result = await (result if scope.hold is None else scope.hold(entry, result))
                     if (result is not None or tracing) and self.apply(entry, phase, result):
                         return
                 except asyncio.CancelledError as cancelled:
@@ -210,7 +209,8 @@ class Firing(Settlement):
     async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float) -> None:
         token = ACTIVE.set(ACTIVE.get() | entry.id_set)
         try:
-            self._apply_observed(entry, await self._in_time(entry, awaitable), began)
+            result, hold = self._in_time(entry, awaitable), self.scope.hold
+            self._apply_observed(entry, await (result if hold is None else hold(entry, result)), began)
         except asyncio.CancelledError as cancelled:
             if self.scope.cancellation.is_cancelled():
                 raise

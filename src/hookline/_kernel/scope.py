@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -117,6 +118,14 @@ class Observation(Protocol):
         ...
 
 
+class Hold(Protocol):
+    """Awaits an async hook, and holds its result back if the hook was interrupted before (DESIGN 6.11)."""
+
+    async def __call__(self, entry: Entry, result: Awaitable[Any], /) -> Any:
+        """Return the result of the hook."""
+        ...
+
+
 class Scope:
     """The context, state, events and cancellation of a fire. Hooks never get it.
 
@@ -132,6 +141,8 @@ class Scope:
     recorded_points: frozenset[str] = frozenset()
     durable: Observation | None = None
     """Calls the observers of a durable run, unless they have been called before (DESIGN 6.17)."""
+    hold: Hold | None = None
+    """Awaits async hooks in a replay and in recovery, where a hook may be faster than it was."""
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx

@@ -399,7 +399,9 @@ class Agent(Generic[DepsT, OutputT]):
     async def arun(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
     ) -> AgentResult[Any]:
-        """Run a task and return the result; options as for :meth:`start`. Cancelling the caller cancels the run.
+        """Run a task and return the result; options as for :meth:`start`.
+
+        Cancelling the caller cancels the run. A durable run is put away instead: the same call continues it.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; the error contains the result.
@@ -440,7 +442,7 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> AsyncIterator[Event]:
         """Run a task and yield its events as they happen; options as for :meth:`start`.
 
-        Leaving the loop over the events cancels the run.
+        Leaving the loop over the events cancels the run. A durable run is put away instead: the same call continues it.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; raised after the last event.
@@ -456,7 +458,7 @@ class Agent(Generic[DepsT, OutputT]):
                 yield event
         finally:
             if not run.done:
-                run.cancel("the reader stopped")
+                run.put_away("the reader stopped")
                 await run.settled()
         await run.result()
 

@@ -312,7 +312,7 @@ class Batch:
         failure: BaseException | None = None
         try:
             value, attachments = await self._call_tool(call)
-            if engine.cancellation.task_cancelled:
+            if engine.cancellation.is_cancelled():
                 raise asyncio.CancelledError  # the tool suppressed the cancellation; its result is too late
         except asyncio.CancelledError as cancelled:
             if engine.cancellation.is_cancelling():

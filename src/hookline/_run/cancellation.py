@@ -90,12 +90,12 @@ class Cancellation:
         assert self._task is not None
         self.interrupted_work = True
         self._own += 1
-        self._task.cancel()
+        _cancel(self._task)
 
     def _cancel_late(self) -> None:
         if not self._ended and self._task is not None:
             self._late_cancels += 1
-            self._task.cancel()
+            _cancel(self._task)
 
     def set_time_limit(
         self, seconds_left: Callable[[], float | None], clock: Any, on_limit: Callable[[], bool]
@@ -137,6 +137,16 @@ class Cancellation:
         """Raise ``CancelledError`` if a cancellation is pending, even if nothing was awaited since."""
         if self.triggered and self.pending:
             raise asyncio.CancelledError
+
+    def interrupt(self) -> None:
+        """Cancel the task of the run as its caller would: a replay does that."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @property
+    def cancelled_from_outside(self) -> bool:
+        """Whether somebody else has cancelled the task: the caller, or a time limit that a hook has set itself."""
+        return self._task is not None and self._task.cancelling() > self._before + self._own
 
     @property
     def task_cancelled(self) -> bool:
@@ -218,6 +228,11 @@ class Cancellation:
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)  # deliver the pending cancellations as a single exception
         raise asyncio.CancelledError
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    """Cancel the task of a run. A durable run is put away if others cancel its task."""
+    getattr(task, "cancel_run", task.cancel)()
 
 
 class Interrupt:

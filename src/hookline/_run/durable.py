@@ -11,7 +11,7 @@ import contextvars
 import re
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
@@ -22,7 +22,7 @@ from typing import Any, Never, TypeVar
 import msgspec
 
 from .._base.frozen import json_encoder, plain
-from .._base.tasks import StillRunningError, abandon, forever, with_timeout
+from .._base.tasks import StillRunningError, abandon, forever, settle, with_timeout
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, HookExecuted, PointFired
@@ -139,6 +139,8 @@ class DurableRun:
         self._writer.take_draws = self._take_draws
         self.stores_events = stores_events
         self._is_open = self._is_leaving = False
+        self._handing_over: asyncio.Future[bool] | None = None
+        """The last write of this process, after which another one may take the run."""
         self._flying = 0
         self._beginning = 0
         """Calls whose intent is being committed."""
@@ -153,6 +155,8 @@ class DurableRun:
         self._entries: list[Entry] = []
         self._done: list[bool] = []
         self._lanes: dict[str, deque[int]] = {}
+        self._inputs: deque[int] = deque()
+        """The positions of external input, without what has been repeated."""
         self._draws: dict[tuple[str, str], deque[Any]] = {}
         last: float | None = None
         for data in entries:
@@ -163,7 +167,9 @@ class DurableRun:
                     if kind == "monotonic":
                         last = value
                 continue
-            if entry.kind not in _EXTERNAL:
+            if entry.kind in _EXTERNAL:
+                self._inputs.append(len(self._entries))
+            else:
                 self._lanes.setdefault(entry.lane, deque()).append(len(self._entries))
             self._entries.append(entry)
             self._done.append(False)
@@ -216,17 +222,18 @@ class DurableRun:
     async def opened(self) -> AsyncIterator[None]:
         """Keep the lease inside the block. Nothing is written after it."""
         self._is_open = True
+        self._writer.begin()
         tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
         try:
             yield
         except GeneratorExit:
             raise  # the coroutine is being closed and must not await anything
         except BaseException:
-            if self.error is None and not self._writer.muted:  # such as KeyboardInterrupt: another process may go on
-                with suppress(Exception):
-                    await asyncio.shield(self._writer.flush("interrupted"))
-            elif not isinstance(self.error, (LeaseLostError, RunHandedOverError, RunWaitingError)):
-                await self._writer.release()  # those errors have ended the lease
+            self.put_away()  # such as KeyboardInterrupt: another process may go on
+            if self._handing_over is not None:
+                await asyncio.shield(self._handing_over)
+            else:
+                await self.release()
             raise
         finally:
             self._writer.muted = True
@@ -292,8 +299,42 @@ class DurableRun:
             await asyncio.sleep(QUIET_SECONDS)
             if self._flying + self._beginning == self._asking and self._writer.count == before:
                 break
-        if self.error is None and not self._writer.muted and await self._writer.flush("interrupted"):
-            self._fail(RunHandedOverError(self.run_id))
+        self.put_away()
+        if self._handing_over is not None:
+            await asyncio.shield(self._handing_over)
+
+    def put_away(self) -> None:
+        """Stop executing the run at once, so that another process continues it.
+
+        What happened so far is written, and then nothing more: the run is unwound here, with ``RunHandedOverError``,
+        but its hooks, its session and its readers do not notice. If its end is being stored, the run ends.
+        """
+        if self.error is not None:
+            return
+        if self._is_open:
+            is_ending = self._writer.is_ending
+            self._handing_over = self._writer.close()
+            if is_ending:
+                return
+        self._fail(RunHandedOverError(self.run_id))
+
+    async def release(self) -> bool:
+        """End the lease, unless it has ended. Return false if the database cannot be used: then try again later."""
+        if self.error is None or isinstance(self.error, (LeaseLostError, RunWaitingError)):
+            return True
+        await self._writer.release()
+        return self._writer.is_released
+
+    def executes(self, engine: Engine) -> bool:
+        """Whether this is the outermost run, which is to be executed or is being executed, and not a nested one."""
+        return self._root is None or self._root is engine
+
+    def create_task(
+        self, work: Coroutine[Any, Any, None], aio: asyncio.AbstractEventLoop, context: contextvars.Context
+    ) -> asyncio.Task[None]:
+        """Create the task of the outermost run."""
+        context.run(_EXECUTING.set, self)
+        return _DurableTask(self, work, aio, context)
 
     async def _execute_root(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
         if self.error is not None:
@@ -304,6 +345,8 @@ class DurableRun:
         for budget in engine.budget.chain():  # also that of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
+        if self.is_recovering:
+            engine.hold = self._hold
         place = PLACE.set((f"{run_id}/", LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
         try:
@@ -325,9 +368,12 @@ class DurableRun:
         else:
             place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
         self._engines[engine.ids.run_id] = engine
+        if self.is_recovering:
+            engine.hold = self._hold
         if self.error is not None:
             engine.abandon()
         try:
+            await self._input_first()  # a run that began after a cancellation ends at once
             return await work()
         finally:
             self._engines.pop(engine.ids.run_id, None)
@@ -344,9 +390,15 @@ class DurableRun:
                 self._root.cancellation.abort(error)
             self._wake()
 
+    async def _stop(self) -> Never:
+        """End the current task, which is being cancelled. It ends also if code inside the run has ignored that."""
+        if self._root is not None and self._root.cancellation.is_cancelled():
+            raise asyncio.CancelledError
+        await forever()
+
     async def _diverge(self, recorded: str, now: str) -> Never:
         self._differ(recorded, now)
-        await forever()
+        await self._stop()
 
     def _differ(self, recorded: str, now: str) -> None:
         self._fail(
@@ -429,7 +481,32 @@ class DurableRun:
             finally:
                 self._turns.remove(pair)
         if self.error is not None:
-            await forever()
+            await self._stop()
+
+    async def _hold(self, hook: HookEntry, result: Awaitable[Any]) -> Any:
+        """Await a hook. If it is faster than it was, it waits for a cancellation or time limit that interrupted it."""
+        failed: Exception | None = None
+        value: Any = None
+        try:
+            value = await result
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed = error
+        await self._input_first()
+        if failed is not None:
+            raise failed
+        return value
+
+    async def _input_first(self) -> None:
+        """Wait for the external input that came before the next entry of this lane."""
+        lane, mode = PLACE.get()
+        while self.is_recovering and not mode:
+            head, inputs = self._head(lane), self._inputs
+            while inputs and self._done[inputs[0]]:
+                inputs.popleft()
+            if not inputs or (head is not None and head < inputs[0]):
+                return
+            await self._turn(inputs[0] + 1)
+            await settle()  # a cancellation arrives
 
     def _repeat(self, entry: Entry, position: int) -> None:
         """Repeat an external input."""
@@ -691,8 +768,10 @@ class DurableRun:
             mode = PAST
         if mode in _UNRECORDED or self._writer.muted:
             if self.error is not None:
-                await forever()
+                await self._stop()
             return Call(self, lane, key, None, unrecorded=True)
+        if self.is_recovering:
+            await self._input_first()
         self._begun[lane, key] = number = self._begun.get((lane, key), 0) + 1
         if number > 1:  # concurrent calls of one hook may be the same
             key = f"{key}~{number}"
@@ -729,14 +808,14 @@ class DurableRun:
                 await self._committed()
                 await self._writer.check_lease()
             if self.error is not None:
-                await forever()
+                await self._stop()
         finally:
             self._beginning -= 1
         return Call(self, lane, key, None)
 
     async def _committed(self, status: str = "", result: bytes | None = None) -> None:
         if not await self._writer.flush(status, result):
-            await forever()
+            await self._stop()
 
     def _find_asked(self, lane: str) -> int | None:
         """Return the position of the next entry that is not about text or observers."""
@@ -934,13 +1013,46 @@ class DurableRun:
                 waiting = [(each.ids.run_id, each.id, each.attempt) for each in self._waiting.values()]
                 await self._committed("waiting", json_encoder.encode(waiting))
                 self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
-                await forever()
+                await self._stop()
 
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
         """Record the usage of a model call that is not in the journal, because recovery does not repeat it."""
         lane, mode = PLACE.get()
         if mode == INSIDE:
             self._put(lane, "spent", "", (run_id, usage, cost))
+
+
+_EXECUTING: ContextVar[DurableRun | None] = ContextVar("hookline_durable_run", default=None)
+"""The durable run that the current code is part of."""
+
+
+class _DurableTask(asyncio.Task[None]):
+    """The task of a durable run. If something outside the run cancels it, the run is put away.
+
+    ``asyncio.run`` does so with all tasks when it ends. A time limit inside the run, such as ``asyncio.timeout`` in a
+    tool, cancels the same task; it does so in a context of the run.
+    """
+
+    def __init__(
+        self,
+        run: DurableRun,
+        work: Coroutine[Any, Any, None],
+        aio: asyncio.AbstractEventLoop,
+        context: contextvars.Context,
+    ) -> None:
+        super().__init__(work, loop=aio, context=context)
+        self._run = run
+
+    def cancel(self, msg: Any = None) -> bool:
+        """Put the run away, or, inside the run, cancel the task."""
+        if self.done() or _EXECUTING.get() is self._run:
+            return super().cancel(msg)
+        self._run.put_away()
+        return True
+
+    def cancel_run(self) -> bool:
+        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside."""
+        return super().cancel()
 
 
 class Call:

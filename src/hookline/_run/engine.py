@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from .._base.tasks import StillRunningError, with_timeout
+from .._base.tasks import StillRunningError, watch_cancellation, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import Failure, RunStart
@@ -120,6 +120,8 @@ class Engine(Scope):
         """The hop and attempt of the last reply whose text was shown."""
         self.hop = 0
         self.generations = 0
+        self.on_interruption: Callable[[], object] | None = None
+        """Called when the task of the run is cancelled, before the run sees the exception. An instrument may set it."""
         self.tools: ToolRegistry
         self._load_registrations()
         self._lock = threading.Lock()
@@ -321,7 +323,8 @@ class Engine(Scope):
                     stack.enter_context(hook.instrument(self, start))
                 except Exception:  # noqa: BLE001 - an instrument must not affect the run
                     log.exception("instrument() of hook %r failed", hook)
-            return await self.wrap(start, work())
+            wrapped, notice = self.wrap(start, work()), self.on_interruption
+            return await (wrapped if notice is None else watch_cancellation(wrapped, notice))
 
     def add_recorder(self, recorder: Recorder, points: frozenset[str]) -> None:
         """Record the fires of these points. Several recorders may record the same run."""

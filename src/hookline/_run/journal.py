@@ -83,10 +83,15 @@ class RunWaitingError(HooklineError):
 
 
 class RunHandedOverError(HooklineError):
-    """This process was asked to stop executing a durable run, so that another one continues it."""
+    """This process has stopped executing a durable run, which can be continued here or by another process.
+
+    ``run_id`` identifies the run.
+    """
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"run {run_id} was handed over: another process continues it")
+        super().__init__(
+            f"run {run_id} is no longer executed here: another process continues it, or the same call made again"
+        )
         self.run_id = run_id
 
 
@@ -109,8 +114,9 @@ class StoredRun(msgspec.Struct, frozen=True):
     """A durable run in a store.
 
     ``start`` is its input and ``result`` its end, both as JSON; for a run that was put away, ``result`` lists the calls
-    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since it was last put
-    away or handed over. ``digest`` identifies the hooks, instructions and tools that a served run was started with.
+    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since one last gave it
+    back; an attempt that ended because the database could not be used does not count. ``digest`` identifies the hooks,
+    instructions and tools that a served run was started with.
     """
 
     run_id: str
@@ -188,6 +194,10 @@ class Journal(Protocol):
 
     def append(self, write: Append) -> None:
         """Write entries and events in one transaction."""
+        ...
+
+    def discount(self, run_id: str, epoch: int) -> None:
+        """Do not count an attempt that ended because the database could not be used."""
         ...
 
 
@@ -357,6 +367,13 @@ class Writer:
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
+        """Whether nothing is accepted any more."""
+        self.is_ending = False
+        """Whether a write that ends the lease has been requested."""
+        self.is_released = False
+        """Whether this process has ended its lease, or has lost it."""
+        self._is_closing = False
+        """Whether what was accepted before is still to be written, although nothing more is accepted."""
         self.is_held = False
         """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
         self.count = 0
@@ -403,12 +420,32 @@ class Writer:
 
         Returns false if this process no longer executes the run.
         """
+        return False if self.muted else await self._request(status, result)
+
+    def close(self) -> asyncio.Future[bool] | None:
+        """Accept nothing more, write what there is, and end the lease, so that another process continues the run.
+
+        During recovery, nothing but the end of the lease is written. Returns a future that is done when the lease has
+        ended; ``None`` if it had ended before. If the end of the run is being written, that is not changed.
+        """
         if self.muted:
-            return False
-        done: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+            return None
+        if self.is_ending:
+            return self._request("", None)
+        self.muted = self._is_closing = True
+        if self.is_held:
+            with self._lock:
+                self._entries, self._events = [], []
+            self.take_draws()
+        return self._request("interrupted", None)
+
+    def _request(self, status: str, result: bytes | None) -> asyncio.Future[bool]:
+        """Request that everything so far is written at once."""
+        self.is_ending = self.is_ending or bool(status)
+        done: asyncio.Future[bool] = (self._loop or asyncio.get_running_loop()).create_future()
         self._flushes.append((status, result, done))
         self._start(at_once=True)
-        return await done
+        return done
 
     def end_hold(self) -> None:
         """Write what was held back."""
@@ -417,9 +454,12 @@ class Writer:
             if self._entries or self._events:
                 self._start()
 
+    def begin(self) -> None:
+        """Set the event loop in which the writes are made."""
+        self._loop = asyncio.get_running_loop()
+
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
-        self._loop = asyncio.get_running_loop()
         while True:
             await asyncio.sleep(self._journal.lease_seconds / 3)
             if self.muted:
@@ -430,10 +470,20 @@ class Writer:
                 log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
 
     async def release(self) -> None:
-        """End the lease of a run that this process cannot continue. Nothing else is written."""
-        with suppress(HooklineError):  # then the lease expires
-            write = Append(self._run_id, self._epoch, self._next, status="interrupted")
-            await in_thread(self._journal.append, write)
+        """End the lease of a run that this process cannot continue. Nothing else is written.
+
+        If another process has taken the run meanwhile, the attempt of this process is not counted.
+        """
+        with suppress(HooklineError):  # the database cannot be used: the lease expires
+            if not self.is_released:
+                await in_thread(self._give_back)
+                self.is_released = True
+
+    def _give_back(self) -> None:
+        try:
+            self._journal.append(Append(self._run_id, self._epoch, self._next, status="interrupted"))
+        except LeaseLostError:
+            self._journal.discount(self._run_id, self._epoch)
 
     async def check_lease(self) -> None:
         """Return if this process still holds the lease."""
@@ -480,7 +530,7 @@ class Writer:
         self._timer = None
         with self._lock:
             waiting, count = (self._entries, self._events, self._flushes), self.count
-            self._is_writing = any(waiting) and not self.muted
+            self._is_writing = any(waiting) and (not self.muted or self._is_closing)
             if self._is_writing:
                 self._entries, self._events, self._flushes = [], [], []
         entries, events, flushes = waiting
@@ -502,12 +552,14 @@ class Writer:
         """Continue the tasks that wait for a write, and begin the next one."""
         self._recovers_since = None
         if error is not None:  # nothing may happen that is not in the journal
+            self._is_closing = False
             self._fail(error)
         else:
             self._next += len(write.entries)
             self.committed = count
             if write.status:
-                self.muted = True
+                self.muted = self.is_released = True
+                self._is_closing = False
             if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
                 self._deadline = 0.0
         _resolve(flushes, error is None)

@@ -10,15 +10,15 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Generic
+from typing import Any, Generic
 
 from .._base.attachment import Attachment, attachments_of
-from .._base.tasks import running_loop
+from .._base.tasks import StillRunningError, running_loop, with_timeout
 from .._kernel.events import Event
 from .._kernel.payloads import RunStart
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message
-from .cancellation import Interrupt
+from .cancellation import GRACE, Interrupt
 from .engine import Engine
 from .loop import Loop
 from .output import OutputT
@@ -57,11 +57,22 @@ class Run(Generic[OutputT]):
         return self._engine.ids
 
     async def run_in_caller(self) -> AgentResult[OutputT]:
-        """Run in the caller's task. Cancelling the caller cancels the run first.
+        """Run in the caller's task. Cancelling the caller cancels the run first, or puts it away if it is durable.
+
+        A durable run has a task of its own: its caller's task is not cancelled before everything so far is written.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``.
         """
+        if self._durable is not None:
+            self.begin(asyncio.get_running_loop())
+            try:
+                return await self.result()
+            except asyncio.CancelledError:
+                self.put_away()
+                with suppress(StillRunningError):
+                    await with_timeout(GRACE, self.settled(), shielded=True)
+                raise
         result = await self._run()
         if self._engine.cancellation.caller_was_cancelled:
             await self._engine.cancellation.restore()
@@ -73,15 +84,28 @@ class Run(Generic[OutputT]):
         if self._when_done is not None:
             self._future.add_done_callback(self._when_done)
         self._engine.cancellation.set_loop(aio)
-        work = self._run_for(self._future)
+        context = contextvars.copy_context()
         if running_loop() is aio:
-            self._task = aio.create_task(work)
+            self._create_task(aio, context)
         else:
-            context = contextvars.copy_context()
             if nested:
                 context.run(NESTED.set, True)
-            aio.call_soon_threadsafe(lambda: setattr(self, "_task", aio.create_task(work, context=context)))
+            aio.call_soon_threadsafe(self._create_task, aio, context)
         return self
+
+    def _create_task(self, aio: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
+        assert self._future is not None
+        work, durable = self._run_for(self._future), self._durable
+        if durable is None:
+            self._task = aio.create_task(work, context=context)
+        else:
+            self._task = durable.create_task(work, aio, context)
+
+    @property
+    def _durable(self) -> Any:
+        """The journal of a durable run; ``None`` for other runs, and for a run that is a part of a durable one."""
+        durable = self._engine.environment.durable
+        return durable if durable is not None and durable.executes(self._engine) else None
 
     async def _run(self) -> AgentResult[OutputT]:
         engine, loop = self._engine, self._loop
@@ -130,6 +154,21 @@ class Run(Generic[OutputT]):
         """Cancel the run. Its hooks get up to 5 s to clean up. Later calls have no effect."""
         self._engine.services.interrupt.cancel(reason)
 
+    def put_away(self, reason: str = "interrupted") -> None:
+        """Stop executing a durable run here: it is not over, and the same call made again continues it.
+
+        Its calls in flight are cancelled, and made again then; its hooks do not notice. :meth:`result` and :meth:`wait`
+        raise ``RunHandedOverError``. A run that is not durable is cancelled.
+        """
+        durable = self._durable
+        if durable is None or self._aio is None:
+            self.cancel(reason)
+        elif running_loop() is self._aio:
+            durable.put_away()
+        else:
+            with suppress(RuntimeError):  # the loop is closed
+                self._aio.call_soon_threadsafe(durable.put_away)
+
     def steer(self, message: str, attachments: Iterable[Attachment | str | os.PathLike[str] | bytes] = ()) -> bool:
         """Add a user message before the next model call. Return false if the run has ended.
 
@@ -153,15 +192,20 @@ class Run(Generic[OutputT]):
         Raises:
             RunFailedError: the run ended with the status ``failed``.
         """
-        return self._checked(await asyncio.shield(asyncio.wrap_future(self._started())))
+        return self._checked(await self._outcome())
 
     async def settled(self) -> None:
         """Wait until the run has ended, without raising its error."""
         with suppress(Exception):
-            await asyncio.shield(asyncio.wrap_future(self._started()))
+            await self._outcome()
+
+    async def _outcome(self) -> AgentResult[OutputT]:
+        waiting = asyncio.wrap_future(self._started())
+        waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # also if nobody waits any more
+        return await asyncio.shield(waiting)
 
     def wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
-        """Block until the run has ended, and return its result. Ctrl-C cancels the run.
+        """Block until the run has ended, and return its result. Ctrl-C cancels the run; a durable one is put away.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``.
@@ -172,7 +216,7 @@ class Run(Generic[OutputT]):
         try:
             return self._checked(self._started().result(timeout))
         except KeyboardInterrupt:
-            self.cancel("interrupted")
+            self.put_away()
             concurrent.futures.wait([self._started()], timeout=10)
             raise
 

@@ -13,7 +13,7 @@ import msgspec
 
 from .._base.frozen import EMPTY
 from .._base.lifecycle import Lifecycle, stop_component
-from .._base.tasks import wake_from_thread
+from .._base.tasks import wait_at_most, wake_from_thread
 from .._base.text import describe, did_you_mean, error_text
 from .._run.context import AgentContext
 from .._run.session import Session
@@ -380,8 +380,7 @@ class Gateway:
         left, loop = asyncio.Event(), asyncio.get_running_loop()
         with self._mailbox.watch(partial(wake_from_thread, loop, left)):
             while True:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(left.wait(), self._mailbox.poll_seconds)
+                await wait_at_most(left, self._mailbox.poll_seconds)
                 left.clear()
                 try:
                     self._inbox.enqueue(await self._mailbox.poll(self.channels))

@@ -8,6 +8,7 @@ import random
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TypeVar
 
+from .._base.tasks import wait_at_most
 from .._base.text import describe
 from ..stores.messages import InboundMessage
 from .protocol import ChannelError, Deliver
@@ -57,15 +58,6 @@ class InFlight:
     async def wait_until_idle(self) -> None:
         """Wait until no operation is in progress."""
         await self._idle.wait()
-
-
-async def sleep_unless_stopped(seconds: float, stopping: asyncio.Event) -> bool:
-    """Sleep until the time is over or ``stopping`` is set, and return whether it is set."""
-    try:
-        await asyncio.wait_for(stopping.wait(), seconds)
-    except TimeoutError:
-        pass
-    return stopping.is_set()
 
 
 async def await_unless_stopped(awaitable: Awaitable[T], stopping: asyncio.Event) -> T | None:
@@ -154,5 +146,5 @@ class RetryingDelivery:
                 if failed:
                     self._report("")
                 return True
-            if await sleep_unless_stopped(backoff.next(), self._stopping):
+            if await wait_at_most(self._stopping, backoff.next()):
                 return False

@@ -379,14 +379,14 @@ class Runner:
             return None
         except RunWaitingError:
             await self._leave(active)
-            self._put_away(item, text)
+            self._put_away(active, text)
             return None
         except LeaseLostError:
             raise
         except StoreError as error:
             log.error("%s: the run is interrupted: %s", label_of(item.key), error_text(error))
             await self._leave(active)
-            self._put_away(item, text)
+            self._put_away(active, text)
             return None
 
     async def _head(self, item: InboxItem, session: Session, text: str) -> MessageHead:
@@ -453,16 +453,18 @@ class Runner:
         seqs = {item.seq for item, _ in steered}
         self.queues.take(active.item.key, lambda queued: queued[0].seq in seqs)
 
-    def _put_away(self, item: InboxItem, text: str) -> None:
+    def _put_away(self, active: _ActiveItem, text: str) -> None:
         """Let a message wait, with those after it, until its run can go on. No run exists meanwhile."""
-        key = item.key
-        self.queues.hold(key, (item, text))
+        key = active.item.key
+        self.queues.hold(key, (active.item, text))
+        if active.stopped:  # the run did not notice, because it was being put away
+            self._to_stop.add(key)
         if not self._closing:
             self._take_ups[key] = self._spawn(self._take_up(key))
 
     async def _take_up(self, key: str) -> None:
-        """Continue a run when a call that it waits for is decided; without such a call, after a while."""
-        if self._approvals.is_pending(key):
+        """Continue a run when a call that it waits for is decided; to stop it, or if there is none, after a while."""
+        if self._approvals.is_pending(key) and key not in self._to_stop:
             await self._approvals.wait_for_decision(key)
         else:
             delay = self._delays.get(key, FIRST_DELAY)

@@ -6,7 +6,7 @@ import os
 import stat
 import sys
 import threading
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
 import typer
@@ -15,6 +15,7 @@ from .._kernel.errors import HooklineError
 from ..config.sources import Configuration
 from .errors import (
     BAD_INPUT,
+    CANCELLED,
     EXIT_CODES,
     WAITING,
     OutputClosedError,
@@ -32,8 +33,8 @@ if TYPE_CHECKING:
 
     from .._base.attachment import Attachment
     from .._kernel.events import Event
-    from .._run.cancellation import Interrupt
     from .._run.events import Sink
+    from .._run.run import Run
     from .._run.session import Session
     from ..stores.runs import RunStore
 
@@ -124,7 +125,7 @@ def open_journals(config: Configuration) -> RunStore:
 def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
     from .._run.environment import make_id
-    from .._run.journal import RunWaitingError
+    from .._run.journal import RunHandedOverError, RunWaitingError
     from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver
@@ -150,7 +151,7 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
     approver = Approver(settings.approvals, view.paused, settings.approval_file)
     view.prompts = approver.prompts
     tapes = [TapeHook(job.tape)] if job.tape else []
-    lines = JsonLines(ctx.interrupt) if json else None
+    lines = JsonLines() if json else None
     try:
         answerer, agent = prepare_agent(config, [approver, *recorders, *tapes], ctx.session, plugins)
         prepare_model(agent.model)
@@ -165,9 +166,15 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
                 answerer, job.task, ctx, sinks, settings.metadata, job.attachments, job.store, job.run_id
             )
             outcome = combine(list(runs))
-    except RunWaitingError as waiting:
-        print_note(f"{waiting}: hookline runs resume {waiting.run_id}")
-        return WAITING
+    except (RunWaitingError, RunHandedOverError) as put_away:
+        finish_recording(recorders)
+        if lines is not None and lines.is_closed:
+            raise OutputClosedError from put_away
+        if isinstance(put_away, RunWaitingError):
+            print_note(f"{put_away}: hookline runs resume {put_away.run_id}")
+            return WAITING
+        print_note(f"interrupted: hookline runs resume {put_away.run_id} continues the run")
+        return CANCELLED
     finally:
         close_plugins(plugins)
     result = outcome.result
@@ -228,11 +235,17 @@ def _print_stdin_notice() -> None:
 
 
 class JsonLines:
-    """An event sink that prints each event as a JSON line, and cancels the run if the reader closes the pipe."""
+    """An event sink that prints each event as a JSON line, and interrupts the run if the reader closes the pipe."""
 
-    def __init__(self, interrupt: Interrupt) -> None:
-        self._interrupt = interrupt
+    def __init__(self) -> None:
+        self._run: Run[Any] | None = None
         self.is_closed = False
+
+    def attach(self, run: Run[Any]) -> None:
+        """Set the run whose events these are."""
+        self._run = run
+        if self.is_closed:
+            self._interrupt()
 
     def __call__(self, event: Event) -> None:
         """Write one event."""
@@ -242,4 +255,8 @@ class JsonLines:
                 sys.stdout.buffer.flush()
             except BrokenPipeError:
                 self.is_closed = True
-                self._interrupt.cancel("the reader of the events closed the pipe")
+                self._interrupt()
+
+    def _interrupt(self) -> None:
+        if self._run is not None:
+            self._run.put_away("the reader of the events closed the pipe")

@@ -69,7 +69,7 @@ def run_with_handovers(
     With a ``store``, the runs are durable, and the first one has the id ``run_id``.
 
     Raises:
-        RunWaitingError: a durable run was put away.
+        RunWaitingError, RunHandedOverError: a durable run was put away.
     """
     text: str | None = task
     while text is not None:
@@ -145,6 +145,9 @@ def run_once(
         durable=store,
         run_id=run_id,
     )
+    for sink in sinks:
+        if (attach := getattr(sink, "attach", None)) is not None:
+            attach(run)
     with _interruptible(run):
         try:
             return Outcome(run.wait(), failed_hooks=failed_hooks, subagents=subagents)
@@ -171,7 +174,7 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
                 restore_modes()
             os._exit(CANCELLED)
         pressed = True
-        run.cancel("Ctrl-C")
+        run.put_away("Ctrl-C")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
@@ -220,7 +223,8 @@ def unattended_agent(
     mode, file = config.settings.approvals, config.settings.approval_file
     # In the other modes, calls wait in the approval file.
     decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []
-    recorders, plugins = start_recording(config.settings), build_plugins(config.settings, config.home)
+    recorders = start_recording(config.settings, needs_database=True)
+    plugins = build_plugins(config.settings, config.home)
     try:
         yield *prepare_agent(config, [*decided, *recorders, *hooks], Session(), plugins), plugins
     finally:
@@ -237,8 +241,12 @@ FLUSH_SECONDS = 5.0
 """Seconds that the end of a run waits for its records to be written."""
 
 
-def start_recording(settings: Settings) -> list[Any]:
-    """Return the hook that records runs; none if recording is off or impossible, which prints a note."""
+def start_recording(settings: Settings, *, needs_database: bool = False) -> list[Any]:
+    """Return the hook that records runs; none if recording is off or impossible, which prints a note.
+
+    Raises:
+        HooklineError: the database is not available and the caller needs it for more than recording.
+    """
     from ..config.factory import build_recorder
 
     try:
@@ -247,6 +255,8 @@ def start_recording(settings: Settings) -> list[Any]:
             return []
         hook.store.open()
     except HooklineError as error:
+        if needs_database and settings.database:
+            raise
         print_note(f"this run is not recorded: {error}")
         return []
     return [hook]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -118,22 +117,8 @@ def unpin(config: Configuration, run_id: Id) -> int:
         )
     if not store.journal.unpin(run.run_id):
         raise ConfigError(f"run {run.run_id} is being executed: a worker has its hooks, instructions and tools")
-    if store.db.is_shared:
-        asyncio.run(_remove_from_queue(store, run.run_id))
     typer.echo(f"unpinned {run.run_id}: any worker may continue it")
     return 0
-
-
-async def _remove_from_queue(store: RunStore, run_id: str) -> None:
-    """Remove a run from the queue for its version. Workers find it in the store, and queue it again."""
-    from ..server.postgres_queue import PostgresQueue
-
-    queue = PostgresQueue(store, concurrency=1)
-    await queue.open(None, ())
-    try:
-        await queue.remove(run_id)
-    finally:
-        await queue.close()
 
 
 def delete(config: Configuration, run_id: Id) -> int:

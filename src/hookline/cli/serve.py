@@ -167,7 +167,10 @@ class ServerLog(ServiceLog):
 
     def stopping(self, *, again: bool) -> None:
         """Announce the shutdown."""
-        self.print("stopping now" if again else "stopping after the current runs; Ctrl-C again stops at once")
+        if again or not self._server.options.execute:  # workers execute the runs
+            self.print("stopping now")
+        else:
+            self.print("stopping after the current runs; Ctrl-C again stops at once")
 
 
 class ServerScreen(ServerLog, logging.Handler):

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import suppress
 from functools import partial
 from typing import Literal
 
@@ -14,7 +13,7 @@ import msgspec
 
 from .._base.attachment import Attachment, AttachmentError
 from .._base.attachment_files import available_data
-from .._base.tasks import wake_from_thread
+from .._base.tasks import wait_at_most, wake_from_thread
 from .._base.text import error_text
 from .._run.journal import CONTROL
 from ..stores.controls import Control, ControlStore, Kind
@@ -131,8 +130,7 @@ class ControlSender:
                 left = deadline - time.monotonic()
                 if left <= 0:
                     return
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(answered.wait(), left)
+                await wait_at_most(answered, left)
                 answered.clear()
         msgspec.json.decode(answer, type=Answer).check()
 
@@ -172,8 +170,7 @@ class ControlReceiver:
     async def _receive(self) -> None:
         with self._store.watch(partial(wake_from_thread, asyncio.get_running_loop(), self._new)):
             while True:
-                with suppress(TimeoutError):
-                    await asyncio.wait_for(self._new.wait(), POLL_SECONDS)
+                await wait_at_most(self._new, POLL_SECONDS)
                 self._new.clear()
                 try:
                     await self._take()

@@ -124,7 +124,12 @@ class DurableRuns:
         self._pinned: dict[str, float] = {}
         """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
+        self._unreleased: dict[str, DurableRun] = {}
+        """Runs that this process ceased to execute because of the database, and whose lease it could not end yet."""
+        self._unknown: set[str] = set()
+        """Runs whose agent this process does not know, which has been logged."""
         self._stop_reasons: dict[str, str] = {}
+        self._claiming: set[str] = set()
         self._task: asyncio.Task[None] | None = None
         self._is_leaving = False
         self.executes = True
@@ -157,6 +162,7 @@ class DurableRuns:
     async def close(self) -> None:
         """Hand over all runs at once, and close the queue."""
         await self.hand_over(0.0)
+        await self._release()
         with suppress(StoreError):  # then the row is ignored, because the process has ended
             await asyncio.to_thread(self._store.workers.unregister)
         await self._queue.close()
@@ -224,12 +230,22 @@ class DurableRuns:
             try:
                 # A new run is in the queue. If its job was lost, it is found later.
                 shared = self._store.db.is_shared
+                await self._release()
                 await asyncio.to_thread(self._register)
                 await self._look(self._store.journal.lease_seconds if shared else 0.0)
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
             except Exception:
                 log.exception("a durable run could not be queued")
+
+    async def _release(self) -> None:
+        """Give back the runs whose lease could not be ended when the database failed.
+
+        They go on at once, and the outage does not count as an end of their process.
+        """
+        for run_id, durable in list(self._unreleased.items()):
+            if await durable.release():
+                self._unreleased.pop(run_id, None)
 
     async def _look(self, queued_seconds: float = 0.0) -> None:
         """Queue the runs that no process executes, and those that wait for an approval that was decided."""
@@ -318,7 +334,9 @@ class DurableRuns:
         try:
             _, answerer, _ = self._agents.find(record.agent)
         except UnknownAgentError as error:
-            log.warning("the run %s is left to others: %s", run_id, error)
+            if run_id not in self._unknown:
+                log.warning("the run %s is left to others: %s", run_id, error)
+                self._unknown.add(run_id)
             return
         try:
             claim, began = await self._claim(run_id, digest_of(answerer))
@@ -335,8 +353,17 @@ class DurableRuns:
         return record, None if record is None else self._store.first_open(record.session_id)
 
     async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
+        """Take the lease of a run. If this process has it, the run is live by the time this raises ``RunHeldError``."""
+        if run_id in self._unreleased:
+            await self._release()
+        while run_id in self._claiming:
+            await asyncio.sleep(0.005)
+        self._claiming.add(run_id)
         began = time.monotonic()
-        return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+        try:
+            return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+        finally:
+            self._claiming.discard(run_id)
 
     async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> None:
         run_id = record.id
@@ -362,6 +389,8 @@ class DurableRuns:
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool(await asyncio.to_thread(self._decided, run_id))
+            if live.stop_reason:  # it was asked to stop while it was put away
+                self._stop_reasons[run_id], again = live.stop_reason, True
         except RunHandedOverError as handed_over:
             log.info("%s", handed_over, extra={"run_id": run_id})
             again = True
@@ -370,6 +399,8 @@ class DurableRuns:
             self._durable.pop(run_id, None)
             live.detach()
             self._on_executing(run_id)
+            if isinstance(durable.error, (StoreError, RunHandedOverError)) and not await durable.release():
+                self._unreleased[run_id] = durable
         if live.closed:
             await asyncio.to_thread(self._cancel_questions, run_id)
         if again:
@@ -522,6 +553,7 @@ class _EventLog:
         self._journal, self._controls = store.journal, store.controls
         self.lease_seconds = store.journal.lease_seconds
         self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
+        self.discount = store.journal.discount
         self._written: RunRecord | None = None
 
     def attach(self, live: LiveRun, durable: DurableRun) -> None:

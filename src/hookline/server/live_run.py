@@ -7,7 +7,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager
 from contextvars import Context
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from .._base.attachment import Attachment
-from .._base.tasks import wake_from_thread
+from .._base.tasks import wait_at_most, wake_from_thread
 from .._base.text import error_text
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.values import Usage
@@ -441,8 +441,7 @@ class RunWatch:
             self._stack.enter_context(self._store.watch(self.run_id, partial(wake_from_thread, loop, self._change)))
             return
         poll = self._store.poll_seconds
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._change.wait(), poll if timeout is None else min(poll, timeout))
+        await wait_at_most(self._change, poll if timeout is None else min(poll, timeout))
         self._change.clear()
 
     def wake(self) -> None:

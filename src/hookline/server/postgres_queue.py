@@ -82,21 +82,32 @@ class PostgresQueue:
             self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._keep_retrying())]
 
     async def put(self, run_id: str, session_id: str, digest: str) -> None:
-        """Add a job for a run, unless one waits."""
+        """Add a job for a run, unless one waits. One that waits for another version of the agent is replaced."""
         from procrastinate.exceptions import AlreadyEnqueued
 
         queue = f"{NAME}-{digest}" if digest else NAME
+        deferrer = self._run_task.configure(queue=queue, lock=session_id, queueing_lock=run_id)
+        defer = partial(deferrer.defer_async, run_id=run_id, session_id=session_id, digest=digest)
         with self._errors(), suppress(AlreadyEnqueued):
-            deferrer = self._run_task.configure(queue=queue, lock=session_id, queueing_lock=run_id)
-            await deferrer.defer_async(run_id=run_id, session_id=session_id, digest=digest)
+            try:
+                await defer()
+            except AlreadyEnqueued:
+                if await self._delete(run_id, but_not_in=queue):
+                    await defer()
 
     async def remove(self, run_id: str) -> None:
         """Delete the job of a run: it would block the conversation if no process listens to its queue."""
         with self._errors():
-            manager = self._app.job_manager
-            for job in await manager.list_jobs_async(queueing_lock=run_id, status="todo"):
-                if job.id is not None:
-                    await manager.cancel_job_by_id_async(job.id, delete_job=True)
+            await self._delete(run_id)
+
+    async def _delete(self, run_id: str, but_not_in: str = "") -> bool:
+        """Delete the jobs of a run that wait, except those in one queue. Return whether there were any."""
+        manager = self._app.job_manager
+        waiting = await manager.list_jobs_async(queueing_lock=run_id, status="todo")
+        ids = [job.id for job in waiting if job.queue != but_not_in and job.id is not None]
+        for id in ids:
+            await manager.cancel_job_by_id_async(id, delete_job=True)
+        return bool(ids)
 
     async def _run(self, context: JobContext, run_id: str, session_id: str, digest: str) -> None:
         if self._paused or self._execute is None:

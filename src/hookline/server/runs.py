@@ -493,14 +493,20 @@ class RunService:
         """
         run, live = await self.get(id, caller), self._live.get(id)
         reason = reason or f"cancelled by {caller.name}"
-        if live is not None and not live.closed:
-            live.stop(reason)
+        if live is None or live.closed:
+            if run.is_over:
+                return run
+            if self._durable is not None and run.is_durable:
+                if await self._durable.cancel(id, reason):
+                    return await self.get(id, caller)
+                live = self._live.get(id)  # this process has just begun to execute it
+                if live is None and (run := await self.get(id, caller)).is_over:
+                    return run
+        if live is not None:
+            if not live.closed:
+                live.stop(reason)
             if live.durable is not None:  # if this process loses the run, the next one cancels it
                 await self._control_sender.cancel(id, reason)
-        elif run.is_over:
-            return run
-        elif self._durable is not None and run.is_durable and await self._durable.cancel(id, reason):
-            return await self.get(id, caller)
         elif not self._store.db.is_shared:
             raise ConflictError(f"the run {id} belongs to another process: cancel it there")
         else:

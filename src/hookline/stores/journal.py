@@ -217,6 +217,15 @@ class Journal:
         if write.events:
             self._db.announce(write.run_id)
 
+    def discount(self, run_id: str, epoch: int) -> None:
+        """Do not count the attempt with this epoch: its process lost the database and the lease, but has not ended."""
+        self._db.execute(
+            """UPDATE durable_runs SET attempts = attempts - 1
+            WHERE run_id = ? AND epoch > ? AND attempts > 1 AND status = 'running' RETURNING 1""",
+            (run_id, epoch),
+            write=True,
+        )
+
     def unpin(self, run_id: str) -> bool:
         """Let processes with other hooks, instructions or tools continue a run. Return false if it is being executed.
 

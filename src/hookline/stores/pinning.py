@@ -11,6 +11,7 @@ and its class too little: pickle stores the name of a class, not its code.
 from __future__ import annotations
 
 import ast
+import dis
 import enum
 import functools
 import hashlib
@@ -18,9 +19,12 @@ import inspect
 import operator
 import pathlib
 import re
+import sys
+import sysconfig
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import msgspec
@@ -33,6 +37,8 @@ from .._run.recorded import without_addresses
 
 _SECRET = re.compile(r"(?:^|_)(?:password|passphrase|secret|token|credential|(?:api|secret|private)_key)$")
 _MAX_DEPTH = 5
+_MAX_REACHED = 200
+"""Maximum number of functions, classes and constants of a project that count as the code of one hook."""
 _PLAIN = (str, int, float, bool, type(None))
 _STATE = (*_PLAIN, list, dict, set, bytearray)
 """Types of attributes that an object may change: they are arguments only if the constructor has such a parameter."""
@@ -101,7 +107,7 @@ def _hook_parts(stack: HookStack, owner: str) -> dict[str, str]:
     for (_, name), (hook, *places) in found.items():
         key = f"hook {without_addresses(name)}{owner}"
         number = sum(each.partition(" #")[0] == key for each in parts)
-        content = _once(function_of(hook), lambda hook: _digest([code_of(hook), _describe(hook)]))
+        content = _once(function_of(hook), lambda hook: _digest([rule_of(hook), _describe(hook)]))
         parts[f"{key} #{number + 1}" if number else key] = _digest([content, places])
     return parts
 
@@ -142,14 +148,114 @@ def code_of(thing: Any) -> str:
 
     Comments, docstrings and formatting make no difference, nor does the module. Functions that it calls are not part.
     """
+    return _digest([_normal_source(each) for each in _code_objects(thing)])
+
+
+def rule_of(thing: Any) -> str:
+    """Return a digest of the code of a hook, with the code and the constants of its project that it uses."""
+    return _digest([code_of(thing), _reached(_code_objects(thing))])
+
+
+def _code_objects(thing: Any) -> list[Any]:
+    """Return a function, or the class of an object with its base classes."""
     while isinstance(thing, functools.partial):
         thing = thing.func
     thing = inspect.unwrap(getattr(thing, "__func__", thing))
     if inspect.isroutine(thing):
-        return _digest(_normal_source(thing))
+        return [thing]
     home = thing if isinstance(thing, type) else type(thing)
-    own = [base for base in home.__mro__ if base.__module__ not in ("builtins", "typing", "abc", "typing_extensions")]
-    return _digest([_normal_source(base) for base in own])
+    return [base for base in home.__mro__ if base.__module__ not in ("builtins", "typing", "abc", "typing_extensions")]
+
+
+def _reached(start: Iterable[Any]) -> list[tuple[str, Any]]:
+    """Return what code names, directly or through what it names, in the modules of its own project.
+
+    A function or class has its source, a constant its value. Python code can also reach functions in other ways, such
+    as through an attribute of an object or a dict of functions: those are not found.
+    """
+    found: dict[tuple[str, int], tuple[str, Any]] = {}
+    seen = {id(each) for each in start}
+    waiting = [each for each in start if _is_of_project(each)]
+    while waiting and len(found) < _MAX_REACHED:
+        named: dict[tuple[str, str], Any] = {}
+        for function in (each for thing in waiting for each in _functions_of(thing)):
+            named |= _named_in(function)
+        waiting = []
+        for (_, name), value in sorted(named.items()):
+            if id(value) in seen and not isinstance(value, _CONSTANTS):
+                continue
+            if isinstance(value, (FunctionType, type)):
+                seen.add(id(value))
+                if _is_of_project(value):
+                    found[name, id(value)] = name, [_normal_source(each) for each in _code_objects(value)]
+                    waiting.append(value)
+            elif _is_constant(value) and not _SECRET.search(name.lower()):
+                found[name, id(value)] = name, _describe(value)
+    return sorted(found.values(), key=encoded)
+
+
+def _functions_of(thing: Any) -> list[FunctionType]:
+    """Return a function, or the functions of a class."""
+    own = [thing] if not isinstance(thing, type) else [getattr(each, "fget", each) for each in vars(thing).values()]
+    functions = [
+        inspect.unwrap(getattr(each, "__func__", each)) for each in own if callable(each) or hasattr(each, "__func__")
+    ]
+    return [each for each in functions if isinstance(each, FunctionType)]
+
+
+def _named_in(function: FunctionType) -> dict[tuple[str, str], Any]:
+    """Return the global variables that a function reads, by module and name, and those of the modules that it names."""
+    names, changed, codes = set[str](), set[str](), [function.__code__]
+    while codes:
+        code = codes.pop()
+        names.update(code.co_names)
+        changed |= {str(each.argval) for each in dis.get_instructions(code) if each.opname == "STORE_GLOBAL"}
+        codes += [each for each in code.co_consts if isinstance(each, CodeType)]
+    found: dict[tuple[str, str], Any] = {}
+    for name in sorted(names - changed):
+        value = function.__globals__.get(name)
+        if isinstance(value, ModuleType):
+            if _is_project_module(value):
+                inner = vars(value)
+                found |= {(name, each): inner[each] for each in names if each in inner}
+        elif name in function.__globals__:
+            found["", name] = value
+    return {key: value for key, value in found.items() if not isinstance(value, ModuleType)}
+
+
+_CONSTANTS = (*_PLAIN, tuple, frozenset, re.Pattern)
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether a value cannot change: a list or a dict may be what a module remembers."""
+    return isinstance(value, _CONSTANTS) and (
+        not isinstance(value, (tuple, frozenset)) or all(map(_is_constant, value))
+    )
+
+
+def _is_of_project(thing: Any) -> bool:
+    module = sys.modules.get(getattr(thing, "__module__", None) or "")
+    return module is not None and _is_project_module(module)
+
+
+@functools.cache
+def _foreign_folders() -> tuple[pathlib.Path, ...]:
+    """Return the folders of Python, of installed packages and of Hookline."""
+    folders = [sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")]
+    return (*(pathlib.Path(folder).resolve() for folder in folders), pathlib.Path(__file__).resolve().parents[1])
+
+
+def _is_project_module(module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return file is not None and _is_project_file(file)
+
+
+@functools.lru_cache(maxsize=1_000)
+def _is_project_file(file: str) -> bool:
+    path = pathlib.Path(file).resolve()
+    if {"site-packages", "dist-packages"} & set(path.parts):
+        return False
+    return not any(path.is_relative_to(folder) for folder in _foreign_folders())
 
 
 def _normal_source(thing: Any) -> str:
@@ -196,9 +302,9 @@ def _describe(value: Any, above: tuple[Any, ...] = ()) -> Any:
     if isinstance(value, (list, tuple)):
         return [_describe(each, inner) for each in value]
     if isinstance(value, functools.partial):
-        return [code_of(value), _describe([value.args, value.keywords], inner)]
+        return [rule_of(value), _describe([value.args, value.keywords], inner)]
     if inspect.isroutine(value):
-        return [code_of(value), _describe(_enclosed(value), inner), _describe(getattr(value, "__self__", None), inner)]
+        return [rule_of(value), _describe(_enclosed(value), inner), _describe(getattr(value, "__self__", None), inner)]
     return [type(value).__qualname__, {name: _describe(each, inner) for name, each in _arguments(value, above)}]
 
 

@@ -15,7 +15,6 @@ import atexit
 import hashlib
 import logging
 import re
-import select
 import selectors
 import socket
 import threading
@@ -366,7 +365,9 @@ class _Server:
 def _has_ended(connection: psycopg.Connection[Any]) -> bool:
     """Whether the server has closed a connection that is not in use: it says so before it does."""
     try:
-        return bool(select.select([connection], [], [], 0)[0])
+        with selectors.DefaultSelector() as selector:  # select.select() fails if many files are open
+            selector.register(connection, selectors.EVENT_READ)
+            return bool(selector.select(0))
     except (OSError, ValueError, psycopg.Error):
         return True
 

@@ -766,14 +766,7 @@ class DatabaseSkillQueue(SkillQueue):
         self.limit = limit
 
     def add(self, run: QueuedRun) -> tuple[str, Sequence[str]]:
-        """Add a run, and drop the oldest ones beyond the limit.
-
-        Returns:
-            The id of the entry, and the ids of the dropped entries.
-
-        Raises:
-            StoreError: the run cannot be stored.
-        """
+        """Add a run as :meth:`SkillQueue.add` does."""
         ident = f"{time.time_ns():020d}-{storable(run.run_id)[:_MAX_ID]}"
         with self.db.transaction(write=True, lock="queue") as db:
             db.execute("INSERT INTO queue (id, run) VALUES (?, ?)", (ident, msgspec.json.encode(run)))

@@ -262,10 +262,31 @@ class TimerEntry(Entry, frozen=True, tag="timer"):
     number: int = 0
 
 
+class InterruptionEntry(Entry, frozen=True, tag="interruption"):
+    """The task of the run was cancelled: by the caller, or by a hook that limits its own time.
+
+    If it was the caller, a cancellation with this ``number`` follows when the run has found that out.
+    """
+
+    number: int = 0
+
+
+class HookInterruptionEntry(Entry, frozen=True, tag="hook_interruption"):
+    """A cancellation reached a part of the run while it awaited this hook."""
+
+    point: str = ""
+    hook: str = ""
+
+
 class CancellationEntry(Entry, frozen=True, tag="cancellation"):
-    """The run was cancelled from outside."""
+    """The run was cancelled from outside. If its caller was cancelled, ``interruption`` says where it began.
+
+    ``within`` is true if a hook or a consumer of events cancelled the run, so that the run could see it at once.
+    """
 
     reason: str = ""
+    interruption: int = 0
+    within: bool = False
 
 
 AnyEntry = (
@@ -285,6 +306,8 @@ AnyEntry = (
     | EventEntry
     | SteeringEntry
     | TimerEntry
+    | InterruptionEntry
+    | HookInterruptionEntry
     | CancellationEntry
 )
 

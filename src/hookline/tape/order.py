@@ -6,7 +6,10 @@ The order comes from the tape alone; no clock is read:
   needed entry before it has been produced. So answers to concurrent calls come in the recorded order, however long
   hooks take. The replay waits for a slow hook just as a run does.
 - External input (a steering message, a cancellation, the timer of a time limit) is repeated as soon as everything
-  recorded before it has been produced.
+  recorded before it has been produced; a cancelled caller, where the run saw that first. Until then, hooks wait for
+  their turn too, so that no part of the run is ahead of it.
+- A cancellation interrupts the hooks that it interrupted in the recording, and no others: a hook that is faster now
+  waits for it, and a hook or an answer that came before it reached that part of the run comes before it again.
 - A branch is a sequence of entries with a fixed order. A branch that produces anything but its next entry has diverged.
   The divergence counts once everything recorded before that entry has been produced: if two branches diverge, the first
   divergence is the earlier one on the tape, even if the other branch is faster now.
@@ -24,14 +27,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, Generic, TypeVar
 
+from .._base.tasks import settle
+from .._kernel.events import HookExecuted
+from .._kernel.hook import Entry as HookEntry
 from . import format as fmt
 from .compare import is_compared, run_of
 
-SETTLE_ROUNDS = 100
-"""Iterations of the event loop to wait for. A task starts within one; a cancellation reaches nested tasks in a few."""
-
-_EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry)
-_DATA = (fmt.HeaderEntry, fmt.BranchEntry, fmt.ReadingsEntry, fmt.CountEntry, fmt.OnceEntry, fmt.ValidationEntry)
+_EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry, fmt.InterruptionEntry)
+_DATA = (
+    fmt.HeaderEntry,
+    fmt.BranchEntry,
+    fmt.ReadingsEntry,
+    fmt.CountEntry,
+    fmt.OnceEntry,
+    fmt.ValidationEntry,
+    fmt.HookInterruptionEntry,
+)
 _NOT_PRODUCED = frozenset((*_DATA, *_EXTERNAL))
 
 T = TypeVar("T")
@@ -83,7 +94,10 @@ class Order:
         self.branches = Branches(entries)
         self._pending = self.branches.needed[:]
         """For each entry, whether it is still to be produced."""
-        self._external = [i for i, entry in enumerate(entries) if type(entry) in _EXTERNAL]
+        self._external = _external(entries)
+        for position in self._external:
+            self._pending[position] = True
+        self._is_repeating = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._divergence = len(entries) + 1
         self.reached = 0
@@ -170,10 +184,51 @@ class Order:
                 return all(self._pending[i] for i in branches.positions(branch))
         return False
 
+    async def hold(self, branch: int) -> None:
+        """Wait for the external input that came before the next entry of a branch: a cancellation interrupts it."""
+        while self.intact and self._external and self._external[0] < self.next_in(branch):
+            await self.wait_for(self._external[0] + 1)
+            await settle()
+
+    @property
+    def expects_input(self) -> bool:
+        """Whether there is external input that has not been repeated."""
+        return bool(self._external)
+
+    def interruption_of(self, hook: HookEntry, branch: int) -> int | None:
+        """Return the position at which a hook that a branch has called was interrupted, or ``None`` if it was not."""
+        for position in self.branches.interruptions(branch):
+            entry = self._entries[position]
+            assert isinstance(entry, fmt.HookInterruptionEntry)
+            if (entry.point, entry.hook) == (hook.point, hook.name):
+                before = (i for i in self.branches.positions(branch) if i < position and self._pending[i])
+                if all(self._is_of_other_observer(i, hook) for i in before):
+                    return position
+        return None
+
+    def _is_of_other_observer(self, position: int, hook: HookEntry) -> bool:
+        """Return whether an entry is the result of an observer that is called together with this one."""
+        event = getattr(self._entries[position], "event", None)
+        if hook.phase != "observe" or not isinstance(event, HookExecuted):
+            return False
+        return event.phase == "observe" and event.point == hook.point and event.hook != hook.name
+
     def repeat_before(self, position: int) -> None:
         """Repeat the external input before this position, although the replay has not reached it."""
         while self._external and self._external[0] < position:
-            self._repeat(self._entries[self._external.pop(0)])
+            self._repeat_first()
+
+    def _repeat_first(self) -> None:
+        position = self._external.pop(0)
+        self._pending[position] = False
+        self._repeat(self._entries[position])
+
+    def _repeat_in_turn(self) -> None:
+        """Repeat the external input that has been reached, unless that has been done meanwhile."""
+        self._is_repeating = False
+        if self._external and self._external[0] == self.reached:
+            self._repeat_first()
+            self._advance()
 
     def repeat_cancellation(self, position: int, *, at_once: bool) -> bool:
         """Repeat the cancellation of the run that ended a call. Return false if the tape has none.
@@ -189,6 +244,7 @@ class Order:
             entry = self._entries[index]
             if isinstance(entry, fmt.CancellationEntry) and index in self._external:
                 self._external.remove(index)
+                self._pending[index] = False
                 self._repeat(entry)
                 return True
             if at_once and not isinstance(entry, _DATA) and not getattr(entry, "cancelled", False):
@@ -203,16 +259,27 @@ class Order:
     def _advance(self) -> None:
         before = self.reached
         pending, end = self._pending, len(self._pending)
-        while self.intact and self.reached < end and not pending[self.reached]:
+        while self.intact and self.reached < end:
+            if self._external and self._external[0] == self.reached:
+                if _comes_later(self._entries[self.reached]):
+                    self._repeat_soon()
+                    break
+                self._repeat_first()
+            if pending[self.reached]:
+                break
             self.reached += 1
-            if self._external and isinstance(self._entries[self.reached - 1], _EXTERNAL):
-                self.repeat_before(self.reached)
         if self.reached >= self._divergence:
             self.intact = False
         if not self.intact:
             self.repeat_before(self.furthest)
         if self.reached != before or not self.intact:
             self._wake()
+
+    def _repeat_soon(self) -> None:
+        """Repeat external input when the current task awaits something, as it did in the recording."""
+        if not self._is_repeating:
+            self._is_repeating = True
+            asyncio.get_running_loop().call_soon(self._repeat_in_turn)
 
     def _wake(self) -> None:
         """Wake all waiting tasks in the order of the tape; each checks whether it may go on."""
@@ -236,8 +303,11 @@ class Branches:
         self._positions: dict[int, list[int]] = {}
         self._parents: dict[int, int] = {}
         self._started: dict[int, int] = {}
+        self._interruptions: dict[int, list[int]] = {}
         for position, entry in enumerate(entries):
-            if type(entry) is fmt.BranchEntry and not entry.inside:
+            if type(entry) is fmt.HookInterruptionEntry and not entry.inside:
+                self._interruptions.setdefault(entry.branch, []).append(position)
+            elif type(entry) is fmt.BranchEntry and not entry.inside:
                 self._parents.setdefault(entry.branch, entry.parent)
                 self._started.setdefault(entry.branch, position)
             elif self.needed[position]:
@@ -254,6 +324,10 @@ class Branches:
     def positions(self, branch: int) -> Sequence[int]:
         """Return the positions of the needed entries of a branch."""
         return self._positions.get(branch, ())
+
+    def interruptions(self, branch: int) -> list[int]:
+        """Return the positions at which hooks of a branch were interrupted. The caller removes what it repeats."""
+        return self._interruptions.get(branch, [])
 
     def after(self, branch: int) -> int:
         """Return the position at which an ancestor went on after a branch had ended, or the end of the tape."""
@@ -305,10 +379,31 @@ def _is_needed(entry: fmt.Entry) -> bool:
     return not isinstance(entry, fmt.EventEntry) or is_compared(entry.event)
 
 
-async def settle() -> None:
-    """Run the event loop until all tasks that can make progress have done so: tasks start, cancellations arrive."""
-    for _ in range(SETTLE_ROUNDS):
-        await asyncio.sleep(0)
+def _external(entries: Sequence[fmt.Entry]) -> list[int]:
+    """Return the positions of the external input that a replay repeats.
+
+    A cancelled caller is repeated where the run saw it first, and not where the run had found out that it is cancelled.
+    """
+    callers = {entry.interruption for entry in entries if isinstance(entry, fmt.CancellationEntry)}
+    found = []
+    for position, entry in enumerate(entries):
+        match entry:
+            case fmt.InterruptionEntry():
+                is_input = entry.number in callers
+            case fmt.CancellationEntry():
+                is_input = not entry.interruption
+            case _:
+                is_input = isinstance(entry, _EXTERNAL)
+        if is_input:
+            found.append(position)
+    return found
+
+
+def _comes_later(entry: fmt.Entry) -> bool:
+    """Return whether the run saw an external input when it awaited something, and not before."""
+    if isinstance(entry, fmt.CancellationEntry):
+        return not entry.within or entry.inside > 0
+    return isinstance(entry, (fmt.InterruptionEntry, fmt.TimerEntry))
 
 
 def _finish(future: asyncio.Future[None]) -> None:

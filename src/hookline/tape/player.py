@@ -6,13 +6,22 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from functools import partial
 from random import Random
 from typing import Any, Never
 
-from .._base.tasks import StillRunningError, abandon, forever
+from .._base.tasks import (
+    StillRunningError,
+    abandon,
+    capture_exit,
+    forever,
+    raise_exit,
+    settle,
+)
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, PointFired
+from .._kernel.hook import Entry as HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
@@ -28,7 +37,7 @@ from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments
 from . import format as fmt
 from .compare import AnyEvent, Comparison, Decision
-from .order import BRANCH, Order, settle
+from .order import BRANCH, Order
 from .sources import ReplayClock, ReplayReadings, ReplayTimer, ReplayTimers
 from .tape import TEXT_EVENTS, Tape
 
@@ -70,10 +79,12 @@ class Player:
         """Make the run read clock, random numbers and ids from the tape."""
         fires = Fires(engine.ids.run_id, self.playback)
         engine.add_recorder(fires, fmt.recorded_points())
+        engine.hold = partial(self.playback.hold, engine)
         if engine.environment.clock is not self.clock:
             return self._run_inside(engine.ids.run_id)
         engine.environment.random = Random(self.tape.run.ids.run_id)
         install_sources(engine, self.read, self.set_timer)
+        self.playback.interrupt = engine.cancellation.interrupt
         self.playback.produced(self._index.runs[self.tape.run.ids.run_id])
         return nullcontext()
 
@@ -147,7 +158,7 @@ class Player:
         if tool.runs_agents and called.runs_agents:
             return await self._until(timed_out, tool.call(values, ctx))
         for index, report in self._index.reports.get(called.number, ()):
-            await self.playback.wait_until(index)
+            await self.playback.wait_for_answer(index)
             self.playback.produced(index)
             branch = BRANCH.set(self.playback, -called.number)
             if ctx is not None:
@@ -162,7 +173,7 @@ class Player:
         if given is None:
             return await self.playback.stop(f"the tape ends before {request.name} does")
         end, answer = given
-        await self.playback.wait_until(end)
+        await self.playback.wait_for_answer(end)
         self.playback.produced(end)
         self._charge(called)
         if answer.refused:
@@ -229,7 +240,7 @@ class Player:
         for failure in approval.failures if failed is None else (failed, *approval.failures):
             with suppress(HookError, CallRefusedError) if failed is not None else nullcontext():
                 await report(failure)
-        await self.playback.wait_until(position)
+        await self.playback.wait_for_answer(position)
         self.playback.produced(position)
         if failed is not None:
             raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
@@ -275,7 +286,7 @@ class Player:
             await self._wait_for_cancellation(end)
         if answer.closed:
             return await self.playback.stop(NOT_CANCELLED)
-        await self.playback.wait_until(end)
+        await self.playback.wait_for_answer(end)
         self.playback.produced(end)
         if answer.raised is not None:
             raise answer.raised.error()
@@ -309,6 +320,8 @@ class Playback:
         self.tape = tape
         self.run: Run[Any] | None = None
         """The replayed run, once it is started."""
+        self.interrupt: Callable[[], None] = lambda: None
+        """Cancels the task of the replayed run."""
         self.stop_reason = ""
         """Why the replay stopped before the end of the tape, if it did."""
         self.clock, self.timers = ReplayClock(tape.header), ReplayTimers()
@@ -354,14 +367,66 @@ class Playback:
             self.run.steer(entry.text, entry.attachments)
         elif isinstance(entry, fmt.TimerEntry):
             self.timers.fire(entry)
-        elif isinstance(entry, fmt.CancellationEntry) and self.run is not None:
+        elif isinstance(entry, (fmt.CancellationEntry, fmt.InterruptionEntry)) and self.run is not None:
             self._cancelled = True
-            self.run.cancel(entry.reason)
+            if isinstance(entry, fmt.CancellationEntry):
+                self.run.cancel(entry.reason)
+            else:
+                self.interrupt()
             self.order.abandon()  # the tape does not record how fast each task reacts
 
     async def wait_until(self, position: int) -> None:
         """Wait until everything recorded before an answer of this branch has been produced."""
         await self.order.wait_for(position, self.branch, in_hook=self._in_hook())
+
+    async def wait_for_answer(self, position: int) -> None:
+        """Wait until an answer may be returned. A cancellation meanwhile comes after it, as in the recording."""
+        await self._uninterrupted(self.wait_until(position))
+
+    async def hold(self, engine: Engine, hook: HookEntry, result: Awaitable[Any]) -> Any:
+        """Return the result of a hook. A cancellation interrupts it if it did so in the recording, and only then.
+
+        While external input is to come, the hook also waits for its turn, so that no part of the run is ahead of it.
+        """
+        position = self.order.interruption_of(hook, self.branch)
+        if position is None:
+            return await self._uninterrupted(self._in_turn(result))
+        self.order.branches.interruptions(self.branch).remove(position)
+        value = await result
+        if not engine.cancellation.is_cancelled():  # the hook was faster than in the recording
+            await self.wait_until(position)
+            await settle()
+        return value
+
+    async def _in_turn(self, result: Awaitable[Any]) -> Any:
+        failed: Exception | None = None
+        value: Any = None
+        try:
+            value = await result
+        except Exception as error:  # noqa: BLE001 - raised below
+            failed = error
+        if self.order.expects_input:
+            await self.wait_until(self.order.next_in(self.branch))
+        if failed is not None:
+            raise failed
+        return value
+
+    async def _uninterrupted(self, result: Awaitable[Any]) -> Any:
+        """Await something to its end. A cancellation meanwhile comes at the next ``await`` after it."""
+        if not self._cancelled and not self.order.expects_input:  # there will be none
+            return await result
+        work, cancelled = asyncio.ensure_future(capture_exit(result)), False
+        while not work.done():
+            try:
+                await asyncio.wait({work})
+            except asyncio.CancelledError:
+                cancelled = True
+        if cancelled:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()  # so that it counts once
+            task.cancel()
+        return raise_exit(work.result())
 
     def _in_hook(self) -> bool:
         return ACTIVE.get() > self._outer_hooks
@@ -387,6 +452,7 @@ class Playback:
 
     async def stop(self, why: str, position: int | None = None) -> Never:
         """Stop the replay because the tape has no answer, once everything recorded before has been produced."""
+        await self.order.hold(self.branch)
         await self.wait_until(self.order.give_up(self.branch) if position is None else position)
         if not self.stop_reason:
             self.stop_reason = why

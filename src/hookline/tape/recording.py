@@ -21,11 +21,14 @@ from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
 from .._base.package import __version__
+from .._base.tasks import watch_cancellation
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
+from .._kernel.hook import Entry as HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import Verdict
+from .._kernel.scope import Hold
 from .._kernel.validation import check_path
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import Budget
@@ -136,8 +139,10 @@ class TapeHook:
             engine.environment.boundary = recording
             place = PLACE.set(recording, (0, 0))  # so that it can be reset: the task of the caller may go on for long
             unsubscribe = ctx.interrupt.subscribe(recording.cancelled)
+            engine.on_interruption = recording.interrupted
         with self._lock:
             self._recordings[ctx.run_id] = recording
+        engine.hold = partial(recording.hold, engine, engine.hold)
         try:
             recording.run_started(engine, start)
             yield
@@ -170,6 +175,9 @@ class Recording:
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
+        self._cancellation = engine.cancellation
+        self._interruptions: list[tuple[int, int]] = []
+        """The cancellations of the task that were not taken back: their level and their number."""
         self._clock = real_clock(engine.environment.clock)
         self._monotonic = self._clock.monotonic
         self._started = self._monotonic()
@@ -369,9 +377,31 @@ class Recording:
         if self.inner is not None:
             self.inner.steered(run_id, message)
 
+    def interrupted(self) -> None:
+        """Record that the task of the run was cancelled, unless the run did that itself."""
+        task = asyncio.current_task()
+        if task is not None and self._cancellation.cancelled_from_outside:
+            level = task.cancelling()
+            # A hook that limits its own time takes its cancellation back, so that the next one has the same level.
+            self._interruptions = [pair for pair in self._interruptions if pair[0] < level]
+            self._interruptions.append((level, self.number()))
+            self.write(fmt.InterruptionEntry, number=self._interruptions[-1][1])
+
+    async def hold(self, engine: Engine, inner: Hold | None, hook: HookEntry, result: Awaitable[Any]) -> Any:
+        """Await a hook, through the ``hold`` that the run had before, and record that a cancellation interrupted it."""
+        interrupted: list[bool] = []
+        try:
+            work = result if inner is None else inner(hook, result)
+            return await watch_cancellation(work, lambda: interrupted.append(True))
+        finally:
+            if interrupted and engine.cancellation.is_cancelled():  # a hook that limits its own time takes it back
+                self.write(fmt.HookInterruptionEntry, point=hook.point, hook=hook.name)
+
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""
-        self.write(fmt.CancellationEntry, reason=reason)
+        by_caller = self._cancellation.by_caller and self._interruptions
+        number = self._interruptions[0][1] if by_caller else 0
+        self.write(fmt.CancellationEntry, reason=reason, interruption=number, within=self in _places.get())
 
     def number(self) -> int:
         """Return the next free number."""

@@ -231,7 +231,7 @@ async def test_a_slow_receiver_does_not_delay_the_run(tmp_path):
             assert state(task) == "COMPLETED"
             await client.create_task_push_notification_config(config(fast.url, task_id=task.id, id="fast"))
             await wait_until(lambda: fast.states == ["COMPLETED"])  # a receiver of a finished task is notified at once
-            assert slow.states == ["WORKING"]
+            await wait_until(lambda: slow.states == ["WORKING"])
             slow.hold.set()
             await wait_until(lambda: slow.states == ["WORKING", "COMPLETED"])
 

@@ -11,10 +11,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from ..._base.errors import NotInstalledError
+from ..._base.tasks import wait_at_most
 from ..._base.text import describe, error_text, is_number
 from ...stores.messages import InboundMessage, OutboundMessage
 from ..protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
-from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, sleep_unless_stopped
+from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery
 from .messages import MessageIds, Topic, checked_topic, parse_payload, reply_payload
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class MqttChannel:
             if time.monotonic() - began > MAX_DELAY:
                 backoff.reset()
                 losses = 0
-            await sleep_unless_stopped(backoff.next(), self._stopping)
+            await wait_at_most(self._stopping, backoff.next())
 
     async def _run_connection(self, delivery: RetryingDelivery) -> None:
         async with self._connect() as connection:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ..._base.attachment import AttachmentError
 from ..._base.errors import NotInstalledError
 from ..._base.frozen import scrub
+from ..._base.tasks import wait_at_most
 from ..._base.text import describe
 from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
 from ..protocol import (
@@ -27,7 +28,7 @@ from ..protocol import (
     Health,
     UndeliverableError,
 )
-from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, await_unless_stopped, sleep_unless_stopped
+from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, await_unless_stopped
 from ..validation import checked_name, checked_path
 
 if TYPE_CHECKING:
@@ -323,7 +324,7 @@ class SlackChannel:
                 else:
                     sent.shown = wanted
                     return
-            if delay is None or await sleep_unless_stopped(max(delay, required), self._stopping):
+            if delay is None or await wait_at_most(self._stopping, max(delay, required)):
                 log.warning("channel %s: the buttons of a message cannot be changed: %s", self.name, problem)
                 return
 
@@ -345,7 +346,7 @@ class SlackChannel:
                 self._record_failure(error)
             if time.monotonic() - began > MAX_DELAY:  # Slack ends each connection after some hours
                 backoff.reset()
-            await sleep_unless_stopped(backoff.next(), self._stopping)
+            await wait_at_most(self._stopping, backoff.next())
 
     async def _handle(self, request: AsyncBoltRequest) -> BoltResponse:
         """Handle a request. The status is 200 once the gateway has stored the message."""

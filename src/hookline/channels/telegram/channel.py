@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 from ..._base.attachment import check_size
 from ..._base.errors import NotInstalledError
 from ..._base.frozen import scrub
+from ..._base.tasks import wait_at_most
 from ..._base.text import describe, error_text, is_number
 from ...stores.messages import InboundFile, InboundMessage, OutboundMessage
 from ..protocol import Address, Capabilities, ChannelError, Deliver, Health, UndeliverableError
-from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, await_unless_stopped, sleep_unless_stopped
+from ..receiving import MAX_DELAY, Backoff, InFlight, RetryingDelivery, await_unless_stopped
 
 if TYPE_CHECKING:
     from telegram import Update, User
@@ -233,7 +234,7 @@ class TelegramChannel:
                 self._record_failure(error)
                 failed = time.monotonic()
                 required = error.seconds if isinstance(error, TooManyRequestsError) else 0.0
-                await sleep_unless_stopped(max(required, backoff.next()), self._stopping)
+                await wait_at_most(self._stopping, max(required, backoff.next()))
                 continue
             if time.monotonic() - failed > MAX_DELAY:
                 backoff.reset()

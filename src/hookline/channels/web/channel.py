@@ -7,6 +7,7 @@ import html
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 from string import Template
@@ -380,10 +381,10 @@ class WebChannel:
             await close_socket(socket, 1011, "the server has a problem")
 
     async def _receive_hello(self, socket: WebSocket) -> PageConnection | None:
-        try:
-            frame = await asyncio.wait_for(receive_frame(socket), HELLO_SECONDS)
-        except TimeoutError:
-            frame = None
+        frame = None
+        with suppress(TimeoutError):
+            async with asyncio.timeout(HELLO_SECONDS):
+                frame = await receive_frame(socket)
         if not isinstance(frame, HelloFrame) or not is_id(frame.chat):
             await close_socket(socket, 1008, "the first frame must be hello")
             return None

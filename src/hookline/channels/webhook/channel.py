@@ -18,6 +18,7 @@ import msgspec
 
 from ..._base.errors import NotInstalledError
 from ..._base.files import user_folder
+from ..._base.tasks import wait_at_most
 from ..._base.workers import in_thread
 from ..._net.signatures import HEADER, TOLERANCE, SignatureError, verify
 from ...stores.chats import ChatStore
@@ -253,10 +254,7 @@ class WebhookChannel:
                 left = deadline - time.monotonic()
                 if found or left <= 0 or self._server_stops or not self._deliver.is_open:
                     break
-                try:
-                    await asyncio.wait_for(new_reply.wait(), min(left, 1.0))  # another process may store one
-                except TimeoutError:
-                    pass
+                await wait_at_most(new_reply, min(left, 1.0))  # another process may store one
         replies = [
             {**_reply(each.key, chat, each.text, each.thread, each.reply_to), "at": round(each.at, 3)} for each in found
         ]

@@ -94,7 +94,7 @@ class AuditFile:
         checkpoint: path of the checkpoint.
         every: maximum number of records between checkpoints.
         on_head: called with each head that is written.
-        on_prune: called with the number of the last record of archives that were deleted.
+        on_prune: called with the number of the last record of archives that are deleted next.
     """
 
     def __init__(
@@ -256,11 +256,11 @@ class AuditFile:
             lost_reported = lost is not None and error.written >= len(first)
             raise AuditWriteError(max(0, error.written - len(first)), error.why, lost_reported) from None
         self._fresh, file.begun, file.torn, file.unproven = False, True, 0, False
+        if old:
+            self._on_prune(end.seq)
         for path in old:
             with suppress(OSError):
                 path.unlink()
-        if old:
-            self._on_prune(end.seq)
         age = time.monotonic() - self._checkpoint_at
         if file.regular and (file.seq - self._checkpoint_seq >= self._every or age >= CHECKPOINT_SECONDS):
             self._write_checkpoint(file)

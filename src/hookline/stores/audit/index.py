@@ -333,22 +333,22 @@ class LogIndexer:
         self.index = index
         self.path = path
         self.host = gethostname()
+        self.pruned = 0
+        """Number of the last record whose file this process has deleted, or is about to delete (``keep_files``)."""
+        self._deleted = 0  # the records up to this number are deleted from the index
         self._log: IndexedLog | None = None  # None: a new one
         self._known: list[int] = []  # ids of the logs at the path
         self._file: FileId | None = None  # the file to read next; None: not known
         self._offset = 0
 
-    def update(self, pruned: int = 0) -> None:
-        """Add all records that the log has and the index lacks.
-
-        Args:
-            pruned: delete the records up to this number, because the log has deleted their files.
+    def update(self) -> None:
+        """Add all records that the log has and the index lacks, and delete those whose files the log has deleted.
 
         Raises:
             StoreError: the database cannot be used.
             OSError: a file cannot be read.
         """
-        moves = 0
+        moves, pruned = 0, self.pruned
         while True:
             try:
                 if self._file is None and not self._locate():
@@ -365,8 +365,9 @@ class LogIndexer:
             if (file, offset) == (self._file, self._offset):
                 break
             self._file, self._offset = file, offset
-        if pruned and self._log is not None:
+        if pruned > self._deleted and self._log is not None:
             _delete(self.index.db, "log = ? AND seq <= ?", (self._log.id, pruned), self._lock)
+            self._deleted = pruned
 
     @property
     def _lock(self) -> str:
@@ -399,8 +400,10 @@ class LogIndexer:
                 if self._was_cut(log, files):
                     return False
                 continue
-            is_next = entry.line.seq == log.seq + 1 and entry.line.prev == log.hash
-            if is_next or (entry.line.seq == log.seq and entry.hash == log.hash):
+            seq = entry.line.seq
+            is_next = seq == log.seq + 1 and entry.line.prev == log.hash
+            was_pruned = log.seq + 1 < seq <= self.pruned + 1  # files were deleted before their records were added
+            if is_next or was_pruned or (seq == log.seq and entry.hash == log.hash):
                 self._log, self._file, self._offset = log, files[path], offset
                 return True
         self._log, self._file, self._offset = None, next(iter(files.values())), 0

@@ -139,7 +139,6 @@ class AuditLog:
         self._indexing: BackgroundWriter[None] = BackgroundWriter(
             self._update_index,
             self._on_index_error,
-            limit=2,  # one update that runs, and one that waits: an update adds everything there is
             linger=INDEX_SECONDS,
             idle=self._on_index_idle,
             drop_at_exit=True,
@@ -161,7 +160,6 @@ class AuditLog:
         if self.index is not None and self.path is not None:
             self._indexer = self.index.indexer(self.path)
         self._index_problem = ""
-        self._pruned = 0
 
     def record(self, type: str, **fields: Any) -> None:
         """Add a record of your own, with JSON values. The ids of a run may be among the fields.
@@ -343,16 +341,13 @@ class AuditLog:
     def _start_indexing(self) -> None:
         if self._indexer is not None:
             with suppress(RuntimeError):  # no thread can be started now: the next record tries again
-                self._indexing.put(None)
+                self._indexing.put(None, 0)  # never refused: an update that runs may have read the file already
 
     def _update_index(self, _: list[None]) -> None:
         assert self._indexer is not None
         if not self._indexer.path.is_file():
             return  # a pipe
-        pruned = self._pruned
-        self._indexer.update(pruned)
-        if self._pruned == pruned:
-            self._pruned = 0
+        self._indexer.update()
         if self._index_problem:
             self._index_problem = ""
             log.warning("the index of the audit log %s can be written again, and is complete", self.path)
@@ -368,7 +363,8 @@ class AuditLog:
             self._start_indexing()
 
     def _on_prune(self, last: int) -> None:
-        self._pruned = max(self._pruned, last)
+        if self._indexer is not None:
+            self._indexer.pruned = last
 
     # Lost records.
 

@@ -10,6 +10,7 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from ...._base.tasks import wait_at_most
 from ...._base.text import error_text
 from ...._kernel.errors import HooklineError
 from .options import MAX_INPUT, STALE, NoAnswerError, Options, encode_answer
@@ -121,8 +122,7 @@ class _Resident:
             left = self._last + self.options.idle - time.monotonic()
             if left <= 0 and not self._open:
                 break
-            with suppress(TimeoutError):
-                await asyncio.wait_for(self._ended.wait(), min(max(left, 0.1), _CHECK))
+            await wait_at_most(self._ended, min(max(left, 0.1), _CHECK))
         self._remove_socket()
         server.close()
         while self._open:
