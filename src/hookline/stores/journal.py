@@ -285,8 +285,8 @@ def _joined(entries: Sequence[bytes]) -> bytes:
 
 
 _HELD = "run_id = ? AND epoch = ? AND status = 'running'"
-"""The run, if this process may write to it. A process that does not know whether its last write was stored gives the run
-back; if that write was the end of the run, the run stays as it is."""
+"""The run, if this process may write to it. A process that does not know whether its last write was stored gives the
+run back; if that write was the end of the run, the run stays as it is."""
 
 
 def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None) -> None:
