@@ -45,6 +45,17 @@ def served(status):
     return run_row(RunRecord("r", "bot", "me", "", "", "", "", "api", "task", status=status, created=1.0))
 
 
+def test_a_process_that_did_not_learn_of_the_end_of_its_run_does_not_undo_it(open_store):
+    store = open_store()
+    claim = store.journal.claim("r", "bot", b"{}")
+    store.journal.append(Append("r", claim.epoch, 1, [b"[1]"], (), "completed", b"{}"), row=served("completed"))
+    with pytest.raises(LeaseLostError):
+        store.journal.append(Append("r", claim.epoch, 2, status="interrupted"), row=served("queued"))
+    found = store.journal.get("r")
+    assert (found.status, bytes(found.result)) == ("completed", b"{}")
+    assert store.db.execute("SELECT status FROM runs") == [("completed",)]
+
+
 def test_a_write_stores_entries_events_and_the_row_of_the_run_together(open_store):
     store = open_store()
     claim = store.journal.claim("r", "bot", b"{}")

@@ -485,15 +485,12 @@ class DurableRun:
 
     async def _hold(self, hook: HookEntry, result: Awaitable[Any]) -> Any:
         """Await a hook. If it is faster than it was, it waits for a cancellation or time limit that interrupted it."""
-        failed: Exception | None = None
-        value: Any = None
         try:
             value = await result
-        except Exception as error:  # noqa: BLE001 - raised below
-            failed = error
+        except Exception:
+            await self._input_first()
+            raise
         await self._input_first()
-        if failed is not None:
-            raise failed
         return value
 
     async def _input_first(self) -> None:

@@ -284,13 +284,15 @@ def _joined(entries: Sequence[bytes]) -> bytes:
     return b"[" + b",".join(entries) + b"]"
 
 
+_HELD = "run_id = ? AND epoch = ? AND status = 'running'"
+"""The run, if this process may write to it. A process that does not know whether its last write was stored gives the
+run back; if that write was the end of the run, the run stays as it is."""
+
+
 def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None) -> None:
     """Write to the journal inside a transaction of SQLite."""
     run_id = write.run_id
-    if (
-        db.execute("SELECT 1 FROM durable_runs WHERE run_id = ? AND epoch = ?", (run_id, write.epoch)).fetchone()
-        is None
-    ):
+    if db.execute(f"SELECT 1 FROM durable_runs WHERE {_HELD}", (run_id, write.epoch)).fetchone() is None:
         raise LeaseLostError(run_id)
     if write.status:
         fields, values = _status_change(write)
@@ -307,10 +309,10 @@ def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None
 
 def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> tuple[str, list[Any]]:
     """Return the statement of PostgreSQL for a write, and its values. It returns a row if the epoch is current."""
-    held, values = "SELECT run_id FROM durable_runs WHERE run_id = ? AND epoch = ? FOR UPDATE", list[Any]()
+    held, values = f"SELECT run_id FROM durable_runs WHERE {_HELD} FOR UPDATE", list[Any]()
     if write.status:
         fields, values = _status_change(write)
-        held = f"UPDATE durable_runs SET {fields} WHERE run_id = ? AND epoch = ? RETURNING run_id"
+        held = f"UPDATE durable_runs SET {fields} WHERE {_HELD} RETURNING run_id"
     parts = [f"held AS ({held})"]
     values += write.run_id, write.epoch
     if write.entries:

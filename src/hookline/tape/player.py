@@ -399,17 +399,17 @@ class Playback:
         return value
 
     async def _in_turn(self, result: Awaitable[Any]) -> Any:
-        failed: Exception | None = None
-        value: Any = None
         try:
             value = await result
-        except Exception as error:  # noqa: BLE001 - raised below
-            failed = error
+        except Exception:
+            await self._wait_for_turn()
+            raise
+        await self._wait_for_turn()
+        return value
+
+    async def _wait_for_turn(self) -> None:
         if self.order.expects_input:
             await self.wait_until(self.order.next_in(self.branch))
-        if failed is not None:
-            raise failed
-        return value
 
     async def _uninterrupted(self, result: Awaitable[Any]) -> Any:
         """Await something to its end. A cancellation meanwhile comes at the next ``await`` after it."""
