@@ -214,5 +214,6 @@ TASKS: list[Task] = [
     talk("What color is a banana?", school, "yellow"),
     talk("How many hours does a day have?", garden, "24"),
     *small_talk([warehouse, school, garden], "Hi", "hello there", "How do you feel?", "Thanks a lot!", "Good night",
-                "what are you?", "I am happy.", "no", "That was helpful.", "Can you help me?", "sorry", "Tell me a story"),
+                "what are you?", "I am happy.", "no", "That was helpful.", "Can you help me?", "sorry",
+                "Tell me a story"),
 ]  # fmt: skip
