@@ -21,14 +21,18 @@ INTERVAL = 0.5
 Sections = Mapping[str, str]
 """The parts of a page that change, as HTML by the id of their element; an empty text removes the element."""
 Render = Callable[[], Awaitable[Sections]]
+Version = Callable[[], Awaitable[object]]
 
 
 class _View:
     """What one or several open pages show: pages with the same content share it, so it is rendered once."""
 
-    def __init__(self, key: object, render: Render) -> None:
+    def __init__(self, key: object, render: Render, version: Version | None) -> None:
         self.key = key
         self.render = render
+        self.version = version
+        self.shown: object = None
+        """The pulse and the version of what the sections show."""
         self.sections: Sections = {}
         self.readers: set[_Reader] = set()
 
@@ -73,16 +77,17 @@ class LiveViews:
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def stream(self, key: object, render: Render) -> SseResponse:
+    async def stream(self, key: object, render: Render, version: Version | None = None) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
         Args:
             key: pages with the same key show the same.
             render: renders the sections now.
+            version: returns a value that differs after a change of something else that the page shows.
         """
         view = self._views.get(key)
         if view is None:
-            made = _View(key, render)
+            made = _View(key, render, version)
             made.sections = await render()
             view = self._views.setdefault(key, made)  # another page may have come first meanwhile
         reader = _Reader(view, {})
@@ -105,27 +110,29 @@ class LiveViews:
             await asyncio.wait([self._task])
 
     async def _watch(self) -> None:
-        last: object = None
         try:
             while self._views:
                 with suppress(StoreError):
-                    now = await self._pulse()
-                    if now != last:
-                        last = now
-                        await self._render_all()
+                    pulse = await self._pulse()
+                    for view in list(self._views.values()):
+                        await self._update(view, pulse)
                 await asyncio.sleep(INTERVAL)
         finally:
             self._task = None
 
-    async def _render_all(self) -> None:
-        for view in list(self._views.values()):
-            try:
-                view.sections = await view.render()
-            except StoreError as error:
-                log.warning("a page of the console is not up to date: %s", error_text(error))
-                continue
-            except Exception:  # one page must not stop the others
-                log.exception("a page of the console could not be rendered")
-                continue
-            for reader in view.readers:
-                reader.wake()
+    async def _update(self, view: _View, pulse: object) -> None:
+        """Render a view again if it does not show the present state."""
+        try:
+            now = pulse, None if view.version is None else await view.version()
+            if now == view.shown:
+                return
+            view.shown = now
+            view.sections = await view.render()
+        except StoreError as error:
+            log.warning("a page of the console is not up to date: %s", error_text(error))
+            return
+        except Exception:  # one page must not stop the others
+            log.exception("a page of the console could not be rendered")
+            return
+        for reader in view.readers:
+            reader.wake()
