@@ -115,6 +115,7 @@ def build_parts(
     from .console.api import ConsoleApi
     from .explain import ExplainApi, RunRecords
     from .links import LinksApi, build_links
+    from .replay import ReplayApi, ReplayService
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
@@ -133,6 +134,7 @@ def build_parts(
     audit = _audit_log(settings, hooks)
     log = AuditService(audit, settings.audit_index or "")
     records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
+    replays = ReplayService(service, records, options.rules, home)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
         ApprovalsApi(service, audit),
@@ -140,6 +142,7 @@ def build_parts(
         ChatApi(service),
         ExplainApi(service, records),
         AuditApi(log),
+        ReplayApi(replays, service),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
@@ -153,7 +156,7 @@ def build_parts(
         buckets=buckets,
     )
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
-    apis.append(ConsoleApi(service, keys, gate, records, log, audit, tickets))
+    apis.append(ConsoleApi(service, keys, gate, records, log, replays, audit, tickets))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

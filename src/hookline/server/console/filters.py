@@ -87,6 +87,12 @@ class RunsQuery(_Filter):
         }
 
 
+class RecordedQuery(RunsQuery):
+    """The parameters of the list of recorded runs. ``run`` is the id of the only one to list."""
+
+    run: IdText = ""
+
+
 class RefusalsQuery(_Filter):
     """The parameters of the list of refusals."""
 

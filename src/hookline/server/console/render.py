@@ -49,6 +49,7 @@ NAVIGATION = (
     ("Runs", "/console/runs", ""),
     ("Approvals", "/console/approvals", ""),
     ("Blocked", "/console/blocked", ""),
+    ("Replay", "/console/replay", "admin"),
     ("Audit", "/console/audit", "admin"),
     ("Chat", "/console/chat", ""),
 )
