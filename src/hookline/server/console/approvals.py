@@ -18,7 +18,7 @@ from ..approvals import ApprovalService, Decision
 from ..auth import Caller
 from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections
 from .login import error_page, form, own_path, wants_sections
 from .render import base_of, fragment, names_of, page
 
@@ -59,13 +59,16 @@ class ApprovalsPage:
         ]
 
     async def _show(self, request: Request) -> Response:
-        sections = await self._sections(caller_of(request), base_of(request))
+        sections = await self._live.show(*self._view(request))
         return page(request, "approvals.html", title="Approvals", sections=sections, live=f"{PATH}/live")
 
     async def _stream(self, request: Request) -> Response:
+        return await self._live.stream(*self._view(request))
+
+    def _view(self, request: Request) -> tuple[object, Render]:
         caller, base = caller_of(request), base_of(request)
         key = "approvals", caller.id, caller.owner, caller.may("approve"), base
-        return await self._live.stream(key, partial(self._sections, caller, base))
+        return key, partial(self._sections, caller, base)
 
     async def _decide(self, request: Request) -> Response:
         fields, caller = await form(request, MAX_FORM), caller_of(request)

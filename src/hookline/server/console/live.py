@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
@@ -17,6 +18,11 @@ log = logging.getLogger("hookline")
 
 INTERVAL = 0.5
 """Seconds between two looks at the stores, while a page is open."""
+REST = 3.0
+"""After rendering, pause for this many times as long as it took, so that open pages never take most of the time."""
+KEPT_SECONDS = 10.0
+"""How long the sections of a page are kept for its stream, which a browser opens after it has read the page."""
+MAX_KEPT = 50
 
 Sections = Mapping[str, str]
 """The parts of a page that change, as HTML by the id of their element; an empty text removes the element."""
@@ -26,10 +32,12 @@ Render = Callable[[], Awaitable[Sections]]
 class _View:
     """What one or several open pages show: pages with the same content share it, so it is rendered once."""
 
-    def __init__(self, key: object, render: Render) -> None:
-        self.key = key
+    def __init__(self, render: Render, sections: Sections, pulse: object) -> None:
         self.render = render
-        self.sections: Sections = {}
+        self.sections = sections
+        self.pulse = pulse
+        """The state of the stores before it was rendered."""
+        self.made = time.monotonic()
         self.readers: set[_Reader] = set()
 
 
@@ -73,18 +81,36 @@ class LiveViews:
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
 
+    async def show(self, key: object, render: Render) -> Sections:
+        """Return the sections of a page now. Its stream, which opens soon, does not render them again.
+
+        Args:
+            key: that of the stream.
+            render: renders the sections now.
+
+        Raises:
+            StoreError: a file cannot be used.
+        """
+        view = await self._made(render)
+        self._forget()
+        known = self._views.get(key)
+        if known is None or not known.readers:
+            self._views[key] = view
+        return view.sections
+
     async def stream(self, key: object, render: Render) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
         Args:
             key: pages with the same key show the same.
             render: renders the sections now.
+
+        Raises:
+            StoreError: a file cannot be used.
         """
         view = self._views.get(key)
         if view is None:
-            made = _View(key, render)
-            made.sections = await render()
-            view = self._views.setdefault(key, made)  # another page may have come first meanwhile
+            view = self._views.setdefault(key, await self._made(render))  # another page may have come first meanwhile
         reader = _Reader(view, {})
         view.readers.add(reader)
         reader.wake()
@@ -104,21 +130,32 @@ class LiveViews:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    async def _made(self, render: Render) -> _View:
+        pulse = await self._pulse()  # before the sections: a change in between is rendered again
+        return _View(render, await render(), pulse)
+
+    def _forget(self) -> None:
+        """Drop the sections of pages that did not open a stream, because they are old or there are too many."""
+        kept = [key for key, view in self._views.items() if not view.readers]
+        old = time.monotonic() - KEPT_SECONDS
+        for key in kept[: -MAX_KEPT + 1] + [key for key in kept[-MAX_KEPT + 1 :] if self._views[key].made < old]:
+            del self._views[key]
+
     async def _watch(self) -> None:
-        last: object = None
         try:
-            while self._views:
+            while any(view.readers for view in self._views.values()):
+                began = time.monotonic()
                 with suppress(StoreError):
-                    now = await self._pulse()
-                    if now != last:
-                        last = now
-                        await self._render_all()
-                await asyncio.sleep(INTERVAL)
+                    await self._render_changed(await self._pulse())
+                await asyncio.sleep(max(INTERVAL, REST * (time.monotonic() - began)))
         finally:
             self._task = None
 
-    async def _render_all(self) -> None:
+    async def _render_changed(self, pulse: object) -> None:
         for view in list(self._views.values()):
+            if not view.readers or view.pulse == pulse:
+                continue
+            view.pulse = pulse
             try:
                 view.sections = await view.render()
             except StoreError as error:

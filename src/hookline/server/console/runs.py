@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -18,9 +19,11 @@ from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections
 from .login import error_page
 from .render import base_of, fragment, names_of, page
+
+Q = TypeVar("Q", RunsQuery, RefusalsQuery)
 
 RUNS, BLOCKED = "/console/runs", "/console/blocked"
 LIVE = "/console/live"
@@ -59,24 +62,26 @@ class RunsPages:
         ]
 
     async def _show_runs(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RunsQuery), caller_of(request), base_of(request)
-        sections = await self._runs(query, caller, base)
+        query = query_of(request, RunsQuery)
+        sections = await self._live.show(*self._view(request, "runs", query, self._runs))
         return await self._page(request, "runs.html", "Runs", f"{LIVE}/runs", query, sections, states=STATES)
 
     async def _stream_runs(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RunsQuery), caller_of(request), base_of(request)
-        key = "runs", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._runs, query, caller, base))
+        return await self._live.stream(*self._view(request, "runs", query_of(request, RunsQuery), self._runs))
 
     async def _show_blocked(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RefusalsQuery), caller_of(request), base_of(request)
-        sections = await self._blocked(query, caller, base)
+        query = query_of(request, RefusalsQuery)
+        sections = await self._live.show(*self._view(request, "blocked", query, self._blocked))
         return await self._page(request, "blocked.html", "Blocked", f"{LIVE}/blocked", query, sections)
 
     async def _stream_blocked(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RefusalsQuery), caller_of(request), base_of(request)
-        key = "blocked", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._blocked, query, caller, base))
+        return await self._live.stream(*self._view(request, "blocked", query_of(request, RefusalsQuery), self._blocked))
+
+    def _view(
+        self, request: Request, name: str, query: Q, render: Callable[[Q, Caller, str], Awaitable[Sections]]
+    ) -> tuple[object, Render]:
+        caller, base = caller_of(request), base_of(request)
+        return (name, query.query(), caller.id, caller.owner, base), partial(render, query, caller, base)
 
     async def _page(
         self,
