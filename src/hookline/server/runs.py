@@ -26,7 +26,7 @@ from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.run_queries import pulse
-from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
+from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunSearch, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .auth import Caller
@@ -373,13 +373,30 @@ class RunService:
         Raises:
             StoreError: the file cannot be read.
         """
-        if self._recorder.problem == "":
-            await self._recorder.flushed()
-        await self._close_all_abandoned()
-        if not _restrict(filters, caller):
+        if not await self._prepare(caller, filters):
             return []
         found = await asyncio.to_thread(self._store.runs, limit, before=before, **filters)
         return [self._latest(run) for run in found]
+
+    async def search(
+        self, caller: Caller, *, limit: int = 50, before: str = "", **filters: Unpack[RunFilter]
+    ) -> RunSearch:
+        """Return the runs that a caller may see, as far as a short search finds them: see :meth:`RunStore.search`.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        if not await self._prepare(caller, filters):
+            return RunSearch([])
+        found = await asyncio.to_thread(self._store.search, limit, before=before, **filters)
+        return msgspec.structs.replace(found, runs=[self._latest(run) for run in found.runs])
+
+    async def _prepare(self, caller: Caller, filters: RunFilter) -> bool:
+        """Store what is not stored yet, and restrict filters; return whether a caller may see such runs."""
+        if self._recorder.problem == "":
+            await self._recorder.flushed()
+        await self._close_all_abandoned()
+        return _restrict(filters, caller)
 
     async def count(self, caller: Caller, **filters: Unpack[RunFilter]) -> int:
         """Return the number of runs that a caller may see. Arguments are those of :meth:`RunStore.count`.

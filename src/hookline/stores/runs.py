@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache
 from itertools import chain, islice
-from typing import Any, TypedDict, Unpack
+from typing import Any, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -44,6 +44,11 @@ STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", 
 
 PAGE_SIZE = 2_000_000
 """Maximum size of a page: characters of runs, or bytes of events. A page has at least one run or event."""
+
+SEARCH_SECONDS = 0.15
+"""How long :meth:`RunStore.search` looks at runs before it stops."""
+SEARCHED_AT_ONCE = 2_000
+"""Runs that a search looks at before it looks at the clock."""
 
 POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
 """Polling intervals for changes by other processes: in a SQLite file, and where the database announces changes."""
@@ -334,6 +339,23 @@ class RunFilter(TypedDict, total=False):
     tool: str
     hook: str
     verb: str
+
+
+_SEARCHED = ("text", "tool", "hook", "verb")
+"""Filters without an index of runs by time: each run has to be looked at."""
+
+
+class RunSearch(msgspec.Struct, frozen=True):
+    """The runs that a search found.
+
+    If it stopped before it had looked at all runs, ``stopped_at`` is the id of the last one that it looked at,
+    ``back_to`` is when that was created, and ``looked_at`` is the number of runs that it looked at.
+    """
+
+    runs: list[RunRecord]
+    stopped_at: str = ""
+    back_to: float = 0.0
+    looked_at: int = 0
 
 
 class RunStore:
@@ -683,19 +705,58 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        source, values = _chosen(chosen)
-        if before:
-            source += " AND (created, run_id) < (SELECT created, run_id FROM runs WHERE run_id = ?)"
-            values.append(storable(before))
-        found, size = list[RunRecord](), 0
         with self.db.transaction() as db:
-            query = f"SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT ?"
-            for run in _records(db.execute(query, (*values, limit)), self.db.leases):
-                found.append(run)
-                size += _size(run)
-                if chosen.get("served") and size > PAGE_SIZE and len(found) > 1:
-                    break
+            max_size = PAGE_SIZE if chosen.get("served") else float("inf")
+            return self._page(db, *_chosen(chosen, before), limit, max_size)
+
+    def _page(
+        self, db: Connection, source: str, values: Sequence[Any], limit: int, max_size: float = PAGE_SIZE
+    ) -> list[RunRecord]:
+        found, size = list[RunRecord](), 0
+        query = f"SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT ?"
+        for run in _records(db.execute(query, (*values, limit)), self.db.leases):
+            found.append(run)
+            size += _size(run)
+            if size > max_size and len(found) > 1:
+                break
         return found
+
+    def search(
+        self, limit: int, *, before: str = "", seconds: float = SEARCH_SECONDS, **chosen: Unpack[RunFilter]
+    ) -> RunSearch:
+        """Return runs like :meth:`runs`, but stop after a while: a text, a tool or a verdict may be in few runs.
+
+        Continue with ``before=found.stopped_at``. At least ``SEARCHED_AT_ONCE`` runs are looked at.
+
+        Args:
+            limit: the maximum number of runs.
+            before: the id of a run: only runs that come after it in the list.
+            seconds: how long to look at runs.
+            chosen: which runs: see :class:`RunFilter`.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        if not any(chosen.get(name) for name in _SEARCHED):
+            return RunSearch(self.runs(limit, before=before, **chosen))
+        quick = cast("RunFilter", {name: value for name, value in chosen.items() if name not in _SEARCHED})
+        found, looked_at, until = list[RunRecord](), 0, time.monotonic() + seconds
+        with self.db.transaction() as db:
+            while True:
+                source, values = _chosen(quick, before)
+                query = f"SELECT created, run_id FROM {source} ORDER BY created DESC, run_id DESC LIMIT 1 OFFSET ?"
+                last = db.execute(query, (*values, SEARCHED_AT_ONCE - 1)).fetchone()
+                source, values = _chosen(chosen, before)
+                if last is not None:
+                    source += " AND (created, run_id) >= (?, ?)"
+                    values += last
+                found += self._page(db, source, values, limit - len(found))
+                if last is None or len(found) == limit or sum(map(_size, found)) > PAGE_SIZE:
+                    return RunSearch(found)
+                looked_at += SEARCHED_AT_ONCE
+                created, before = last
+                if time.monotonic() > until:
+                    return RunSearch(found, before, created, looked_at)
 
     def count(self, **chosen: Unpack[RunFilter]) -> int:
         """Return the number of runs.
@@ -817,7 +878,7 @@ def _records(rows: Iterable[Sequence[Any]], leases: Leases) -> Iterator[RunRecor
         yield run
 
 
-def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
+def _chosen(chosen: RunFilter, before: str = "") -> tuple[str, list[Any]]:
     """Return SQL for the table and the condition of a query, and its values."""
     table = "runs"
     states, since = chosen.get("states", ()), chosen.get("since", 0.0)
@@ -852,6 +913,9 @@ def _chosen(chosen: RunFilter) -> tuple[str, list[Any]]:
         pattern = "%" + re.sub(r"([%_\\])", r"\\\1", text) + "%"
         wanted.append(("(task LIKE ? ESCAPE '\\' OR reply LIKE ? ESCAPE '\\')", (pattern, pattern)))
     wanted += _about_events(chosen)
+    if before:
+        later = "(created, run_id) < (SELECT created, run_id FROM runs WHERE run_id = ?)"
+        wanted.append((later, (storable(before),)))
     condition = " AND ".join(each for each, _ in wanted)
     return f"{table} WHERE {condition}", [value for _, given in wanted for value in given]
 

@@ -15,7 +15,7 @@ from starlette.responses import HTMLResponse
 from ..._base.text import visible_json
 from ...explain.html import asset
 from ...explain.words import DECISIONS, STATUSES, VERBS
-from ..auth import Caller
+from ..auth import LOGIN_COOKIE, Caller
 from ..routing import caller_of
 
 if TYPE_CHECKING:
@@ -109,6 +109,7 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         base,
         caller=values.pop("caller", None) or caller_of(request),
         path=request.url.path.removeprefix(base) or "/",
+        logged_in=LOGIN_COOKIE in request.cookies,
         static=lambda name: base + STATIC.format(version=_version(name), name=name),
         **values,
     )

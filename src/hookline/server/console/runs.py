@@ -13,7 +13,7 @@ from starlette.responses import Response
 from ..._base.workers import in_thread
 from ...stores.keys import KeyStore
 from ...stores.run_queries import refusals, verdict_counts
-from ...stores.runs import STATES, RunRecord
+from ...stores.runs import STATES, RunSearch, page_of
 from ..auth import Caller
 from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
@@ -113,17 +113,19 @@ class RunsPages:
         try:
             if query.before:
                 await self._service.get(query.before, caller)
-            found = await self._service.list(caller, limit=ROWS + 1, before=query.before, **query.chosen())
+            found = await self._service.search(caller, limit=ROWS + 1, before=query.before, **query.chosen())
         except UnknownRunError:
-            found = []  # it was deleted
+            found = RunSearch([])  # it was deleted
         sections: Sections = await in_thread(self._render_runs, found, query, caller, base)
         return sections
 
-    def _render_runs(self, found: list[RunRecord], query: RunsQuery, caller: Caller, base: str) -> Sections:
-        runs, names = found[:ROWS], self._names()
+    def _render_runs(self, found: RunSearch, query: RunsQuery, caller: Caller, base: str) -> Sections:
+        runs, names = page_of(found.runs, ROWS), self._names()
+        last = runs[-1].id if len(found.runs) > len(runs) else found.stopped_at
         values: dict[str, Any] = {
             "rows": runs,
-            "more": query.query(before=runs[-1].id) if len(found) > len(runs) else "",
+            "more": query.query(before=last) if last else "",
+            "search": found,
             "marks": verdict_counts(self._service.store, [run.id for run in runs]),
             "quiet": QUIET,
             "owner_of": partial(names_of, caller, names),
