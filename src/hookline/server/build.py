@@ -114,6 +114,7 @@ def build_parts(
     from .console.api import ConsoleApi
     from .explain import ExplainApi, RunRecords
     from .links import LinksApi, build_links
+    from .statistics import StatisticsApi
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
@@ -137,6 +138,7 @@ def build_parts(
         A2aApi(service, store, audit, keys=authenticate is None),
         ChatApi(service),
         ExplainApi(service, records),
+        StatisticsApi(service),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))

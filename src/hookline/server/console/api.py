@@ -18,6 +18,7 @@ from ..routing import Endpoint, Gate
 from ..runs import RunService
 from .approvals import ApprovalsPage
 from .chat import ChatPage
+from .figures import FiguresPages
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
@@ -58,6 +59,7 @@ class ConsoleApi:
             NowPage(service, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records),
+            FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
             ChatPage(service, self._live, tickets=tickets is not None),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),

@@ -26,9 +26,11 @@ Render = Callable[[], Awaitable[Sections]]
 class _View:
     """What one or several open pages show: pages with the same content share it, so it is rendered once."""
 
-    def __init__(self, key: object, render: Render) -> None:
-        self.key = key
+    def __init__(self, render: Render, delay: float) -> None:
         self.render = render
+        self.delay = delay
+        self.due: float | None = None
+        """When it is rendered again, on the clock of the event loop; ``None`` if nothing has changed."""
         self.sections: Sections = {}
         self.readers: set[_Reader] = set()
 
@@ -73,16 +75,17 @@ class LiveViews:
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def stream(self, key: object, render: Render) -> SseResponse:
+    async def stream(self, key: object, render: Render, *, delay: float = 0.0) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
         Args:
             key: pages with the same key show the same.
             render: renders the sections now.
+            delay: seconds between a change and its rendering, for sections that are expensive to render.
         """
         view = self._views.get(key)
         if view is None:
-            made = _View(key, render)
+            made = _View(render, delay)
             made.sections = await render()
             view = self._views.setdefault(key, made)  # another page may have come first meanwhile
         reader = _Reader(view, {})
@@ -106,19 +109,23 @@ class LiveViews:
 
     async def _watch(self) -> None:
         last: object = None
+        clock = asyncio.get_running_loop().time
         try:
             while self._views:
                 with suppress(StoreError):
                     now = await self._pulse()
                     if now != last:
                         last = now
-                        await self._render_all()
+                        for view in self._views.values():
+                            view.due = clock() + view.delay if view.due is None else view.due
+                await self._render_due(clock())
                 await asyncio.sleep(INTERVAL)
         finally:
             self._task = None
 
-    async def _render_all(self) -> None:
-        for view in list(self._views.values()):
+    async def _render_due(self, now: float) -> None:
+        for view in [each for each in self._views.values() if each.due is not None and each.due <= now]:
+            view.due = None
             try:
                 view.sections = await view.render()
             except StoreError as error:

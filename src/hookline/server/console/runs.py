@@ -20,7 +20,7 @@ from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
 from .live import LiveViews, Sections
 from .login import error_page
-from .render import base_of, fragment, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
 
 RUNS, BLOCKED = "/console/runs", "/console/blocked"
 LIVE = "/console/live"
@@ -149,7 +149,7 @@ class RunsPages:
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
-        return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+        return caller_names(self._keys)
 
 
 def _short(arguments: str) -> str:
