@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ..._base.workers import in_thread
 from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
@@ -52,7 +53,9 @@ class ConsoleApi:
         tickets: TicketBoard | None = None,
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._live = LiveViews(service.pulse, service.options.heartbeat)
+        self._service = service
+        self._tickets = tickets
+        self._live = LiveViews(self._pulse, service.options.heartbeat)
         approvals = ApprovalService(service.approvals, audit)
         self._pages = (
             self.login,
@@ -76,6 +79,11 @@ class ConsoleApi:
     async def close(self) -> None:
         """Stop the updates of open pages."""
         await self._live.close()
+
+    async def _pulse(self) -> object:
+        """Return a value that differs after every change of what pages show."""
+        tickets = None if self._tickets is None else await in_thread(self._tickets.pulse)
+        return await self._service.pulse(), tickets
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
