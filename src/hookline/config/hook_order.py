@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
+from .._kernel.hook import Entry
 from .._kernel.points import POINTS
 from .._kernel.registry import HookStack
 from ..hooks.shadow_mode import Shadow
@@ -28,17 +31,22 @@ class HookPlace(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-def hook_order(stack: HookStack) -> list[HookPlace]:
+def hook_order(stack: HookStack, added: Iterable[Entry] = ()) -> list[HookPlace]:
     """Return a row for each hook at each point, in the order in which they run.
-
-    The first layer of the stack is that of the agent.
 
     Example::
 
         for place in hook_order(agent.hooks.stack):
             print(place.point, place.hook)
+
+    Args:
+        stack: the hooks of an agent.
+        added: the hooks that its runs have in addition.
     """
-    own = {id(entry.hook) for layer in stack.layers[:1] for entry in layer}
+    last = tuple(added)
+    if last:
+        stack = HookStack(*stack.layers, last)
+    added_ids = {id(entry.hook) for entry in last}
     return [
         HookPlace(
             point=str(point),
@@ -47,7 +55,7 @@ def hook_order(stack: HookStack) -> list[HookPlace]:
             priority=entry.priority,
             on_failure=entry.on_failure,
             tools=entry.tools,
-            layer="agent" if id(entry.hook) in own else "run",
+            layer="run" if id(entry.hook) in added_ids else "agent",
             plugin=entry.plugin or "",
             source=source_location(entry.hook.hook if isinstance(entry.hook, Shadow) else entry.hook),
         )

@@ -19,11 +19,11 @@ from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
 from .._base.text import error_text
 from .._kernel.hook import compile_hook
-from .._kernel.registry import HookStack
 from .._kernel.values import Message
 from .._run.context import AgentContext
 from .._run.environment import make_id
 from .._run.session import Session
+from ..config.hook_order import HookPlace, hook_order
 from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
@@ -218,11 +218,11 @@ class RunService:
         """Return the unfinished runs of this process, in the order of their start, each with its current activity."""
         return [(live.record, live.activity) for live in self._live.values() if not live.closed]
 
-    def hook_stacks(self) -> dict[str, HookStack]:
-        """Return the hooks of a run of each served agent by name: those of the agent, and those of the server."""
+    def hook_orders(self) -> dict[str, list[HookPlace]]:
+        """Return the hooks of a run of each served agent by name, in firing order, with those that the server adds."""
         example = RunRecord("", "", "", "", "", "", "", "", "")
-        own = [entry for hook in self._executor.hooks_of(example) for entry in compile_hook(hook)]
-        return {name: HookStack(*(stack.layers or ((),)), own) for name, stack in self.agents.hooks().items()}
+        added = [entry for hook in self._executor.hooks_of(example) for entry in compile_hook(hook)]
+        return {name: hook_order(stack, added) for name, stack in self.agents.hooks().items()}
 
     # Operations of callers
 

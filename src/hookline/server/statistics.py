@@ -11,7 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from .._base.workers import in_thread
-from ..config.hook_order import HookPlace, hook_order
+from ..config.hook_order import HookPlace
 from ..stores.run_figures import Costs, HookFigures, Period, period_of
 from ..stores.run_queries import Verdict, verdicts
 from ..stores.run_statistics import RunStats, run_stats
@@ -134,12 +134,11 @@ class Statistics:
         now, by_agent = time.time(), dict[str, dict[tuple[str, str], HookFigures]]()
         for each in self._service.store.figures.hooks(period, owner=owner, agent=agent, now=now):
             by_agent.setdefault(each.agent, {})[each.point, each.hook] = each
-        stacks = {name: stack for name, stack in self._service.hook_stacks().items() if agent in ("", name)}
-        names = [*stacks, *(name for name in sorted(by_agent) if name not in stacks)]
-        agents = []
-        for name in names:
-            places = hook_order(stacks[name]) if name in stacks else []
-            agents.append(AgentHooks(name, tuple(_joined(places, by_agent.get(name, {}), caller.owner is None))))
+        orders = {name: places for name, places in self._service.hook_orders().items() if agent in ("", name)}
+        agents = [
+            AgentHooks(name, tuple(_joined(orders.get(name, ()), by_agent.get(name, {}), caller.owner is None)))
+            for name in dict.fromkeys((*orders, *by_agent))
+        ]
         return HooksView(period_of(period, now)[1], tuple(agents))
 
     async def costs(self, caller: Caller, period: str, *, agent: str = "", owner: str = "") -> Costs:
