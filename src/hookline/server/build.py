@@ -110,6 +110,7 @@ def build_parts(
     from .a2a.api import A2aApi
     from .api import RunsApi
     from .approvals import ApprovalsApi
+    from .audit import AuditApi, AuditService
     from .chat.api import ChatApi
     from .console.api import ConsoleApi
     from .explain import ExplainApi, RunRecords
@@ -131,6 +132,7 @@ def build_parts(
     links = build_links(options, stores.approvals)
     service = _build_service(settings, agents, options, stores, links)
     audit = _audit_log(settings, hooks)
+    log = AuditService(audit, settings.audit_index or "")
     records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
@@ -139,6 +141,7 @@ def build_parts(
         ChatApi(service),
         ExplainApi(service, records),
         StatisticsApi(service),
+        AuditApi(log),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
@@ -152,7 +155,7 @@ def build_parts(
         buckets=buckets,
     )
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
-    apis.append(ConsoleApi(service, keys, gate, records, audit, tickets))
+    apis.append(ConsoleApi(service, keys, gate, records, log, audit, tickets))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

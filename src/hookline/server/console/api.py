@@ -12,12 +12,14 @@ from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
 from ..approvals import ApprovalService
+from ..audit import AuditService
 from ..auth import PUBLIC
 from ..errors import ApiError
 from ..explain import RunRecords
 from ..routing import Endpoint, Gate
 from ..runs import RunService
 from .approvals import ApprovalsPage
+from .audit import AuditPages
 from .chat import ChatPage
 from .figures import FiguresPages
 from .live import LiveViews
@@ -40,6 +42,7 @@ class ConsoleApi:
         gate: checks the keys of people who log in.
         records: the records of the runs.
         audit: gets a record of every permission that is given or revoked here.
+        log: reads and verifies the audit log.
         tickets: the ticket board; without one, there is no page of it.
     """
 
@@ -49,6 +52,7 @@ class ConsoleApi:
         keys: KeyStore | None,
         gate: Gate,
         records: RunRecords,
+        log: AuditService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
     ) -> None:
@@ -64,6 +68,7 @@ class ConsoleApi:
             RunPage(service, keys, self._live, records),
             FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
+            AuditPages(log, keys, self._live),
             ChatPage(service, self._live, tickets=tickets is not None),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),
         )

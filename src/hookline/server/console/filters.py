@@ -11,9 +11,11 @@ from urllib.parse import urlencode
 import msgspec
 
 from ...explain.words import VERBS
+from ...stores.audit.reading import RecordFilter
 from ...stores.run_figures import Period
 from ...stores.run_queries import RefusalFilter
 from ...stores.runs import RunFilter
+from ..audit import record_filter
 from ..errors import ApiError
 from ..views import IdText, Name, RunStatus
 
@@ -130,6 +132,19 @@ class RefusalsQuery(_Filter):
         if end := self.end():
             made["until"] = end
         return made
+
+
+class AuditFilter(_Filter):
+    """The parameters of the list of audit records."""
+
+    run: Name = ""
+    type: tuple[Name, ...] = ()
+    text: Name = ""
+
+    def chosen(self) -> RecordFilter:
+        """Return the filter for the log."""
+        names = ("run", "agent", "tool", "hook", "verb", "caller", "text")
+        return record_filter(self.type, self.begin(), self.end(), **{name: getattr(self, name) for name in names})
 
 
 def _given(query: msgspec.Struct) -> dict[str, str | list[str]]:

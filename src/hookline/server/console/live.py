@@ -21,16 +21,20 @@ INTERVAL = 0.5
 Sections = Mapping[str, str]
 """The parts of a page that change, as HTML by the id of their element; an empty text removes the element."""
 Render = Callable[[], Awaitable[Sections]]
+Version = Callable[[], Awaitable[object]]
 
 
 class _View:
     """What one or several open pages show: pages with the same content share it, so it is rendered once."""
 
-    def __init__(self, render: Render, delay: float) -> None:
+    def __init__(self, render: Render, version: Version | None, delay: float) -> None:
         self.render = render
+        self.version = version
         self.delay = delay
+        self.seen: object = None
+        """The pulse and the version of the last look."""
         self.due: float | None = None
-        """When it is rendered again, on the clock of the event loop; ``None`` if nothing has changed."""
+        """When it is rendered again, on the clock of the event loop; ``None`` if it shows what was seen."""
         self.sections: Sections = {}
         self.readers: set[_Reader] = set()
 
@@ -75,17 +79,20 @@ class LiveViews:
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def stream(self, key: object, render: Render, *, delay: float = 0.0) -> SseResponse:
+    async def stream(
+        self, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
+    ) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
         Args:
             key: pages with the same key show the same.
             render: renders the sections now.
+            version: returns a value that differs after a change of something else that the page shows.
             delay: seconds between a change and its rendering, for sections that are expensive to render.
         """
         view = self._views.get(key)
         if view is None:
-            made = _View(render, delay)
+            made = _View(render, version, delay)
             made.sections = await render()
             view = self._views.setdefault(key, made)  # another page may have come first meanwhile
         reader = _Reader(view, {})
@@ -108,31 +115,33 @@ class LiveViews:
             await asyncio.wait([self._task])
 
     async def _watch(self) -> None:
-        last: object = None
-        clock = asyncio.get_running_loop().time
         try:
             while self._views:
                 with suppress(StoreError):
-                    now = await self._pulse()
-                    if now != last:
-                        last = now
-                        for view in self._views.values():
-                            view.due = clock() + view.delay if view.due is None else view.due
-                await self._render_due(clock())
+                    pulse = await self._pulse()
+                    for view in list(self._views.values()):
+                        await self._update(view, pulse)
                 await asyncio.sleep(INTERVAL)
         finally:
             self._task = None
 
-    async def _render_due(self, now: float) -> None:
-        for view in [each for each in self._views.values() if each.due is not None and each.due <= now]:
+    async def _update(self, view: _View, pulse: object) -> None:
+        """Render a view again if it does not show the present state."""
+        try:
+            seen = pulse, None if view.version is None else await view.version()
+            now = asyncio.get_running_loop().time()
+            if seen != view.seen:
+                view.seen = seen
+                view.due = now + view.delay if view.due is None else view.due
+            if view.due is None or view.due > now:
+                return
             view.due = None
-            try:
-                view.sections = await view.render()
-            except StoreError as error:
-                log.warning("a page of the console is not up to date: %s", error_text(error))
-                continue
-            except Exception:  # one page must not stop the others
-                log.exception("a page of the console could not be rendered")
-                continue
-            for reader in view.readers:
-                reader.wake()
+            view.sections = await view.render()
+        except StoreError as error:
+            log.warning("a page of the console is not up to date: %s", error_text(error))
+            return
+        except Exception:  # one page must not stop the others
+            log.exception("a page of the console could not be rendered")
+            return
+        for reader in view.readers:
+            reader.wake()

@@ -46,14 +46,16 @@ STATIC = "/console/static/{version}/{name}"
 SHARED = ("theme.css", "explain.css", "common.js", "text.js")
 """Files of the reports that the console uses as well."""
 NAVIGATION = (
-    ("Now", "/"),
-    ("Runs", "/console/runs"),
-    ("Approvals", "/console/approvals"),
-    ("Blocked", "/console/blocked"),
-    ("Hooks", "/console/hooks"),
-    ("Cost", "/console/cost"),
-    ("Chat", "/console/chat"),
+    ("Now", "/", ""),
+    ("Runs", "/console/runs", ""),
+    ("Approvals", "/console/approvals", ""),
+    ("Blocked", "/console/blocked", ""),
+    ("Hooks", "/console/hooks", ""),
+    ("Cost", "/console/cost", ""),
+    ("Audit", "/console/audit", "admin"),
+    ("Chat", "/console/chat", ""),
 )
+"""The pages: their names, their paths, and the right that a caller needs to see the link."""
 
 
 @cache
