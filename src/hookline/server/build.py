@@ -110,10 +110,12 @@ def build_parts(
     from .a2a.api import A2aApi
     from .api import RunsApi
     from .approvals import ApprovalsApi
+    from .audit import AuditApi, AuditService
     from .chat.api import ChatApi
     from .console.api import ConsoleApi
     from .explain import ExplainApi, RunRecords
     from .links import LinksApi, build_links
+    from .statistics import StatisticsApi
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
@@ -130,6 +132,7 @@ def build_parts(
     links = build_links(options, stores.approvals)
     service = _build_service(settings, agents, options, stores, links)
     audit = _audit_log(settings, hooks)
+    log = AuditService(audit, settings.audit_index or "")
     records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
@@ -137,6 +140,8 @@ def build_parts(
         A2aApi(service, store, audit, keys=authenticate is None),
         ChatApi(service),
         ExplainApi(service, records),
+        StatisticsApi(service),
+        AuditApi(log),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
@@ -150,7 +155,7 @@ def build_parts(
         buckets=buckets,
     )
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
-    apis.append(ConsoleApi(service, keys, gate, records, audit, tickets))
+    apis.append(ConsoleApi(service, keys, gate, records, log, audit, tickets))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from hookline import Agent, ScriptedModel
 from hookline.server.console.render import NAVIGATION
+from hookline.stores.run_figures import HookKey, ModelKey, Used
 from hookline.stores.tickets import TicketBoard
 from hookline.testing import call, reply
 
@@ -55,6 +56,13 @@ class World:
         run = (await self.client.post("/runs", json={"task": f"/{name}"})).json()["id"]
         await finished(self.client, run)
 
+    async def counted(self, name):
+        """A hook and a model of this name were called."""
+        figures, whose = self.made.server.service.figures, ("local", "cleaner")
+        figures.hook_called(HookKey(*whose, "before_tool", name, 0, "block", 9))
+        figures.model_called("", ModelKey(*whose, name), Used(1, 10, 1, 0, 0.5))
+        await self.blocked(name)
+
     async def chat(self, name):
         fields = {"agent": "cleaner", "session": "talk", "text": f"/{name}"}
         assert (await self.client.post("/console/chat", data=fields)).status_code == 303
@@ -89,6 +97,8 @@ PAGES = {
     "Run": Page("/console/runs/{run}", "#run-steps", World.step),
     "Approvals": Page("/console/approvals", "#approvals-waiting", World.waiting, keys=True),
     "Blocked": Page("/console/blocked", "#blocked-rows", World.blocked, keys=True),
+    "Hooks": Page("/console/hooks", "#hooks-list", World.counted, keys=True),
+    "Cost": Page("/console/cost", "#cost-tables", World.counted, keys=True),
     "Chat": Page("/console/chat?agent=cleaner&session=talk", "#chat-log", World.chat),
     "Tickets": Page("/console/tickets", "#tickets-todo", World.ticket),
     "Log in": Page("/console/login", ".login"),
@@ -125,7 +135,7 @@ async def address(world, page):
 
 
 async def test_every_page_of_the_navigation_is_tested():
-    assert {path for _, path in NAVIGATION} <= {page.path.partition("?")[0] for page in PAGES.values()}
+    assert {path for _, path, _ in NAVIGATION} <= {page.path.partition("?")[0] for page in PAGES.values()}
 
 
 @pytest.mark.parametrize("name", LIVE)

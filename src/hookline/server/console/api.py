@@ -7,18 +7,20 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..._base.workers import in_thread
 from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
 from ..approvals import ApprovalService
+from ..audit import AuditService
 from ..auth import PUBLIC
 from ..errors import ApiError
 from ..explain import RunRecords
 from ..routing import Endpoint, Gate
 from ..runs import RunService
 from .approvals import ApprovalsPage
+from .audit import AuditPages
 from .chat import ChatPage
+from .figures import FiguresPages
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
@@ -39,6 +41,7 @@ class ConsoleApi:
         gate: checks the keys of people who log in.
         records: the records of the runs.
         audit: gets a record of every permission that is given or revoked here.
+        log: reads and verifies the audit log.
         tickets: the ticket board; without one, there is no page of it.
     """
 
@@ -48,20 +51,21 @@ class ConsoleApi:
         keys: KeyStore | None,
         gate: Gate,
         records: RunRecords,
+        log: AuditService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._service = service
-        self._tickets = tickets
-        self._live = LiveViews(self._pulse, service.options.heartbeat)
+        self._live = LiveViews(service.pulse, service.options.heartbeat)
         approvals = ApprovalService(service.approvals, audit)
         self._pages = (
             self.login,
             NowPage(service, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records),
+            FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
+            AuditPages(log, keys, self._live),
             ChatPage(service, self._live, tickets=tickets is not None),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),
         )
@@ -77,11 +81,6 @@ class ConsoleApi:
     async def close(self) -> None:
         """Stop the updates of open pages."""
         await self._live.close()
-
-    async def _pulse(self) -> object:
-        """Return a value that differs after every change of what pages show."""
-        tickets = None if self._tickets is None else await in_thread(self._tickets.pulse)
-        return await self._service.pulse(), tickets
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]

@@ -20,7 +20,7 @@ from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
 from .live import LiveViews, Render, Sections
 from .login import error_page, form, own_path, wants_sections
-from .render import base_of, fragment, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
 
 PATH = "/console/approvals"
 WAITING = "approvals-waiting"
@@ -105,7 +105,7 @@ class ApprovalsPage:
             f"approvals-{name}": fragment("approvals_sections.html", base, section=name, **values)
             for name in ("count", "decided", "grants")
         }
-        names = {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+        names = caller_names(self._keys)
         # The oldest call is the first, so that a new one does not move the others.
         return parts | {card_id(row.id): approval_card(row, caller, names, base) for row in reversed(waiting)}
 

@@ -27,7 +27,7 @@ from ..runs import RunService
 from .approvals import approval_card, card_id
 from .live import LiveViews, Render, Sections
 from .login import error_page, form, wants_sections
-from .render import base_of, fragment, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
 from .timeline import Timeline, kind_of, step_line, totals
 
 MAX_STEPS = 100
@@ -115,7 +115,7 @@ class RunPage:
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
-        return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+        return caller_names(self._keys)
 
     async def _steer(self, request: Request) -> Response:
         id, caller, fields = request.path_params["id"], caller_of(request), await form(request)

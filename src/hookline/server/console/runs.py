@@ -21,7 +21,7 @@ from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
 from .live import LiveViews, Render, Sections
 from .login import error_page
-from .render import base_of, fragment, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
 
 Q = TypeVar("Q", RunsQuery, RefusalsQuery)
 
@@ -156,7 +156,7 @@ class RunsPages:
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
-        return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+        return caller_names(self._keys)
 
 
 def _short(arguments: str) -> str:
