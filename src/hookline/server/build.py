@@ -116,6 +116,7 @@ def build_parts(
     from .explain import ExplainApi, RunRecords
     from .links import LinksApi, build_links
     from .replay import ReplayApi, ReplayService
+    from .statistics import StatisticsApi
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
@@ -141,6 +142,7 @@ def build_parts(
         A2aApi(service, store, audit, keys=authenticate is None),
         ChatApi(service),
         ExplainApi(service, records),
+        StatisticsApi(service),
         AuditApi(log),
         ReplayApi(replays, service),
     ]

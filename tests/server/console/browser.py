@@ -19,6 +19,8 @@ DESKTOP = {"viewport": {"width": 1300, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 LOST = "ERR_"
 """What Chromium writes about a connection that is lost."""
+NO_STREAM = "EventSource"
+"""What Chromium writes about a server that answers with something else than a stream."""
 
 
 @asynccontextmanager
@@ -32,10 +34,11 @@ async def chromium():
 
 
 @asynccontextmanager
-async def opened(browser, made, path, *, allowed="\0", login=None, **options):
+async def opened(browser, made, path, *, allowed=(), login=None, **options):
     """Open a page. Fail if it reports an error or a violation of its policy, or requests anything from elsewhere.
 
-    ``allowed`` is part of the errors that a test expects. ``login`` are the rights of a new key to log in with.
+    ``allowed`` is a part, or parts, of the errors that a test expects.
+    ``login`` are the rights of a new key to log in with.
     """
     context = await browser.new_context(**{**DESKTOP, **options})
     context.set_default_timeout(0)  # pytest's own timeout is the limit
@@ -51,7 +54,8 @@ async def opened(browser, made, path, *, allowed="\0", login=None, **options):
     try:
         await page.goto(made.url + path, wait_until="domcontentloaded")
         yield page
-        problems = [each for each in problems if allowed not in each]
+        parts = (allowed,) if isinstance(allowed, str) else allowed
+        problems = [each for each in problems if not any(part in each for part in parts)]
         assert not problems, problems
         elsewhere = [url for url in requests if not url.startswith(made.url)]
         assert not elsewhere, elsewhere

@@ -4,6 +4,7 @@ A new page gets a line in ``PAGES``: its address, the element that shows news, a
 """
 
 import asyncio
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,10 @@ import pytest
 import pytest_asyncio
 
 from hookline import Agent, ScriptedModel
+from hookline.records import RecordHook
 from hookline.server.console.render import NAVIGATION
+from hookline.stores import AuditLog
+from hookline.stores.run_figures import HookKey, ModelKey, Used
 from hookline.stores.tickets import TicketBoard
 from hookline.testing import call, reply
 
@@ -55,6 +59,17 @@ class World:
         run = (await self.client.post("/runs", json={"task": f"/{name}"})).json()["id"]
         await finished(self.client, run)
 
+    async def counted(self, name):
+        """A hook and a model of this name were called."""
+        figures, whose = self.made.server.service.figures, ("local", "cleaner")
+        figures.hook_called(HookKey(*whose, "before_tool", name, 0, "block", 9))
+        figures.model_called("", ModelKey(*whose, name), Used(1, 10, 1, 0, 0.5))
+        await self.blocked(name)
+
+    async def audited(self, name):
+        with closing(AuditLog(self.folder / "audit.jsonl", fsync="never")) as log:
+            log.record("deploy", version=name)
+
     async def chat(self, name):
         fields = {"agent": "cleaner", "session": "talk", "text": f"/{name}"}
         assert (await self.client.post("/console/chat", data=fields)).status_code == 303
@@ -89,6 +104,10 @@ PAGES = {
     "Run": Page("/console/runs/{run}", "#run-steps", World.step),
     "Approvals": Page("/console/approvals", "#approvals-waiting", World.waiting, keys=True),
     "Blocked": Page("/console/blocked", "#blocked-rows", World.blocked, keys=True),
+    "Hooks": Page("/console/hooks", "#hooks-list", World.counted, keys=True),
+    "Cost": Page("/console/cost", "#cost-tables", World.counted, keys=True),
+    "Replay": Page("/console/replay", "#replay-rows", World.blocked, keys=True, search=True),
+    "Audit": Page("/console/audit", "#audit-rows", World.audited, keys=True, search=True),
     "Chat": Page("/console/chat?agent=cleaner&session=talk", "#chat-log", World.chat),
     "Tickets": Page("/console/tickets", "#tickets-todo", World.ticket),
     "Log in": Page("/console/login", ".login"),
@@ -108,9 +127,17 @@ def turn(request):
 async def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("console")
     agent = Agent(
-        "cleaner", llm=ScriptedModel([turn], loop=True), tools=[delete], hooks=[not_outside, careful], max_steps=20
+        "cleaner",
+        llm=ScriptedModel([turn], loop=True),
+        tools=[delete],
+        max_steps=20,
+        hooks=[not_outside, careful, RecordHook(folder / "records")],
     )
-    async with console(folder, agent, tickets=folder / "tickets.db") as made, made.browser() as client:
+    (folder / "rules.py").write_text(
+        "from hookline import guard\n\n@guard('before_tool')\ndef other(ctx, payload): ..."
+    )
+    files = {"tickets": folder / "tickets.db", "audit": folder / "audit.jsonl"}
+    async with console(folder, agent, rules=["rules.py"], **files) as made, made.browser() as client:
         found = World(made, client, folder)
         await found.fill()
         yield found
@@ -125,7 +152,7 @@ async def address(world, page):
 
 
 async def test_every_page_of_the_navigation_is_tested():
-    assert {path for _, path in NAVIGATION} <= {page.path.partition("?")[0] for page in PAGES.values()}
+    assert {path for _, path, _ in NAVIGATION} <= {page.path.partition("?")[0] for page in PAGES.values()}
 
 
 @pytest.mark.parametrize("name", LIVE)

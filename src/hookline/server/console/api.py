@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..._base.workers import in_thread
 from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
@@ -22,6 +21,7 @@ from ..runs import RunService
 from .approvals import ApprovalsPage
 from .audit import AuditPages
 from .chat import ChatPage
+from .figures import FiguresPages
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
@@ -60,15 +60,14 @@ class ConsoleApi:
         tickets: TicketBoard | None = None,
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._service = service
-        self._tickets = tickets
-        self._live = LiveViews(self._pulse, service.options.heartbeat)
+        self._live = LiveViews(service.pulse, service.options.heartbeat)
         approvals = ApprovalService(service.approvals, audit)
         self._pages = (
             self.login,
             NowPage(service, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records),
+            FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
@@ -87,11 +86,6 @@ class ConsoleApi:
     async def close(self) -> None:
         """Stop the updates of open pages."""
         await self._live.close()
-
-    async def _pulse(self) -> object:
-        """Return a value that differs after every change of what pages show."""
-        tickets = None if self._tickets is None else await in_thread(self._tickets.pulse)
-        return await self._service.pulse(), tickets
 
     async def _static(self, request: Request) -> Response:
         name = request.path_params["name"]
