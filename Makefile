@@ -24,9 +24,9 @@ endef
 
 run: $(VENV)/.run
 	@echo "A language model with 135 million parameters, on your CPU, under the rules in examples/tour/rules.py:"
-	@cd examples/tour && ../../$(BIN)/hookline run --trust --hooks asking.py --tape ../../$(TAPE) "Read a note: doctor."
+	@cd examples/tour && ../../$(BIN)/hookline run --trust --hooks visitor.py --tape ../../$(TAPE) "Read a note: doctor."
 	@echo; echo "The recorded run again, under a stricter rule (examples/tour/stricter.py):"
-	@cd examples/tour && { ../../$(BIN)/hookline replay --trust ../../$(TAPE) --hooks stricter.py || test $$? -eq 1; }
+	@cd examples/tour && { ../../$(BIN)/hookline replay --trust ../../$(TAPE) --hooks visitor.py --hooks stricter.py || test $$? -eq 1; }
 	@echo; echo "Three things to try:"
 	@echo "  change a rule in examples/tour/rules.py    make run"
 	@echo "  see every decision of this run             $(BIN)/hookline explain $(TAPE)"

@@ -16,6 +16,7 @@ WORDS = {
     "docs/guides/approvals": "human in the loop hitl confirm confirmation ask permission approve by link",
     "docs/guides/attachments": "attachment image picture pdf audio file upload vision multimodal",
     "docs/guides/budgets": "spending limit price tokens money quota",
+    "docs/guides/console": "web ui dashboard browser gui monitor timeline inbox",
     "docs/guides/cost-per-user": "cost per user customer spending price billing",
     "docs/guides/channels/slack": "slack bot thread approve buttons",
     "docs/guides/fastapi": "fastapi starlette asgi mount embed web app",

@@ -177,6 +177,10 @@ async def film(url: str, target: Path) -> None:
         await page.get_by_text("Mail invoice 221").first.click()
         await page.get_by_text("stay_inside").first.wait_for()
         await asyncio.sleep(1)
+        await shown.take(2)
+        blocked = page.get_by_text("mail would leave the company").first
+        await blocked.evaluate("element => element.scrollIntoView({block: 'center'})")
+        await asyncio.sleep(0.5)
         await shown.take(3.5)
         await browser.close()
     shown.save(target)

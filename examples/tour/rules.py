@@ -6,18 +6,14 @@ from hookline import (
     AFTER_TOOL,
     BEFORE_LLM,
     BEFORE_TOOL,
-    ON_STOP,
     AgentContext,
     HookResult,
     ModelRequest,
-    Stopping,
     ToolCallRequest,
     ToolCallResult,
     guard,
     hook,
 )
-
-LIST = ["Throw a note away: taxes.", "Mail a note: taxes."]
 
 
 @guard(BEFORE_TOOL, tools="discard_*")
@@ -47,12 +43,3 @@ def look_first(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
     if request.messages[-1].role != "user":
         return None
     return HookResult.replace(request.replace(tool_choice="required"), reason="look before you answer")
-
-
-@hook(ON_STOP)
-def work_through_the_list(ctx: AgentContext, stopping: Stopping) -> HookResult | None:
-    """Continue until the list is done. Limits still apply."""
-    done = sum(message.role == "user" for message in ctx.state.messages) - 1
-    if done >= len(LIST) or stopping.signals[0].kind != "completed":
-        return None
-    return HookResult.keep_going(LIST[done], reason="the list is not done")

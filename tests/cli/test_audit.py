@@ -8,11 +8,12 @@ import time
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.cli.audit import describe, follow_records
+from hookline.cli.audit import follow_records
 from hookline.hooks import AuditLogHook
 from hookline.payloads import Usage
 from hookline.stores import AuditLog
 from hookline.stores import verify_audit as verify
+from hookline.stores.audit.describe import describe
 from tests.waiting import block_until
 
 

@@ -29,7 +29,7 @@ def in_the_tour(*arguments):
 
 def test_the_tour_shows_every_hook_and_its_recording_shows_what_a_stricter_rule_changes(tmp_path):
     tape = str(tmp_path / "run.tape")
-    done = in_the_tour("run", "--hooks", "asking.py", "--tape", tape, "Read a note: doctor.")
+    done = in_the_tour("run", "--hooks", "visitor.py", "--tape", tape, "Read a note: doctor.")
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip()
     lines = done.stderr.splitlines()
@@ -40,7 +40,7 @@ def test_the_tour_shows_every_hook_and_its_recording_shows_what_a_stricter_rule_
     assert "  approval approved by nobody, in a demo" in lines
     assert "  tool mail_note ok: Mailed: Taxes are due in April." in lines
     assert "4711" not in done.stdout + done.stderr  # the hook hides the code, whatever the model does
-    again = in_the_tour("replay", tape, "--hooks", "stricter.py")
+    again = in_the_tour("replay", tape, "--hooks", "visitor.py", "--hooks", "stricter.py")
     assert again.returncode == 1, again.stderr
     assert "replayed  before_tool no_mail: block (new rule: no mail)" in again.stdout
-    assert in_the_tour("replay", tape).returncode == 0
+    assert in_the_tour("replay", tape, "--hooks", "visitor.py").returncode == 0

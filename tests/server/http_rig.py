@@ -12,6 +12,7 @@ from hookline.server.api import RunsApi
 from hookline.server.approvals import ApprovalsApi
 from hookline.server.openapi import OpenApi
 from hookline.server.routing import Gate
+from hookline.server.statistics import StatisticsApi
 from hookline.stores.keys import KeyStore
 
 from .rig import service_at
@@ -33,7 +34,7 @@ class Served:
         known = {row.name for row in self.store.keys()}  # noqa: SIM118
         wanted = {name: scopes for name, scopes in RIGHTS.items() if f"{name}'s" not in known}
         self.secrets = {name: self.store.add(f"{name}'s", scopes)[1] for name, scopes in wanted.items()}
-        self.apis = [RunsApi(self.service), ApprovalsApi(self.service, audit)]
+        self.apis = [RunsApi(self.service), ApprovalsApi(self.service, audit), StatisticsApi(self.service)]
         self.apis.append(OpenApi(self.endpoints))
         self.gate = Gate(self.store, self.service.options, audit=audit)
         self.app = Starlette(routes=self.routes())

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from hookline.stores import RunRecord, RunStore
+from hookline.stores import RunRecord, RunStore, runs
 from hookline.stores.run_queries import open_runs, pulse, refusals, verdict_counts
-from hookline.stores.runs import StoredEvent
+from hookline.stores.runs import RunSearch, StoredEvent
 
 NOW = time.time()
 
@@ -88,12 +88,26 @@ def filled(store):
 def test_a_filter_finds_the_runs_that_match(filled, chosen, found):
     assert "".join(each.id for each in filled.runs(served=True, **chosen)) == found
     assert filled.count(served=True, **chosen) == len(found)
+    search = filled.search(20, served=True, **chosen)
+    assert ("".join(each.id for each in search.runs), search.stopped_at) == (found, "")
 
 
 def test_a_filtered_list_has_pages(filled):
     assert [each.id for each in filled.runs(1, served=True, tool="mail")] == ["d"]
     assert [each.id for each in filled.runs(1, served=True, tool="mail", before="d")] == ["b"]
     assert filled.runs(1, served=True, tool="mail", before="b") == []
+
+
+def test_a_search_that_takes_too_long_stops_and_says_where_to_go_on(filled, monkeypatch):
+    monkeypatch.setattr(runs, "SEARCHED_AT_ONCE", 2)
+    first = filled.search(5, served=True, tool="shell", seconds=0)
+    assert first == RunSearch([], "c", NOW - 200, 2)
+    assert [each.id for each in filled.search(5, served=True, tool="shell", seconds=0, before="c").runs] == ["a"]
+    assert [each.id for each in filled.search(5, served=True, tool="shell", seconds=60).runs] == ["a"]
+    assert [each.id for each in filled.search(1, served=True, text="the task", seconds=0).runs] == ["c"]  # enough
+    mine = filled.search(5, served=True, owner="me", text="nothing", seconds=0)
+    assert (mine.stopped_at, mine.looked_at) == ("c", 2)
+    assert filled.search(5, served=True, owner="me", text="nothing", seconds=0, before="c") == RunSearch([])
 
 
 def test_verdicts_are_counted_by_run_and_verb(filled):

@@ -345,9 +345,9 @@ def test_a_file_of_a_newer_format_is_left_alone_and_says_what_to_do(tmp_path, st
     store.open()
     store.close()
     with sqlite3.connect(store.path) as db:
-        db.execute("PRAGMA user_version = 5")
+        db.execute("PRAGMA user_version = 6")
     db.close()
-    with pytest.raises(StoreError, match=r"written by a newer Hookline \(format 5\): update Hookline"):
+    with pytest.raises(StoreError, match=r"written by a newer Hookline \(format 6\): update Hookline"):
         RunStore(store.path).runs()
 
 

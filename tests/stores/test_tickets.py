@@ -56,6 +56,22 @@ def completed(board, id, by):
 # Life cycle of a ticket.
 
 
+def test_the_pulse_differs_after_every_change_and_when_a_hold_expires(board, advance):
+    seen = [board.pulse()]
+    made = board.create("Write it", by="ada")
+    seen.append(board.pulse())
+    board.comment(made.id, "soon", by="ada")
+    seen.append(board.pulse())
+    board.start(made.id, by="bob")
+    seen.append(board.pulse())
+    board.hold(made.id, "did it", by="bob")
+    seen.append(board.pulse())
+    assert board.pulse() == seen[-1]
+    advance(board.hold_seconds + 1)
+    seen.append(board.pulse())
+    assert all(a != b for a, b in zip(seen, seen[1:], strict=False))
+
+
 def test_a_ticket_goes_from_todo_to_done_with_a_complete_history(board):
     made = board.create(
         "Write  the\nguide", by="person:ann", criteria=["it runs", " "], description="a\nb", run_id="r1"

@@ -12,7 +12,6 @@ from pathlib import Path
 from socket import gethostname
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,13 +19,15 @@ from rich.text import Text
 
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
+from ..stores.audit.describe import FAILURES, Record, describe, is_failure, parse_record, short_run_id
 from ..stores.audit.format import MAX_LINE, timestamp
+from ..stores.audit.reading import RecordFilter
 from ..stores.errors import StoreError
 from .errors import COMPLETED, FAILED, print_note
 from .help import Command, Group
 from .options import AsJson, with_settings
 from .output import console, print_table, short_path, write_json
-from .text import cost_text, counted, parse_duration, printable, short
+from .text import counted, parse_duration, printable, short
 
 if TYPE_CHECKING:
     from ..stores.audit.index import AuditIndex, IndexedRecord
@@ -190,23 +191,16 @@ def _progress(total: int) -> Any:
 
 
 def _print_report(report: AuditReport) -> None:
-
     out = console()
+    mark, style = ("✓", "green") if report.ok else ("?", "yellow") if report.unchanged else ("✗", "red")
     name = printable(short_path(report.files[-1]))
-    extent = f"{counted(report.records, 'record')} in {counted(len(report.files), 'file')}"
-    if report.ok:
-        out.print(Text.assemble(("✓ ", "bold green"), (name, "bold"), f"  {extent}, unchanged"))
-    elif report.unchanged:
-        doubt = "unchanged, but nothing proves that none are missing at the end"
-        out.print(Text.assemble(("? ", "bold yellow"), (name, "bold"), f"  {extent}, ", (doubt, "yellow")))
-    else:
-        found = counted(len(report.findings) + report.more, "finding")
-        out.print(Text.assemble(("✗ ", "bold red"), (name, "bold"), f"  {extent}, ", (found, "bold red")))
-    signed = "not signed"
-    if report.signed:
-        signed = "signed" + (", checked" if report.checked else ", not checked")
+    out.print(
+        Text.assemble(
+            (f"{mark} ", f"bold {style}"), (name, "bold"), (f"  {report.summary}", "" if report.ok else style)
+        )
+    )
     if report.records:
-        out.print(Text(f"  records {report.first:,} to {report.last:,} · {signed}", style="dim"))
+        out.print(Text(f"  records {report.first:,} to {report.last:,} · {report.signatures}", style="dim"))
         out.print(Text(f"  head {report.last}:{report.head}", style="dim"), soft_wrap=True)
     if report.findings:
         print_table(
@@ -223,12 +217,7 @@ def _print_report(report: AuditReport) -> None:
 
 
 def _finding_row(found: AuditFinding, style: str) -> tuple[Any, ...]:
-    from pathlib import Path
-
-    where = Path(found.file).name
-    if found.line:
-        where += f":{found.line}" if found.line == found.last else f":{found.line}-{found.last}"
-    return printable(where, keep=""), Text(found.kind, style=style), printable(found.text, keep="")
+    return printable(found.where, keep=""), Text(found.kind, style=style), printable(found.text, keep="")
 
 
 def show(
@@ -260,13 +249,13 @@ def show(
 
     from ..stores.audit.verify import log_files
 
-    wanted = Filter(
-        run=run,
+    wanted = RecordFilter(
+        run=run or "",
         types=tuple(type or ()),
-        tool=tool,
-        hook=hook,
-        verb=verb,
-        model=model,
+        tool=tool or "",
+        hook=hook or "",
+        verb=verb or "",
+        model=model or "",
         since=parse_time(since, "--since"),
         until=parse_time(until, "--until"),
     )
@@ -348,16 +337,15 @@ def search(
 
 
 def _found_row(record: IndexedRecord) -> tuple[Any, ...]:
-    what = " · ".join(filter(None, (record.tool, f"{record.hook} {record.verb}".strip(), record.decision)))
-    bad = {record.verb, record.decision} & _FAILURES
+    bad = {record.verb, record.decision} & FAILURES
     at = record.time.replace("T", " ").removesuffix("Z")
     return (
         str(record.number),
         short(at, 23),
         short(record.host, 40),
-        short(_short_run_id(record.run_id)[:6], 6),
+        short(short_run_id(record.run_id)[:6], 6),
         Text(short(record.type, 14), style=_STYLES.get(record.type, "")),
-        Text(short(what or record.agent, 200), style="red" if bad else ""),
+        Text(short(record.what, 200), style="red" if bad else ""),
     )
 
 
@@ -415,31 +403,9 @@ def keygen(
     return 0
 
 
-Record = dict[str, Any]
-
 POLL_SECONDS = 0.2
 NARROW = 110
 """Terminal width in columns below which rows show only the time of day, under a line with the date."""
-_COMMON_FIELDS = frozenset(
-    (
-        "v",
-        "seq",
-        "time",
-        "type",
-        "run_id",
-        "task_id",
-        "correlation_id",
-        "session_id",
-        "agent",
-        "parent_run_id",
-        "prev",
-        "sig",
-    )
-)
-_TEXT_FIELDS = ("text", "content", "result", "error", "message", "reply")
-_FAILURES = frozenset(
-    ("block", "end", "failed", "error", "blocked", "cancelled", "denied", "retry", "stopped", "ended")
-)
 _STYLES = {
     "run_start": "bold",
     "run_end": "bold",
@@ -463,17 +429,6 @@ def read_records(path: Path) -> Iterator[tuple[bytes, Record]]:
     with open(path, "rb") as file:
         while line := file.readline(MAX_LINE):
             yield line, parse_record(line)
-
-
-def parse_record(line: bytes) -> Record:
-    """Parse one line."""
-    try:
-        record = msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        record = None
-    if isinstance(record, dict) and isinstance(record.get("type"), str):
-        return record
-    return {"type": "no record", "about": line.decode(errors="replace").strip()}
 
 
 def follow_records(path: Path) -> Iterator[tuple[bytes, Record]]:
@@ -520,39 +475,6 @@ def parse_time(text: str | None, option: str) -> str:
         raise ConfigError(f"{option} takes 10m, 2h, 1d or a time such as 2026-11-15T10:00, not {text!r:.80}") from None
 
 
-class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Conditions that a record must meet; ``None`` and empty values match every record."""
-
-    run: str | None
-    types: tuple[str, ...]
-    tool: str | None
-    hook: str | None
-    verb: str | None
-    model: str | None
-    since: str
-    until: str
-
-    def matches(self, record: Record) -> bool:
-        """Return whether the record meets all conditions."""
-        at = str(record.get("time", ""))
-        return (
-            (not self.types or record["type"] in self.types)
-            and (self.run is None or _short_run_id(record.get("run_id")).startswith(_short_run_id(self.run)))
-            and (self.tool is None or self.tool in (record.get("tool"), *_names(record.get("tool_calls"))))
-            and (self.model is None or self.model in (record.get("model"), _qualified_model(record)))
-            and all(
-                wanted is None or record.get(name) == wanted
-                for name, wanted in (("hook", self.hook), ("verb", self.verb))
-            )
-            and (not self.since or at >= self.since)
-            and (not self.until or at <= self.until)
-        )
-
-
-def _names(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else []
-
-
 class Printer:
     """Print records, one on each line."""
 
@@ -572,16 +494,15 @@ class Printer:
                 head = f"{'record':>8}  {time_head:<{self._time_width}}  {'run':<6}  {'type':<14}  what"
                 self._out.print(Text(head, style="bold"), no_wrap=True, overflow="ellipsis")
             kind, text = str(record["type"]), describe(record)
-            bad = any(record.get(name) in _FAILURES for name in ("verb", "outcome", "decision", "status"))
             at = self._time(str(record.get("time", "")))
             row = Text.assemble(
                 (
                     f"{short(str(record.get('seq', '')), 8):>8}  {short(at, self._time_width):<{self._time_width}}  ",
                     "dim",
                 ),
-                (f"{short(_short_run_id(record.get('run_id'))[:6], 6):<6}  ", "dim"),
+                (f"{short(short_run_id(record.get('run_id'))[:6], 6):<6}  ", "dim"),
                 (f"{short(kind, 14):<14}  ", _STYLES.get(kind, "")),
-                (text, "red" if bad or kind in ("error", "lost", "no record") else ""),
+                (text, "red" if is_failure(record) else ""),
             )
             self._out.print(row, no_wrap=True, overflow="ellipsis", crop=True)
         self.shown += 1
@@ -599,99 +520,3 @@ class Printer:
             self._day = day
             self._out.print(Text(f"{'':>8}  {short(day, 10)}", style="dim"), no_wrap=True)
         return clock[:8]
-
-
-def describe(record: Record) -> str:
-    """Describe a record in one line."""
-    describe_type = _DESCRIPTIONS.get(str(record["type"]))
-    try:
-        parts = describe_type(record) if describe_type is not None else []
-    except (TypeError, ValueError, KeyError):  # the record was changed and lacks a field
-        parts = []
-    if not parts:
-        parts = [f"{name}={value}" for name, value in record.items() if name not in _COMMON_FIELDS]
-    elif text := next((str(record[name]) for name in _TEXT_FIELDS if record.get(name)), ""):
-        parts.append(f"“{text}”")
-    return short(" · ".join(part for part in parts if part), 1000)
-
-
-def _ms(value: float) -> str:
-    return f"{value / 1000:.1f} s" if value >= 1000 else f"{value:.0f} ms" if value >= 10 else f"{value:.1f} ms"
-
-
-def _describe_model_call(r: Record) -> list[str]:
-    calls = ", ".join(_names(r["tool_calls"]))
-    return [
-        f"{r['provider']}/{r['model']}",
-        f"{r['input_tokens']:,} in, {r['output_tokens']:,} out",
-        cost_text(r["cost"]) if r["cost"] else "",
-        f"calls {calls}" if calls else r["finish_reason"],
-        "" if r["purpose"] == "step" else r["purpose"],
-        "" if r["verb"] == "cont" else r["verb"],
-        f"attempt {r['attempt']}" if r["attempt"] > 1 else "",
-        _ms(r["duration_ms"]),
-    ]
-
-
-def _describe_run_end(r: Record) -> list[str]:
-    why = r["hook_ended"] or (r["stop"] if r["status"] == "stopped" else "")
-    tokens = r["input_tokens"] + r["output_tokens"]
-    return [
-        f"{r['status']} ({why})" if why else r["status"],
-        counted(r["steps"], "step"),
-        counted(r["tool_calls"], "tool call"),
-        counted(tokens, "token"),
-        cost_text(r["cost"]),
-        _ms(r["elapsed_ms"]),
-        counted(r["errors"], "error") if r["errors"] else "",
-    ]
-
-
-def _verdict_text(r: Record) -> str:
-    return f"{r['hook']} {r['verb']} at {r['point']}" + (f": {r['reason']}" if r["reason"] else "")
-
-
-_DESCRIPTIONS: dict[str, Any] = {
-    "run_start": lambda r: [r["agent"], f"in {r['parent_run_id']}" if r["parent_run_id"] else ""],
-    "run_end": _describe_run_end,
-    "task": lambda r: [counted(r["chars"], "character")],
-    "steered": lambda r: [counted(r["chars"], "character")],
-    "model": _describe_model_call,
-    "verdict": lambda r: [_verdict_text(r)],
-    "shadow": lambda r: [f"would have: {_verdict_text(r)}"],
-    "notice": lambda r: [f"{r['kind']} at {r['point']}: {r['hook']}", r["about"]],
-    "tool_start": lambda r: [r["tool"], r["call_id"]],
-    "tool": lambda r: [
-        f"{r['tool']} {r['outcome']}",
-        f"attempt {r['attempt']}" if r["attempt"] > 1 else "",
-        _ms(r["duration_ms"]),
-    ],
-    "approval_asked": lambda r: [f"may {r['tool']} run?", r["call_id"]],
-    "approval": lambda r: [r["decision"] + (f" by {r['by']}" if r["by"] else ""), r["call_id"]],
-    "stop": lambda r: [r["kind"], r["hook"]],
-    "error": lambda r: [f"{r['where']}: {r['error_type']}", r["source"], "fatal" if r["fatal"] else ""],
-    "auth": lambda r: [
-        f"{r['decision']}: {r['name'] or r['caller'] or 'nobody'}" + (f", {r['why']}" if r["why"] else ""),
-        f"{r['method']} {r['route']}",
-        f"needs {r['right']}" if r["right"] else "",
-        f"from {r['address']}",
-    ],
-    "open": lambda r: [
-        f"hookline {r['version']}, process {r['pid']}",
-        f"signed by {r['key']}" if r["key"] else "",
-        f"after an incomplete line of {r['torn']:,} bytes" if r["torn"] else "",
-        "without a checkpoint of the lines above" if r.get("unproven") else "",
-    ],
-    "rotate": lambda r: [f"this file is {r['file']} from now on"],
-    "prune": lambda r: [f"{counted(r['files'], 'old file')} deleted, up to record {r['last']:,}"],
-    "lost": lambda r: [f"{counted(r['count'], 'record')} could not be written: {r['why']}"],
-}
-
-
-def _short_run_id(run_id: Any) -> str:
-    """Return a run's id without the prefix ``run_``."""
-    return str(run_id or "").removeprefix("run_")
-
-
-def _qualified_model(record: Record) -> str:
-    return f"{record.get('provider')}/{record.get('model')}"

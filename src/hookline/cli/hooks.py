@@ -79,26 +79,20 @@ def show_built_in(json: bool) -> None:
 
 def hook_rows(registry: HookRegistry) -> list[tuple[Any, ...]]:
     """Return a row for each hook at each point, in the order in which they run."""
-    from .._kernel.points import POINTS
-    from ..config.loading import source_location
+    from ..config.hook_order import hook_order
 
-    rows = []
-    for point in POINTS:
-        for entry in registry.stack.entries(point):
-            name = f"{entry.name} [{', '.join(entry.tools)}]" if entry.tools else entry.name
-            layer = f"agent, plugin {entry.plugin}" if entry.plugin else "agent"
-            rows.append(
-                (
-                    point,
-                    name,
-                    entry.phase,
-                    entry.priority,
-                    entry.on_failure,
-                    layer,
-                    short_path(source_location(entry.hook)),
-                )
-            )
-    return rows
+    return [
+        (
+            place.point,
+            f"{place.hook} [{', '.join(place.tools)}]" if place.tools else place.hook,
+            place.phase,
+            place.priority,
+            place.on_failure,
+            f"{place.layer}, plugin {place.plugin}" if place.plugin else place.layer,
+            short_path(place.source),
+        )
+        for place in hook_order(registry.stack)
+    ]
 
 
 def show_hooks(registry: HookRegistry) -> None:

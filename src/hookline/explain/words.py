@@ -17,6 +17,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "keep_going": ("kept going", "blue"),
     "answer": ("answered", "teal"),
     "claim": ("decided", "teal"),
+    "shadow": ("would have acted", "grey"),
     "cont": ("passed", "grey"),
 }
 """Each verb as a word for people, and its colour."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from .._base.frozen import EMPTY, Frozen, freeze_flat
 from .._base.text import did_you_mean
+from .._kernel.registry import HookStack
 from .errors import UnknownAgentError
 
 
@@ -57,6 +58,11 @@ class Agents:
         answerer, id = served[name]
         return _describe(name, answerer, id), answerer, id
 
+    def hooks(self) -> dict[str, HookStack]:
+        """Return the hooks of all served agents by name; of a team, those of its first member."""
+        found = {name: _agent_of(answerer, id) for name, (answerer, id) in self._all().items()}
+        return {name: agent.hooks.stack for name, agent in found.items() if hasattr(agent, "hooks")}
+
     def _all(self) -> dict[str, tuple[Any, str]]:
         found: dict[str, tuple[Any, str]] = {}
         for name, answerer in self._answerers.items():
@@ -72,10 +78,15 @@ class Agents:
         return {name: each for name, each in found.items() if not self._only or name in self._only}
 
 
-def _describe(name: str, answerer: Any, id: str) -> ServedAgent:
+def _agent_of(answerer: Any, id: str) -> Any:
     agent = answerer[id] if id else getattr(answerer, "base", answerer)
     if isinstance(members := getattr(agent, "members", None), Mapping):  # a team: callers meet its first member
         agent = members[agent.first]
+    return agent
+
+
+def _describe(name: str, answerer: Any, id: str) -> ServedAgent:
+    agent = _agent_of(answerer, id)
     personality = getattr(answerer, "personalities", {}).get(id)
     description = getattr(personality, "description", "") or getattr(agent, "description", "")
     tools = freeze_flat({tool.name: tool.spec.description for tool in getattr(agent, "tools", ())})

@@ -110,10 +110,13 @@ def build_parts(
     from .a2a.api import A2aApi
     from .api import RunsApi
     from .approvals import ApprovalsApi
+    from .audit import AuditApi, AuditService
     from .chat.api import ChatApi
     from .console.api import ConsoleApi
     from .explain import ExplainApi, RunRecords
     from .links import LinksApi, build_links
+    from .replay import ReplayApi, ReplayService
+    from .statistics import StatisticsApi
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
@@ -130,13 +133,18 @@ def build_parts(
     links = build_links(options, stores.approvals)
     service = _build_service(settings, agents, options, stores, links)
     audit = _audit_log(settings, hooks)
+    log = AuditService(audit, settings.audit_index or "")
     records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
+    replays = ReplayService(service, records, options.rules, home)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
         ApprovalsApi(service, audit),
         A2aApi(service, store, audit, keys=authenticate is None),
         ChatApi(service),
         ExplainApi(service, records),
+        StatisticsApi(service),
+        AuditApi(log),
+        ReplayApi(replays, service),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
@@ -150,7 +158,7 @@ def build_parts(
         buckets=buckets,
     )
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
-    apis.append(ConsoleApi(service, keys, gate, records, audit, tickets))
+    apis.append(ConsoleApi(service, keys, gate, records, log, replays, audit, tickets))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

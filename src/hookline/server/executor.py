@@ -23,6 +23,7 @@ from ..stores.runs import RunRecord
 from ..stores.sessions import SessionStore, was_saved
 from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
+from .figures import FigureRecorder, FiguresHook
 from .live_run import LiveRun
 from .logs import LogFieldsHook
 from .options import ServerOptions
@@ -46,6 +47,7 @@ class RunExecutor:
         metadata: metadata for the hooks of every run.
         notify: announces calls that wait for approval.
         wait_for_turn: waits until other servers have no run in the conversation of a run.
+        figures: counts what hooks decide and what models cost.
     """
 
     def __init__(
@@ -57,6 +59,7 @@ class RunExecutor:
         metadata: Mapping[str, Any],
         notify: Notifier,
         wait_for_turn: Callable[[RunRecord], Awaitable[None]],
+        figures: FigureRecorder,
     ) -> None:
         self._approvals = approvals
         self._sessions = sessions
@@ -65,6 +68,7 @@ class RunExecutor:
         self._metadata = metadata
         self._notify = notify
         self._wait_for_turn = wait_for_turn
+        self._figures = figures
         self._session_locks = KeyedLocks()
         self._slots = RunSlots(options.max_runs)
 
@@ -126,6 +130,18 @@ class RunExecutor:
         }
         return {**self._metadata, **caller.metadata, **origin}
 
+    def hooks_of(self, record: RunRecord) -> list[Any]:
+        """Return the hooks that a served run has in addition to those of its agent."""
+        approvals = ApprovalsHook(
+            self._approvals,
+            seconds=self._approval_seconds,
+            owner=record.owner,
+            root_id=record.id,
+            hold_seconds=HOLD_SECONDS,
+            notify=self._notify,
+        )
+        return [approvals, LogFieldsHook(), FiguresHook(self._figures, record)]
+
     async def run_agents(
         self,
         live: LiveRun,
@@ -185,14 +201,6 @@ class RunExecutor:
     ) -> AgentResult[Any]:
         """Run one agent of a served run. The first one gets the id of the served run."""
         record, durable = live.record, live.durable
-        approvals = ApprovalsHook(
-            self._approvals,
-            seconds=self._approval_seconds,
-            owner=record.owner,
-            root_id=record.id,
-            hold_seconds=HOLD_SECONDS,
-            notify=self._notify,
-        )
         ctx = self._context(session)
         environment = services_of(ctx).environment
         if number == 1:
@@ -204,7 +212,7 @@ class RunExecutor:
             task,
             session=session,
             ctx=ctx,
-            hooks=[approvals, LogFieldsHook()],
+            hooks=self.hooks_of(record),
             sinks=[live.add_event],
             keep=False,
             metadata=metadata,

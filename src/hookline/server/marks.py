@@ -14,6 +14,7 @@ from .._run.events import (
     ToolStarted,
 )
 from .._run.journal import NO_MARK
+from ..hooks.shadow_mode import ShadowDecided
 
 Mark = tuple[str, str, str, int]
 """The tool, the hook, the verb, and whether it is a refusal, as in :class:`StoredEvent`."""
@@ -36,6 +37,8 @@ class Marks:
             case HookExecuted(verb=verb) as executed if verb != "cont":
                 tool = self._tools.get((executed.run_id, executed.call_id), "")
                 return tool, executed.hook[:_TEXT], str(verb), int(is_refusal(executed))
+            case ShadowDecided() as decided:
+                return "", f"shadow({decided.hook})"[:_TEXT], "shadow", 0
             case ToolStarted() | ToolEnded() | ApprovalAsked() as called:
                 self._tools[called.run_id, called.call_id] = called.tool[:_TEXT]
                 return called.tool[:_TEXT], "", "", 0

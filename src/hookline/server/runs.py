@@ -18,15 +18,17 @@ from .._base.attachment import Attachment
 from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
 from .._base.text import error_text
+from .._kernel.hook import compile_hook
 from .._kernel.values import Message
 from .._run.context import AgentContext
 from .._run.environment import make_id
 from .._run.session import Session
+from ..config.hook_order import HookPlace, hook_order
 from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.run_queries import pulse
-from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunStore, StoredEvent
+from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunSearch, RunStore, StoredEvent
 from ..stores.sessions import SessionStore
 from .agents import Agents
 from .auth import Caller
@@ -35,6 +37,7 @@ from .errors import BusyError, ConflictError, UnavailableError, UnknownAttachmen
 from .events import RunAccepted
 from .executor import RunExecutor
 from .feed import FeedReader
+from .figures import FigureRecorder
 from .idempotency import IdempotencyKeys
 from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event, not_running
 from .logs import log_approval_request
@@ -91,7 +94,10 @@ class RunService:
         self._store = store
         context = context or (lambda session: AgentContext(session=session))
         self._sessions = sessions
-        self._executor = RunExecutor(approvals, sessions, options, context, metadata, notify, self._wait_for_turn)
+        self.figures = FigureRecorder(store.figures)
+        self._executor = RunExecutor(
+            approvals, sessions, options, context, metadata, notify, self._wait_for_turn, self.figures
+        )
         self._recorder = RunRecorder(store, self._on_stored, self._on_lost, self._on_store_error)
         self._keys = IdempotencyKeys(store)
         self._control_sender = ControlSender(store.controls)
@@ -164,6 +170,7 @@ class RunService:
                 live.finish("interrupted", reason="the server stopped")  # the run ignored its cancellation
                 live.task.cancel()
         await self._control_receiver.close()
+        await self.figures.close()
         await self._recorder.close(max(self.options.grace, STORE_SECONDS))
 
     def _tasks(self) -> list[asyncio.Task[None]]:
@@ -210,6 +217,12 @@ class RunService:
     def unfinished(self) -> list[tuple[RunRecord, str]]:
         """Return the unfinished runs of this process, in the order of their start, each with its current activity."""
         return [(live.record, live.activity) for live in self._live.values() if not live.closed]
+
+    def hook_orders(self) -> dict[str, list[HookPlace]]:
+        """Return the hooks of a run of each served agent by name, in firing order, with those that the server adds."""
+        example = RunRecord("", "", "", "", "", "", "", "", "")
+        added = [entry for hook in self._executor.hooks_of(example) for entry in compile_hook(hook)]
+        return {name: hook_order(stack, added) for name, stack in self.agents.hooks().items()}
 
     # Operations of callers
 
@@ -373,13 +386,30 @@ class RunService:
         Raises:
             StoreError: the file cannot be read.
         """
-        if self._recorder.problem == "":
-            await self._recorder.flushed()
-        await self._close_all_abandoned()
-        if not _restrict(filters, caller):
+        if not await self._prepare(caller, filters):
             return []
         found = await asyncio.to_thread(self._store.runs, limit, before=before, **filters)
         return [self._latest(run) for run in found]
+
+    async def search(
+        self, caller: Caller, *, limit: int = 50, before: str = "", **filters: Unpack[RunFilter]
+    ) -> RunSearch:
+        """Return the runs that a caller may see, as far as a short search finds them: see :meth:`RunStore.search`.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        if not await self._prepare(caller, filters):
+            return RunSearch([])
+        found = await asyncio.to_thread(self._store.search, limit, before=before, **filters)
+        return msgspec.structs.replace(found, runs=[self._latest(run) for run in found.runs])
+
+    async def _prepare(self, caller: Caller, filters: RunFilter) -> bool:
+        """Store what is not stored yet, and restrict filters; return whether a caller may see such runs."""
+        if self._recorder.problem == "":
+            await self._recorder.flushed()
+        await self._close_all_abandoned()
+        return _restrict(filters, caller)
 
     async def count(self, caller: Caller, **filters: Unpack[RunFilter]) -> int:
         """Return the number of runs that a caller may see. Arguments are those of :meth:`RunStore.count`.

@@ -92,7 +92,8 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
 
     ``status`` may be given several times. ``since`` and ``until`` limit the time at which a run was accepted. ``tool``
     selects runs that called a tool or tried to; ``hook`` and ``verb`` those with such a verdict; ``text`` those with a
-    text in the task or the reply. ``owner`` is for admins, who see the runs of all callers.
+    text in the task or the reply; ``model`` those that called a model. ``owner`` is for admins, who see the runs of all
+    callers.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
@@ -108,6 +109,7 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     verb: Name = ""
     text: Name = ""
     correlation_id: IdText = ""
+    model: Name = ""
 
     def chosen(self) -> RunFilter:
         """Return the filter for the store."""
@@ -123,6 +125,7 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
             "verb": self.verb,
             "text": self.text,
             "correlation_id": self.correlation_id,
+            "model": self.model,
         }
 
 

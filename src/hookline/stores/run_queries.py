@@ -48,6 +48,30 @@ class Refusal(msgspec.Struct, frozen=True):
         return f"{self.run_id}:{self.seq}"
 
 
+class Verdict(msgspec.Struct, frozen=True):
+    """The result of a hook in a served run or in one of its subagents, whose id is ``run_id``.
+
+    ``seq`` is the number of its event in the served run. The verb ``denied`` is that of a person, ``by``, who denied a
+    call; ``shadow`` is that of a hook in shadow mode, whose reason says what it would have done. ``refused`` says
+    whether it prevented something.
+    """
+
+    seq: int
+    at: float
+    run_id: str
+    point: str
+    hook: str
+    phase: str
+    verb: str
+    reason: str
+    error: str
+    tool: str
+    call_id: str
+    by: str
+    refused: bool
+    duration: float | None
+
+
 class RefusalFilter(TypedDict, total=False):
     """Filter of :func:`refusals`; an empty filter selects all of them.
 
@@ -160,6 +184,47 @@ def verdict_counts(store: RunStore, ids: Sequence[str]) -> dict[str, dict[str, i
     return found
 
 
+def verdicts(store: RunStore, run_id: str, after: int, limit: int) -> list[Verdict]:
+    """Return the verdicts of hooks and denials of people in a served run and its subagents, in order.
+
+    Args:
+        store: the store.
+        run_id: the id of the run.
+        after: only those after the event with this number.
+        limit: the maximum number.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    query = """SELECT seq, at, tool, hook, verb, refused, data FROM events
+        WHERE run_id = ? AND verb != '' AND seq > ? ORDER BY seq LIMIT ?"""
+    found = []
+    for seq, at, tool, hook, verb, refused, data in store.db.execute(query, (storable(run_id), after, limit)):
+        told = _told(bytes(data))
+        reason = told.reason or told.message
+        if verb == "shadow":
+            reason = f"would {told.verb}: {reason or told.text}" if told.verb != "failed" else reason
+        found.append(
+            Verdict(
+                seq=seq,
+                at=at,
+                run_id=told.run_id or run_id,
+                point=told.point or "approval_requested",
+                hook=hook,
+                phase=told.phase,
+                verb=verb,
+                reason=reason,
+                error=told.error or "",
+                tool=tool,
+                call_id=told.call_id,
+                by=told.by,
+                refused=bool(refused),
+                duration=told.duration,
+            )
+        )
+    return found
+
+
 def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[RefusalFilter]) -> list[Refusal]:
     """Return what was prevented in served runs, the newest first.
 
@@ -202,9 +267,12 @@ class _Told(msgspec.Struct):
 
     run_id: str = ""
     point: str = ""
+    phase: str = ""
+    verb: str = ""
     call_id: str = ""
     reason: str = ""
     error: str | None = None
+    duration: float | None = None
     by: str = ""
     message: str = ""
     text: str = ""
@@ -221,7 +289,7 @@ class _Nested(msgspec.Struct):
     event: msgspec.Raw = msgspec.Raw(b"")
 
 
-_TYPES = ("model_replied", "hook_executed", "approval_decided", "tool_settled")
+_TYPES = ("model_replied", "hook_executed", "shadow_decided", "approval_decided", "tool_settled")
 _NESTED = msgspec.json.Decoder(_Nested)
 _TOLD = msgspec.json.Decoder(_Told)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +24,12 @@ _REFUSED = """verb = 'block' OR verb = 'claim' AND point = 'before_ticket_comple
     OR verb = 'failed' AND (was_blocked = 1 OR (run_id, hook) IN
         (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal = 1))"""
 """Results of hooks that prevented something. An end after a tool call, for example, does not undo the call."""
+_OWNED = """WITH RECURSIVE owned (run_id) AS (
+        SELECT run_id FROM runs WHERE owner = :owner AND transport != ''
+        UNION ALL SELECT nested.run_id FROM runs nested JOIN owned ON nested.parent_run_id = owned.run_id
+            WHERE nested.parent_run_id != ''
+    ) SELECT run_id FROM owned"""
+"""The runs that a caller started, and those of their subagents."""
 HOUR = 3600.0
 _WIDTHS = (HOUR, 24 * HOUR, 7 * 24 * HOUR, 28 * 24 * HOUR, 364 * 24 * HOUR)
 _MAX_BARS = 60
@@ -40,8 +48,10 @@ class _Chosen(msgspec.Struct, frozen=True):
     values: dict[str, Any]
 
     @classmethod
-    def of(cls, since: float | None, agent: str | None, model: str | None) -> _Chosen:
+    def of(cls, since: float | None, agent: str | None, model: str | None, owner: str | None = None) -> _Chosen:
         runs, parts, calls = "observed = 1", "1 = 1", "source = 'model'"
+        if owner is not None:
+            runs = f"{runs} AND run_id IN ({_OWNED})"
         if since is not None:
             runs = f"{runs} AND created >= :since"
         if agent is not None:
@@ -52,7 +62,8 @@ class _Chosen(msgspec.Struct, frozen=True):
         if runs != "observed = 1":
             parts = f"run_id IN (SELECT run_id FROM runs WHERE {runs})"
             parts = parts if since is None else f"at >= :since AND {parts}"  # what happens in a run is after its start
-        return cls(runs, parts, f"{parts} AND {calls}", {"since": since, "agent": agent, "model": model})
+        values = {"since": since, "agent": agent, "model": model, "owner": owner}
+        return cls(runs, parts, f"{parts} AND {calls}", values)
 
 
 class RunTotals(msgspec.Struct, frozen=True):
@@ -166,7 +177,12 @@ class RunStats(msgspec.Struct, frozen=True):
 
 
 def run_stats(
-    store: RunStore, *, since: float | None = None, agent: str | None = None, model: str | None = None
+    store: RunStore,
+    *,
+    since: float | None = None,
+    agent: str | None = None,
+    model: str | None = None,
+    owner: str | None = None,
 ) -> RunStats:
     """Compute statistics of the runs that an :class:`ObservabilityHook` recorded.
 
@@ -177,6 +193,7 @@ def run_stats(
         since: only runs that started at this Unix time or later.
         agent: only runs of this agent.
         model: only runs that called this model, and only their calls of it.
+        owner: only runs that this caller of a server started, and those of their subagents.
 
     Raises:
         StoreError: the file cannot be used.
@@ -186,7 +203,7 @@ def run_stats(
         stats = run_stats(RunStore("runs.db"), since=time.time() - 24 * 3600)
         print(stats.totals.runs, stats.totals.cost)
     """
-    chosen = _Chosen.of(since, agent, model)
+    chosen = _Chosen.of(since, agent, model, owner)
     with store.db.transaction() as db:
         totals = _totals(db, chosen, store.db.leases)
         width, bars = _timeline(db, chosen, since or totals.first)
@@ -321,14 +338,20 @@ def _timeline(db: Connection, chosen: _Chosen, first: float | None) -> tuple[flo
     return width, tuple(TimelineBar(n * width - zone, runs.get(n, 0), tokens.get(n, 0)) for n in bars)
 
 
-def _percentiles(db: Connection, name: str, value: str, source: str, chosen: _Chosen) -> dict[str, tuple[float, float]]:
-    query = f"""SELECT name, max(CASE WHEN nth = (n * 50 + 99) / 100 THEN value END),
-        max(CASE WHEN nth = (n * 95 + 99) / 100 THEN value END) FROM (
-            SELECT {name} AS name, {value} AS value,
-            row_number() OVER (PARTITION BY {name} ORDER BY {value} NULLS FIRST) AS nth,
-            count(*) OVER (PARTITION BY {name}) AS n FROM {source}
-        ) AS numbered GROUP BY name"""
-    return {key: (p50, p95) for key, p50, p95 in db.execute(query, chosen.values)}
+def _percentiles(
+    db: Connection, name: str, value: str, source: str, chosen: _Chosen
+) -> dict[str, tuple[float | None, float | None]]:
+    """Return p50 and p95 by name. Sorting here takes a tenth of the time that window functions of SQLite take."""
+    found: dict[str, list[float | None]] = {}
+    for key, number in db.execute(f"SELECT {name}, {value} FROM {source}", chosen.values):
+        found.setdefault(key, []).append(number)
+    for numbers in found.values():
+        numbers.sort(key=lambda number: -math.inf if number is None else number)
+    return {key: (_nth(numbers, 50), _nth(numbers, 95)) for key, numbers in found.items()}
+
+
+def _nth(numbers: Sequence[float | None], percent: int) -> float | None:
+    return numbers[(len(numbers) * percent + 99) // 100 - 1]
 
 
 def _counts(db: Connection, query: str, chosen: _Chosen) -> list[tuple[str, Counter[str]]]:

@@ -369,6 +369,18 @@ class TicketBoard:
             )
         return {column: numbers.get(column, 0) for column in COLUMNS}
 
+    def pulse(self) -> object:
+        """Return a value that differs after every change of a ticket, and when a hold expires.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        if not self.exists():
+            return None
+        query = f"SELECT {_COLUMN_NOW}, count(*), sum(changes) FROM tickets GROUP BY 1 ORDER BY 1"
+        with self._db.transaction() as db:
+            return db.execute(query, (time.time(),)).fetchall()
+
     def history(self, id: str | int) -> Sequence[TicketChange]:
         """Return all changes of a ticket, oldest first.
 

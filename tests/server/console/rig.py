@@ -37,10 +37,12 @@ class Console:
 
 
 @asynccontextmanager
-async def console(folder, agent=None, *, tapes="", tickets="", **options):
+async def console(folder, agent=None, *, tapes="", tickets="", audit="", audit_index="", **options):
     settings = Settings(
         tapes=str(tapes),
         tickets=str(tickets),
+        audit=str(audit),
+        audit_index=str(audit_index),
         runs=str(folder / "runs.db"),
         sessions=str(folder / "sessions.db"),
         approval_file=str(folder / "approvals.db"),

@@ -182,7 +182,7 @@ async def test_without_the_right_to_approve_there_are_no_buttons(tmp_path):
         async with made.logged_in("admin", "read") as reader:
             page = (await reader.get(PATH)).text
             assert row.id in page
-            assert "<form" not in page
+            assert "<form" not in page.partition("<main")[2]  # above it is the one to log out
 
 
 def sections_of(stream):

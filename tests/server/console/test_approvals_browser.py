@@ -3,47 +3,27 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-import pytest
-
-from tests.chromium import CHROMIUM, needs_chromium
-
 from .asking import cleaner, deleted, finished, waiting_call
+from .browser import LOST, PHONE, expect, fits, in_browser, opened
 from .rig import console
 
-playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
-expect = playwright.expect
-expect.set_options(timeout=100_000)
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = in_browser
 
 
 @asynccontextmanager
-async def opened(folder, path="/console/approvals", agent=None, expected=(), **options):
-    """A server and an open page. Fail if the page reports an error, breaks its policy, or sends a request elsewhere."""
+async def asked(browser, folder, path="/console/approvals", **options):
+    """A server whose agent asks, a client for it, and an open page."""
     deleted.clear()
-    problems, requests = [], []
-    async with console(folder, agent or cleaner()) as made, made.browser() as client:
-        async with playwright.async_playwright() as driver:
-            options = {"viewport": {"width": 1200, "height": 800}, **options}
-            arguments = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-            browser = await driver.chromium.launch(executable_path=CHROMIUM, args=arguments)
-            context = await browser.new_context(**options)
-            context.set_default_timeout(0)
-            page = await context.new_page()
-            page.on("pageerror", lambda problem: problems.append(str(problem)))
-            page.on("console", lambda message: problems.append(message.text))
-            page.on("request", lambda request: requests.append(request.url))
-            await page.goto(made.url + path, wait_until="domcontentloaded")
-            try:
-                yield made, client, page
-            finally:
-                await browser.close()
-        unexpected = [each for each in problems if not any(part in each for part in expected)]
-        assert unexpected == []
-        assert all(url.startswith(made.url) for url in requests)
+    async with (
+        console(folder, cleaner()) as made,
+        made.browser() as client,
+        opened(browser, made, path, **options) as page,
+    ):
+        yield made, client, page
 
 
-async def test_a_call_arrives_by_itself_and_a_click_lets_it_run(tmp_path):
-    async with opened(tmp_path) as (made, client, page):
+async def test_a_call_arrives_by_itself_and_a_click_lets_it_run(browser, tmp_path):
+    async with asked(browser, tmp_path) as (made, client, page):
         await expect(page.locator("#approvals-count")).to_contain_text("Nothing waits")
         run, _ = await waiting_call(made, client)
         await page.click(".ask >> text=Approve")
@@ -53,8 +33,8 @@ async def test_a_call_arrives_by_itself_and_a_click_lets_it_run(tmp_path):
         assert deleted == ["a.txt"]
 
 
-async def test_keys_choose_a_call_before_they_decide(tmp_path):
-    async with opened(tmp_path) as (made, client, page):
+async def test_keys_choose_a_call_before_they_decide(browser, tmp_path):
+    async with asked(browser, tmp_path) as (made, client, page):
         first, _ = await waiting_call(made, client, "a.txt")
         second, _ = await waiting_call(made, client, "b.txt")
         await expect(page.locator(".ask")).to_have_count(2)
@@ -73,8 +53,8 @@ async def test_keys_choose_a_call_before_they_decide(tmp_path):
         assert deleted == ["b.txt"]
 
 
-async def test_a_new_call_does_not_disturb_an_edit_and_a_mistake_in_it_is_shown(tmp_path):
-    async with opened(tmp_path, expected=["422"]) as (made, client, page):
+async def test_a_new_call_does_not_disturb_an_edit_and_a_mistake_in_it_is_shown(browser, tmp_path):
+    async with asked(browser, tmp_path, allowed="422") as (made, client, page):
         run, row = await waiting_call(made, client)
         await expect(page.locator(".ask")).to_have_count(1)
         await page.keyboard.press("j")
@@ -90,8 +70,8 @@ async def test_a_new_call_does_not_disturb_an_edit_and_a_mistake_in_it_is_shown(
         assert (await finished(client, run))["reply"] == "c.txt is gone"
 
 
-async def test_a_pattern_is_written_when_it_is_needed_and_revoked_below(tmp_path):
-    async with opened(tmp_path) as (made, client, page):
+async def test_a_pattern_is_written_when_it_is_needed_and_revoked_below(browser, tmp_path):
+    async with asked(browser, tmp_path) as (made, client, page):
         await waiting_call(made, client, "notes/a.txt")
         await expect(page.locator(".pattern")).to_be_hidden()
         await page.select_option("select", "always")
@@ -104,8 +84,8 @@ async def test_a_pattern_is_written_when_it_is_needed_and_revoked_below(tmp_path
         await expect(page.locator(".grant")).to_have_count(0)
 
 
-async def test_a_page_that_lost_its_server_shows_later_calls_when_it_is_back(tmp_path):
-    async with opened(tmp_path, expected=["ERR_"]) as (made, _, page):
+async def test_a_page_that_lost_its_server_shows_later_calls_when_it_is_back(browser, tmp_path):
+    async with asked(browser, tmp_path, allowed=LOST) as (made, _, page):
         await expect(page.locator("#approvals-count")).to_be_visible()
         await made.server.stop(grace=0)
         await expect(page.locator(".connection")).to_be_visible()
@@ -117,12 +97,11 @@ async def test_a_page_that_lost_its_server_shows_later_calls_when_it_is_back(tmp
             assert (await finished(client, run))["reply"] == "a.txt is gone"
 
 
-async def test_the_inbox_fits_a_phone(tmp_path):
-    options = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-    async with opened(tmp_path, **options) as (made, client, page):
+async def test_the_inbox_fits_a_phone(browser, tmp_path):
+    async with asked(browser, tmp_path, **PHONE) as (made, client, page):
         run, _ = await waiting_call(made, client, "long/" * 60)
         await expect(page.locator(".ask")).to_have_count(1)
-        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert await fits(page)
         await page.tap(".ask >> text=Deny")
         await asyncio.wait_for(finished(client, run), 100)
         assert deleted == []

@@ -1,13 +1,10 @@
 """The page Chat of the console in a real browser."""
 
-import pytest
-
-from tests.chromium import needs_chromium
-
 from .asking import deleted
-from .test_approvals_browser import expect, opened
+from .browser import PHONE, expect, fits, in_browser
+from .test_approvals_browser import asked
 
-pytestmark = [pytest.mark.slow, needs_chromium]
+pytestmark = in_browser
 
 
 async def write(page, text):
@@ -15,8 +12,8 @@ async def write(page, text):
     await page.press("#text", "Enter")
 
 
-async def test_a_conversation_with_a_file_an_approval_and_a_block(tmp_path):
-    async with opened(tmp_path, "/console/chat") as (_, _, page):
+async def test_a_conversation_with_a_file_an_approval_and_a_block(browser, tmp_path):
+    async with asked(browser, tmp_path, "/console/chat") as (_, _, page):
         notes = {"name": "<b>notes.txt", "mimeType": "text/plain", "buffer": b"some text"}
         await page.set_input_files("input[type=file]", [notes])
         await expect(page.locator(".composer .files")).to_contain_text("<b>notes.txt")
@@ -35,12 +32,11 @@ async def test_a_conversation_with_a_file_an_approval_and_a_block(tmp_path):
         assert await page.locator(".exchange i, .exchange .pill b").count() == 0
 
 
-async def test_the_page_fits_a_phone(tmp_path):
-    options = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-    async with opened(tmp_path, "/console/chat", **options) as (_, _, page):
+async def test_the_page_fits_a_phone(browser, tmp_path):
+    async with asked(browser, tmp_path, "/console/chat", **PHONE) as (_, _, page):
         await write(page, "long/" * 60)
         await expect(page.locator(".ask")).to_have_count(1)
-        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert await fits(page)
         await page.tap(".ask >> text=Approve")
         await expect(page.locator(".steps")).to_contain_text("approved")
-        assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+        assert await fits(page)

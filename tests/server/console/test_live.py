@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from hookline.server.console.live import LiveViews
+from hookline.server.console.live import MAX_KEPT, LiveViews
 
 
 class Store:
@@ -79,3 +79,58 @@ async def test_a_page_that_cannot_be_opened_leaves_nothing_behind(store, live):
     with pytest.raises(ValueError, match="a bug"):
         await live.stream("broken", broken)
     assert live._views == {}
+
+
+async def test_a_page_is_not_rendered_again_for_its_stream_unless_something_changed(store, live):
+    rendered = []
+
+    async def render():
+        rendered.append(store.value)
+        return {"x": f"<p>{store.value}</p>"}
+
+    assert await live.show("page", render) == {"x": "<p>0</p>"}
+    stream = await live.stream("page", render)
+    assert await next_sections(stream) == {"x": "<p>0</p>"}
+    assert rendered == [0]
+    store.value = 1
+    assert await next_sections(stream) == {"x": "<p>1</p>"}
+    assert rendered == [0, 1]
+
+
+async def test_a_change_between_a_page_and_its_stream_is_sent(store, live):
+    async def render():
+        return {"x": f"<p>{store.value}</p>"}
+
+    await live.show("page", render)
+    store.value = 1
+    stream = await live.stream("page", render)
+    seen = await next_sections(stream)
+    while seen != {"x": "<p>1</p>"}:
+        seen = await next_sections(stream)
+
+
+async def test_pages_without_a_stream_are_forgotten(store, live, monkeypatch):
+    async def render():
+        return {"x": "<p>0</p>"}
+
+    await live.stream("open", render)
+    for n in range(MAX_KEPT + 10):
+        await live.show(n, render)
+    assert set(live._views) == {"open", *range(10, MAX_KEPT + 10)}
+    monkeypatch.setattr("hookline.server.console.live.KEPT_SECONDS", -1.0)
+    await live.show("last", render)
+    assert set(live._views) == {"open", "last"}
+
+
+async def test_a_page_that_opens_shows_what_is_new_and_leaves_the_open_one_alone(store, live):
+    async def render():
+        return {"x": f"<p>{store.value}</p>"}
+
+    stream = await live.stream("page", render)
+    store.value = 1
+    assert await live.show("page", render) == {"x": "<p>1</p>"}
+    view = live._views["page"]
+    assert view.readers
+    seen = await next_sections(stream)
+    while seen != {"x": "<p>1</p>"}:
+        seen = await next_sections(stream)

@@ -126,3 +126,18 @@ async def test_a_cookie_alone_does_not_change_anything(tmp_path, headers):
             answer = await other.post("/runs", json={"task": "x"}, headers={**cookie, **headers})
             assert answer.status_code == 403
             assert (await other.get("/runs", headers=cookie)).json()["runs"] == []
+
+
+@pytest.mark.parametrize("end", ["revoked", "logged out"])
+async def test_the_stream_of_an_open_page_ends_with_its_login(tmp_path, end):
+    async with console(tmp_path) as made, made.logged_in("read") as browser:
+        async with browser.stream("GET", "/console/now") as stream:
+            assert stream.status_code == 200
+            if end == "revoked":
+                made.keys.revoke("key 0")
+            else:
+                made.keys.end_login(browser.cookies["hookline_login"])
+            with pytest.raises(httpx.RemoteProtocolError):
+                async for _ in stream.aiter_bytes():
+                    pass
+        assert (await browser.get("/console/now")).headers["location"].startswith("/console/login")

@@ -1,53 +1,18 @@
 """The page of a run in a real browser."""
 
-from contextlib import asynccontextmanager
-
 import pytest
-import pytest_asyncio
 
 from hookline import call, reply
 from hookline.records.hook import RecordHook
-from tests.chromium import CHROMIUM, needs_chromium
 
 from .asking import cleaner, deleted
+from .browser import LOST, expect, fits, in_browser, opened
 from .rig import console
 from .working import Work
 
-playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
-expect = playwright.expect
-expect.set_options(timeout=100_000)
-pytestmark = [pytest.mark.slow, needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+pytestmark = in_browser
 
 SLOW = [call("delete", path="a.txt"), call("slow", what="the work"), reply("It is done.")]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser():
-    """One browser for all tests, because starting it is slow."""
-    async with playwright.async_playwright() as driver:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield browser
-        await browser.close()
-
-
-@asynccontextmanager
-async def opened(browser, made, path, *, allowed=(), **options):
-    """Open a page. Fail if it reports an error or a violation of its policy, or requests anything from elsewhere."""
-    context = await browser.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
-    context.set_default_timeout(0)  # pytest's own timeout is the limit
-    page = await context.new_page()
-    problems, requests = [], []
-    page.on("pageerror", lambda problem: problems.append(str(problem)))
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("request", lambda request: requests.append(request.url))
-    try:
-        await page.goto(made.url + path, wait_until="domcontentloaded")
-        yield page
-        assert [each for each in problems if not each.startswith(tuple(allowed) or "\0")] == []
-        assert all(url.startswith(made.url) for url in requests)
-    finally:
-        await context.close()
 
 
 async def started(made, task="Do it"):
@@ -113,7 +78,7 @@ async def test_a_page_whose_server_was_restarted_goes_on(browser, tmp_path):
     async with console(tmp_path, Work(SLOW).agent) as made:
         run = await started(made)
         port = int(made.url.rpartition(":")[2])
-        async with opened(browser, made, f"/console/runs/{run}", allowed=["Failed to load resource"]) as page:
+        async with opened(browser, made, f"/console/runs/{run}", allowed=LOST) as page:
             await expect(page.locator("#run-step-2")).to_contain_text("runs")
             await made.server.stop(grace=0)
             await expect(page.locator(".connection")).to_be_visible()
@@ -133,5 +98,5 @@ async def test_the_page_fits_on_a_phone(browser, tmp_path, scheme, query):
         size = {"width": 360, "height": 740}
         async with opened(browser, made, f"/console/runs/{run}{query}", viewport=size, color_scheme=scheme) as page:
             await expect(page.locator("#run-step-3")).to_be_visible()
-            assert await page.evaluate("document.documentElement.scrollWidth") <= 360
+            assert await fits(page)
             await expect(page.locator(".nested")).to_contain_text("Jane is fine.")

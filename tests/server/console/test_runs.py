@@ -2,6 +2,7 @@
 
 import json
 import re
+from functools import partial
 
 import pytest
 
@@ -119,6 +120,24 @@ async def test_a_long_list_has_pages_and_the_filter_stays(tmp_path, monkeypatch,
             assert not address or "tool=delete" in address
         assert seen == [runs[:2:-1], runs[2:0:-1], runs[:1]]
         assert f'<a href="/console/{path}?tool=delete">Newest</a>' in page.text
+
+
+async def test_a_long_search_stops_and_offers_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.stores.runs.SEARCHED_AT_ONCE", 2)
+    async with console(tmp_path, agent()) as made, made.browser() as browser:
+        made.server.service.store.search = partial(made.server.service.store.search, seconds=0)
+        first = await done(browser, "the first")
+        for _ in range(4):
+            await done(browser, "another")
+        page, address = await browser.get("/console/runs?text=first"), []
+        while following := re.search(r'href="([^"]*)" rel="next">Search further</a>', page.text):
+            assert listed(page) == []
+            assert "No run matches so far." in page.text
+            assert "2 runs searched, back to <time" in page.text
+            address.append(following[1].replace("&amp;", "&"))
+            page = await browser.get(address[-1])
+        assert listed(page) == [first["id"]]
+        assert len(address) == 2
 
 
 async def test_a_page_after_a_run_that_is_gone_is_empty(tmp_path):

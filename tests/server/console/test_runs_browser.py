@@ -1,50 +1,12 @@
 """The lists of runs and of what was blocked, in a real browser."""
 
-from contextlib import asynccontextmanager
-
 import pytest
-import pytest_asyncio
 
-from tests.chromium import CHROMIUM, needs_chromium
-
+from .browser import LOST, PHONE, expect, fits, in_browser, opened
 from .rig import console
 from .test_runs import agent, done
 
-playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
-expect = playwright.expect
-expect.set_options(timeout=100_000)
-pytestmark = [pytest.mark.slow, needs_chromium, pytest.mark.asyncio(loop_scope="module")]
-
-PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def browser():
-    """One browser for all tests, because starting it is slow."""
-    async with playwright.async_playwright() as driver:
-        options = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]
-        browser = await driver.chromium.launch(executable_path=CHROMIUM, args=options)
-        yield browser
-        await browser.close()
-
-
-@asynccontextmanager
-async def opened(browser, made, path, *, allowed="\0", **options):
-    """Open a page. Fail if it reports an error or a violation of its policy, or requests anything from elsewhere."""
-    context = await browser.new_context(**{"viewport": {"width": 1300, "height": 900}, **options})
-    context.set_default_timeout(0)  # pytest's own timeout is the limit
-    page = await context.new_page()
-    problems, requests = [], []
-    page.on("pageerror", lambda problem: problems.append(str(problem)))
-    page.on("console", lambda message: problems.append(message.text))
-    page.on("request", lambda request: requests.append(request.url))
-    try:
-        await page.goto(made.url + path, wait_until="domcontentloaded")
-        yield page
-        assert [each for each in problems if allowed not in each] == []
-        assert all(url.startswith(made.url) for url in requests)
-    finally:
-        await context.close()
+pytestmark = in_browser
 
 
 async def test_new_runs_come_to_the_top_by_themselves_and_the_chosen_row_stays_chosen(browser, tmp_path):
@@ -94,7 +56,7 @@ async def test_a_filter_is_in_the_address_and_stays_while_rows_come_in(browser, 
 async def test_a_page_that_lost_its_server_has_later_runs_when_it_is_back(browser, tmp_path):
     async with (
         console(tmp_path, agent()) as made,
-        opened(browser, made, "/console/blocked", allowed="ERR_") as page,
+        opened(browser, made, "/console/blocked", allowed=LOST) as page,
     ):
         await expect(page.locator("#blocked-rows")).to_contain_text("has refused anything")
         await made.server.stop(grace=0)
@@ -112,7 +74,7 @@ async def test_the_lists_fit_a_phone_and_the_filters_fold(browser, tmp_path):
         for path in ("/console/runs", "/console/blocked"):
             async with opened(browser, made, path, **PHONE) as page:
                 await expect(page.locator("[data-row]")).to_be_visible()
-                assert await page.evaluate("document.documentElement.scrollWidth") <= 390
+                assert await fits(page)
                 await expect(page.locator("[name=hook]")).to_be_hidden()
                 await page.tap(".more summary")
                 await page.fill("[name=hook]", "nobody")

@@ -11,17 +11,22 @@ from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
 from ..approvals import ApprovalService
+from ..audit import AuditService
 from ..auth import PUBLIC
 from ..errors import ApiError
 from ..explain import RunRecords
+from ..replay import ReplayService
 from ..routing import Endpoint, Gate
 from ..runs import RunService
 from .approvals import ApprovalsPage
+from .audit import AuditPages
 from .chat import ChatPage
+from .figures import FiguresPages
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
 from .render import STATIC, static_file
+from .replay import ReplayPages
 from .run import RunPage
 from .runs import RunsPages
 from .tickets import TicketsPage
@@ -37,6 +42,8 @@ class ConsoleApi:
         keys: the API keys; ``None`` if the host application knows the callers.
         gate: checks the keys of people who log in.
         records: the records of the runs.
+        log: reads and verifies the audit log.
+        replays: tries rules on recorded runs.
         audit: gets a record of every permission that is given or revoked here.
         tickets: the ticket board; without one, there is no page of it.
     """
@@ -47,6 +54,8 @@ class ConsoleApi:
         keys: KeyStore | None,
         gate: Gate,
         records: RunRecords,
+        log: AuditService,
+        replays: ReplayService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
     ) -> None:
@@ -58,7 +67,10 @@ class ConsoleApi:
             NowPage(service, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records),
+            FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
+            ReplayPages(replays, service, self._live),
+            AuditPages(log, keys, self._live),
             ChatPage(service, self._live, tickets=tickets is not None),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),
         )

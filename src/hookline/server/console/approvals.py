@@ -18,9 +18,9 @@ from ..approvals import ApprovalService, Decision
 from ..auth import Caller
 from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections
 from .login import error_page, form, own_path, wants_sections
-from .render import base_of, fragment, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
 
 PATH = "/console/approvals"
 WAITING = "approvals-waiting"
@@ -59,13 +59,16 @@ class ApprovalsPage:
         ]
 
     async def _show(self, request: Request) -> Response:
-        sections = await self._sections(caller_of(request), base_of(request))
+        sections = await self._live.show(*self._view(request))
         return page(request, "approvals.html", title="Approvals", sections=sections, live=f"{PATH}/live")
 
     async def _stream(self, request: Request) -> Response:
+        return await self._live.stream(*self._view(request))
+
+    def _view(self, request: Request) -> tuple[object, Render]:
         caller, base = caller_of(request), base_of(request)
         key = "approvals", caller.id, caller.owner, caller.may("approve"), base
-        return await self._live.stream(key, partial(self._sections, caller, base))
+        return key, partial(self._sections, caller, base)
 
     async def _decide(self, request: Request) -> Response:
         fields, caller = await form(request, MAX_FORM), caller_of(request)
@@ -102,7 +105,7 @@ class ApprovalsPage:
             f"approvals-{name}": fragment("approvals_sections.html", base, section=name, **values)
             for name in ("count", "decided", "grants")
         }
-        names = {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+        names = caller_names(self._keys)
         # The oldest call is the first, so that a new one does not move the others.
         return parts | {card_id(row.id): approval_card(row, caller, names, base) for row in reversed(waiting)}
 

@@ -66,7 +66,7 @@ class ChatPage:
 
     async def _show(self, request: Request) -> Response:
         chat = self._sections(request)
-        sections = await chat.render()
+        sections = await self._live.show(chat.key, chat.render)
         return page(
             request,
             "chat.html",
@@ -80,9 +80,8 @@ class ChatPage:
         )
 
     async def _stream(self, request: Request) -> Response:
-        caller, chat = caller_of(request), self._sections(request)
-        key = "chat", caller.id, caller.scopes, chat.agent, chat.session, base_of(request)
-        return await self._live.stream(key, chat.render)
+        chat = self._sections(request)
+        return await self._live.stream(chat.key, chat.render)
 
     def _sections(self, request: Request) -> _ChatSections:
         given = request.query_params
@@ -130,6 +129,11 @@ class _ChatSections:
         self.agent = agent
         self.session = session
         self._exchanges: dict[str, _Exchange] = {}
+
+    @property
+    def key(self) -> object:
+        """Pages with the same key show the same."""
+        return "chat", self._caller.id, self._caller.scopes, self.agent, self.session, self._base
 
     @property
     def query(self) -> str:

@@ -11,11 +11,22 @@ from urllib.parse import urlencode
 import msgspec
 
 from ...explain.words import VERBS
+from ...stores.audit.reading import RecordFilter
+from ...stores.run_figures import Period
 from ...stores.run_queries import RefusalFilter
 from ...stores.runs import RunFilter
+from ..audit import record_filter
 from ..errors import ApiError
 from ..views import IdText, Name, RunStatus
 
+PERIODS: Mapping[Period, str] = {
+    "hour": "the last hour",
+    "day": "the last 24 hours",
+    "week": "the last 7 days",
+    "month": "the last 30 days",
+    "all": "always",
+}
+"""The choices of a period of figures, and their words."""
 RANGES: Mapping[str, tuple[str, float]] = {
     "hour": ("the last hour", 3600.0),
     "day": ("the last 24 hours", 24 * 3600.0),
@@ -68,6 +79,7 @@ class RunsQuery(_Filter):
     status: tuple[RunStatus, ...] = ()
     text: Name = ""
     correlation_id: IdText = ""
+    model: Name = ""
 
     def chosen(self) -> RunFilter:
         """Return the filter for the store."""
@@ -82,7 +94,37 @@ class RunsQuery(_Filter):
             "verb": self.verb,
             "text": self.text,
             "correlation_id": self.correlation_id,
+            "model": self.model,
         }
+
+
+class RecordedQuery(RunsQuery):
+    """The parameters of the list of recorded runs. ``run`` is the id of the only one to list."""
+
+    run: IdText = ""
+
+
+class FiguresQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
+    """The parameters of a page with figures."""
+
+    range: Period = "day"
+    agent: Name = ""
+    caller: Name = ""
+
+    def query(self) -> str:
+        """Return the parameters of an address."""
+        return urlencode(_given(self))
+
+    def runs(self, since: float, until: float = 0.0, **chosen: str) -> str:
+        """Return the parameters of the list of the runs that figures are about.
+
+        Args:
+            since: the Unix time at which the figures begin; 0 for always.
+            until: the Unix time before which they end; 0 if they go on.
+            chosen: further parameters of the list.
+        """
+        found = RunsQuery(agent=self.agent, caller=self.caller, since=_text(since), until=_text(until))
+        return found.query(**chosen)
 
 
 class RefusalsQuery(_Filter):
@@ -98,10 +140,28 @@ class RefusalsQuery(_Filter):
         return made
 
 
-def _given(query: _Filter) -> dict[str, str | list[str]]:
+class AuditFilter(_Filter):
+    """The parameters of the list of audit records."""
+
+    run: Name = ""
+    type: tuple[Name, ...] = ()
+    text: Name = ""
+
+    def chosen(self) -> RecordFilter:
+        """Return the filter for the log."""
+        names = ("run", "agent", "tool", "hook", "verb", "caller", "text")
+        return record_filter(self.type, self.begin(), self.end(), **{name: getattr(self, name) for name in names})
+
+
+def _given(query: msgspec.Struct) -> dict[str, str | list[str]]:
     """Return the parameters that have a value."""
     found: dict[str, str | list[str]] = msgspec.to_builtins(query)
     return found
+
+
+def _text(at: float) -> str:
+    """Return a time as a parameter, in UTC; empty for 0."""
+    return time.strftime("%Y-%m-%dT%H:%M", time.gmtime(at)) if at else ""
 
 
 def _time(text: str) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 
@@ -17,18 +18,30 @@ log = logging.getLogger("hookline")
 
 INTERVAL = 0.5
 """Seconds between two looks at the stores, while a page is open."""
+REST = 3.0
+"""After rendering, pause for this many times as long as it took, so that open pages never take most of the time."""
+KEPT_SECONDS = 10.0
+"""How long the sections of a page are kept for its stream, which a browser opens after it has read the page."""
+MAX_KEPT = 50
 
 Sections = Mapping[str, str]
 """The parts of a page that change, as HTML by the id of their element; an empty text removes the element."""
 Render = Callable[[], Awaitable[Sections]]
+Version = Callable[[], Awaitable[object]]
 
 
 class _View:
     """What one or several open pages show: pages with the same content share it, so it is rendered once."""
 
-    def __init__(self, key: object, render: Render) -> None:
-        self.key = key
+    def __init__(self, render: Render, version: Version | None, delay: float) -> None:
         self.render = render
+        self.version = version
+        self.delay = delay
+        self.seen: object = None
+        """The pulse and the version of the last look."""
+        self.due: float | None = None
+        """When it is rendered again, on the monotonic clock; ``None`` if it shows what was seen."""
+        self.made = time.monotonic()
         self.sections: Sections = {}
         self.readers: set[_Reader] = set()
 
@@ -73,17 +86,40 @@ class LiveViews:
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
 
-    async def stream(self, key: object, render: Render) -> SseResponse:
+    async def show(
+        self, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
+    ) -> Sections:
+        """Return the sections of a page now. Its stream, which opens soon, does not render them again.
+
+        The arguments are those of :meth:`stream`.
+
+        Raises:
+            StoreError: a file cannot be used.
+        """
+        view = await self._made(render, version, delay)
+        self._forget()
+        known = self._views.get(key)
+        if known is None or not known.readers:
+            self._views[key] = view
+        return view.sections
+
+    async def stream(
+        self, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
+    ) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
         Args:
             key: pages with the same key show the same.
             render: renders the sections now.
+            version: returns a value that differs after a change of something else that the page shows.
+            delay: seconds between a change and its rendering, for sections that are expensive to render.
+
+        Raises:
+            StoreError: a file cannot be used.
         """
         view = self._views.get(key)
         if view is None:
-            made = _View(key, render)
-            made.sections = await render()
+            made = await self._made(render, version, delay)
             view = self._views.setdefault(key, made)  # another page may have come first meanwhile
         reader = _Reader(view, {})
         view.readers.add(reader)
@@ -104,28 +140,53 @@ class LiveViews:
             self._task.cancel()
             await asyncio.wait([self._task])
 
+    async def _made(self, render: Render, version: Version | None, delay: float) -> _View:
+        view = _View(render, version, delay)
+        view.seen = await self._look(view, await self._pulse())  # before: a change in between is rendered again
+        view.sections = await render()
+        return view
+
+    @staticmethod
+    async def _look(view: _View, pulse: object) -> object:
+        return pulse, None if view.version is None else await view.version()
+
+    def _forget(self) -> None:
+        """Drop the sections of pages that did not open a stream, because they are old or there are too many."""
+        kept = [key for key, view in self._views.items() if not view.readers]
+        old = time.monotonic() - KEPT_SECONDS
+        for key in kept[: -MAX_KEPT + 1] + [key for key in kept[-MAX_KEPT + 1 :] if self._views[key].made < old]:
+            del self._views[key]
+
     async def _watch(self) -> None:
-        last: object = None
         try:
-            while self._views:
+            while any(view.readers for view in self._views.values()):
+                began = time.monotonic()
                 with suppress(StoreError):
-                    now = await self._pulse()
-                    if now != last:
-                        last = now
-                        await self._render_all()
-                await asyncio.sleep(INTERVAL)
+                    pulse = await self._pulse()
+                    for view in list(self._views.values()):
+                        await self._update(view, pulse)
+                await asyncio.sleep(max(INTERVAL, REST * (time.monotonic() - began)))
         finally:
             self._task = None
 
-    async def _render_all(self) -> None:
-        for view in list(self._views.values()):
-            try:
-                view.sections = await view.render()
-            except StoreError as error:
-                log.warning("a page of the console is not up to date: %s", error_text(error))
-                continue
-            except Exception:  # one page must not stop the others
-                log.exception("a page of the console could not be rendered")
-                continue
-            for reader in view.readers:
-                reader.wake()
+    async def _update(self, view: _View, pulse: object) -> None:
+        """Render a view again if somebody reads it and it does not show the present state."""
+        if not view.readers:
+            return
+        try:
+            seen, now = await self._look(view, pulse), time.monotonic()
+            if seen != view.seen:
+                view.seen = seen
+                view.due = now + view.delay if view.due is None else view.due
+            if view.due is None or view.due > now:
+                return
+            view.due = None
+            view.sections = await view.render()
+        except StoreError as error:
+            log.warning("a page of the console is not up to date: %s", error_text(error))
+            return
+        except Exception:  # one page must not stop the others
+            log.exception("a page of the console could not be rendered")
+            return
+        for reader in view.readers:
+            reader.wake()

@@ -13,7 +13,7 @@ from ...stores.run_queries import open_runs, refusals
 from ..auth import Caller
 from ..routing import Endpoint, caller_of
 from ..runs import RunService
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections
 from .login import error_page
 from .render import base_of, fragment, page
 
@@ -44,13 +44,15 @@ class NowPage:
         ]
 
     async def _show(self, request: Request) -> Response:
-        sections = await self._sections(caller_of(request), base_of(request))
+        sections = await self._live.show(*self._view(request))
         return page(request, "now.html", title="Now", sections=sections, live="/console/now")
 
     async def _stream(self, request: Request) -> Response:
+        return await self._live.stream(*self._view(request))
+
+    def _view(self, request: Request) -> tuple[object, Render]:
         caller, base = caller_of(request), base_of(request)
-        key = "now", caller.owner, caller.may("approve"), base
-        return await self._live.stream(key, partial(self._sections, caller, base))
+        return ("now", caller.owner, caller.may("approve"), base), partial(self._sections, caller, base)
 
     async def _sections(self, caller: Caller, base: str) -> Sections:
         sections: Sections = await in_thread(self._render, caller, base)

@@ -15,7 +15,8 @@ from starlette.responses import HTMLResponse
 from ..._base.text import visible_json
 from ...explain.html import asset
 from ...explain.words import DECISIONS, STATUSES, VERBS
-from ..auth import Caller
+from ...stores.keys import KeyStore
+from ..auth import LOGIN_COOKIE, Caller
 from ..routing import caller_of
 
 if TYPE_CHECKING:
@@ -45,12 +46,17 @@ STATIC = "/console/static/{version}/{name}"
 SHARED = ("theme.css", "explain.css", "common.js", "text.js")
 """Files of the reports that the console uses as well."""
 NAVIGATION = (
-    ("Now", "/"),
-    ("Runs", "/console/runs"),
-    ("Approvals", "/console/approvals"),
-    ("Blocked", "/console/blocked"),
-    ("Chat", "/console/chat"),
+    ("Now", "/", ""),
+    ("Runs", "/console/runs", ""),
+    ("Approvals", "/console/approvals", ""),
+    ("Blocked", "/console/blocked", ""),
+    ("Hooks", "/console/hooks", ""),
+    ("Cost", "/console/cost", ""),
+    ("Replay", "/console/replay", "admin"),
+    ("Audit", "/console/audit", "admin"),
+    ("Chat", "/console/chat", ""),
 )
+"""The pages: their names, their paths, and the right that a caller needs to see the link."""
 
 
 @cache
@@ -83,7 +89,9 @@ def _environment() -> Environment:
         "seconds": seconds,
         "money": money,
         "count": "{:,}".format,
+        "rounded": rounded,
         "clock": clock,
+        "day": day,
         "visible_json": visible_json,
     }
     made.globals |= {
@@ -92,6 +100,7 @@ def _environment() -> Environment:
         "decisions": DECISIONS,
         "navigation": NAVIGATION,
         "now": time.time,
+        "str": str,
     }
     return made
 
@@ -109,6 +118,7 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         base,
         caller=values.pop("caller", None) or caller_of(request),
         path=request.url.path.removeprefix(base) or "/",
+        logged_in=LOGIN_COOKIE in request.cookies,
         static=lambda name: base + STATIC.format(version=_version(name), name=name),
         **values,
     )
@@ -118,6 +128,11 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
 def base_of(request: Request) -> str:
     """Return the path at which the server is mounted; empty at the root."""
     return str(request.scope.get("root_path", ""))
+
+
+def caller_names(keys: KeyStore | None) -> dict[str, str]:
+    """Return the names of callers by their ids; none if the host application knows the callers."""
+    return {} if keys is None else {key.id: key.name for key in keys.keys()}  # noqa: SIM118 - no dict
 
 
 def names_of(caller: Caller, names: Mapping[str, str], owner: str) -> str:
@@ -149,6 +164,19 @@ def money(value: float | None) -> str:
     return f"${value:.2f}" if value >= 1 or value == 0 else f"${value:.4f}"
 
 
+def rounded(value: int) -> str:
+    """Return a large number in few characters, such as ``43.8 M``."""
+    for size, unit in ((10**9, "G"), (10**6, "M")):
+        if value >= size:
+            return f"{value / size:.1f} {unit}"
+    return f"{value:,}"
+
+
 def clock(value: float) -> str:
     """Return a time as ISO 8601, for the attribute ``datetime``; the browser shows it as local time."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(value))
+
+
+def day(value: float) -> str:
+    """Return the day of a time, in UTC."""
+    return time.strftime("%Y-%m-%d", time.gmtime(value))

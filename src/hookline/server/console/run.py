@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from ..._base.text import counted
 from ..._base.workers import in_thread
@@ -22,12 +22,13 @@ from ...stores.runs import RunRecord
 from ..auth import Caller
 from ..errors import ApiError, UnknownRunError
 from ..explain import RunRecords
+from ..replay import tape_response
 from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections
 from .login import error_page, form, wants_sections
-from .render import base_of, fragment, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
 from .timeline import Timeline, kind_of, step_line, totals
 
 MAX_STEPS = 100
@@ -86,7 +87,7 @@ class RunPage:
             view = await self._records.view(run.id)
             sections = await in_thread(RunSections(base, caller, first, self._names).render, run, view)
         else:
-            sections = await self._events(run.id, caller, base, first).sections()
+            sections = await self._live.show(*self._view(request, run.id))
         conversation = await self._service.list(caller, session_id=run.session_id, limit=CONVERSATION)
         stream = LIVE.format(id=quote(run.id)) + ("" if first is None else f"?{first=}")
         values: dict[str, Any] = {} if is_record or run.is_over else {"live": stream}
@@ -105,17 +106,17 @@ class RunPage:
         )
 
     async def _stream(self, request: Request) -> Response:
-        caller, base, first = caller_of(request), base_of(request), _first(request)
-        run = await self._service.get(request.path_params["id"], caller)
-        key = "run", run.id, first, base, caller.id, caller.scopes
-        return await self._live.stream(key, self._events(run.id, caller, base, first).sections)
+        run = await self._service.get(request.path_params["id"], caller_of(request))
+        return await self._live.stream(*self._view(request, run.id))
 
-    def _events(self, id: str, caller: Caller, base: str, first: int | None) -> _EventSections:
-        return _EventSections(self._service, id, caller, RunSections(base, caller, first, self._names))
+    def _view(self, request: Request, id: str) -> tuple[object, Render]:
+        caller, base, first = caller_of(request), base_of(request), _first(request)
+        made = _EventSections(self._service, id, caller, RunSections(base, caller, first, self._names))
+        return ("run", id, first, base, caller.id, caller.scopes), made.sections
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
-        return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+        return caller_names(self._keys)
 
     async def _steer(self, request: Request) -> Response:
         id, caller, fields = request.path_params["id"], caller_of(request), await form(request)
@@ -133,10 +134,7 @@ class RunPage:
 
     async def _tape(self, request: Request) -> Response:
         run = await self._service.get(request.path_params["id"], caller_of(request))
-        tape = self._records.tape(run.id)
-        if tape is None:
-            raise ApiError(404, "no_tape", f"there is no tape of the run {run.id}")
-        return FileResponse(tape, media_type="application/octet-stream", filename=tape.name)
+        return tape_response(self._records, run.id)
 
 
 def _first(request: Request) -> int | None:

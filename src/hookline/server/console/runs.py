@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -12,15 +13,17 @@ from starlette.responses import Response
 from ..._base.workers import in_thread
 from ...stores.keys import KeyStore
 from ...stores.run_queries import refusals, verdict_counts
-from ...stores.runs import STATES, RunRecord
+from ...stores.runs import STATES, RunSearch, page_of
 from ..auth import Caller
 from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections
 from .login import error_page
-from .render import base_of, fragment, names_of, page
+from .render import base_of, caller_names, fragment, names_of, page
+
+Q = TypeVar("Q", RunsQuery, RefusalsQuery)
 
 RUNS, BLOCKED = "/console/runs", "/console/blocked"
 LIVE = "/console/live"
@@ -59,24 +62,26 @@ class RunsPages:
         ]
 
     async def _show_runs(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RunsQuery), caller_of(request), base_of(request)
-        sections = await self._runs(query, caller, base)
+        query = query_of(request, RunsQuery)
+        sections = await self._live.show(*self._view(request, "runs", query, self._runs))
         return await self._page(request, "runs.html", "Runs", f"{LIVE}/runs", query, sections, states=STATES)
 
     async def _stream_runs(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RunsQuery), caller_of(request), base_of(request)
-        key = "runs", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._runs, query, caller, base))
+        return await self._live.stream(*self._view(request, "runs", query_of(request, RunsQuery), self._runs))
 
     async def _show_blocked(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RefusalsQuery), caller_of(request), base_of(request)
-        sections = await self._blocked(query, caller, base)
+        query = query_of(request, RefusalsQuery)
+        sections = await self._live.show(*self._view(request, "blocked", query, self._blocked))
         return await self._page(request, "blocked.html", "Blocked", f"{LIVE}/blocked", query, sections)
 
     async def _stream_blocked(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RefusalsQuery), caller_of(request), base_of(request)
-        key = "blocked", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._blocked, query, caller, base))
+        return await self._live.stream(*self._view(request, "blocked", query_of(request, RefusalsQuery), self._blocked))
+
+    def _view(
+        self, request: Request, name: str, query: Q, render: Callable[[Q, Caller, str], Awaitable[Sections]]
+    ) -> tuple[object, Render]:
+        caller, base = caller_of(request), base_of(request)
+        return (name, query.query(), caller.id, caller.owner, base), partial(render, query, caller, base)
 
     async def _page(
         self,
@@ -108,17 +113,19 @@ class RunsPages:
         try:
             if query.before:
                 await self._service.get(query.before, caller)
-            found = await self._service.list(caller, limit=ROWS + 1, before=query.before, **query.chosen())
+            found = await self._service.search(caller, limit=ROWS + 1, before=query.before, **query.chosen())
         except UnknownRunError:
-            found = []  # it was deleted
+            found = RunSearch([])  # it was deleted
         sections: Sections = await in_thread(self._render_runs, found, query, caller, base)
         return sections
 
-    def _render_runs(self, found: list[RunRecord], query: RunsQuery, caller: Caller, base: str) -> Sections:
-        runs, names = found[:ROWS], self._names()
+    def _render_runs(self, found: RunSearch, query: RunsQuery, caller: Caller, base: str) -> Sections:
+        runs, names = page_of(found.runs, ROWS), self._names()
+        last = runs[-1].id if len(found.runs) > len(runs) else found.stopped_at
         values: dict[str, Any] = {
             "rows": runs,
-            "more": query.query(before=runs[-1].id) if len(found) > len(runs) else "",
+            "more": query.query(before=last) if last else "",
+            "search": found,
             "marks": verdict_counts(self._service.store, [run.id for run in runs]),
             "quiet": QUIET,
             "owner_of": partial(names_of, caller, names),
@@ -149,7 +156,7 @@ class RunsPages:
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
-        return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+        return caller_names(self._keys)
 
 
 def _short(arguments: str) -> str:

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from ..._base.workers import in_thread
 from ...stores.tickets import COLUMNS, TicketBoard
 from ..routing import Endpoint
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections, Version
 from .login import error_page
 from .render import base_of, fragment, page
 
@@ -40,12 +40,15 @@ class TicketsPage:
         ]
 
     async def _show(self, request: Request) -> Response:
-        sections = await self._sections(base_of(request))
+        sections = await self._live.show(*self._view(request))
         return page(request, "tickets.html", title="Tickets", sections=sections, live=f"{PATH}/live")
 
     async def _stream(self, request: Request) -> Response:
+        return await self._live.stream(*self._view(request))
+
+    def _view(self, request: Request) -> tuple[object, Render, Version]:
         base = base_of(request)
-        return await self._live.stream(("tickets", base), partial(self._sections, base))
+        return ("tickets", base), partial(self._sections, base), partial(in_thread, self._board.pulse)
 
     async def _sections(self, base: str) -> Sections:
         sections: Sections = await in_thread(self._render, base)

@@ -93,6 +93,12 @@ class IndexedRecord(Frozen, frozen=True):
     decision: str
     hash: str
 
+    @property
+    def what(self) -> str:
+        """What the record is about, in one line."""
+        names = (self.tool, f"{self.hook} {self.verb}".strip(), self.decision)
+        return " · ".join(filter(None, names)) or self.agent
+
 
 class IndexedLog(Frozen, frozen=True):
     """An audit log: its machine and path, and the number, hash and time of its last record in the index."""
@@ -179,6 +185,17 @@ class AuditIndex:
             runs = [run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}"]
         with self.db.transaction() as db:
             return [IndexedRecord(*row) for row in db.execute(query, (*runs, *values, limit))]
+
+    def record(self, number: int) -> IndexedRecord | None:
+        """Return the record with this ``number``; ``None`` if there is none.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        query = _SELECT.format(source="records", chosen=" WHERE number = ?")
+        with self.db.transaction() as db:
+            rows = [IndexedRecord(*row) for row in db.execute(query, (number, 1))]
+        return rows[0] if rows else None
 
     def logs(self, *, host: str | None = None, file: str | None = None) -> list[IndexedLog]:
         """Return the logs of all machines, or of one, in the order in which they were first indexed.

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from ..._base.frozen import Frozen
+from ..._base.text import counted
 from ..errors import StoreError
 from .format import (
     MAX_LINE,
@@ -53,6 +54,14 @@ class AuditFinding(Frozen, frozen=True):
     last: int
     text: str
 
+    @property
+    def where(self) -> str:
+        """The name of the file and its lines, such as ``audit.jsonl:3-5``."""
+        name = Path(self.file).name
+        if not self.line:
+            return name
+        return f"{name}:{self.line}" if self.line == self.last else f"{name}:{self.line}-{self.last}"
+
 
 class AuditReport(Frozen, frozen=True):
     """The result of :func:`verify_audit`. Findings mean that the log was changed; warnings do not.
@@ -82,6 +91,20 @@ class AuditReport(Frozen, frozen=True):
     def ok(self) -> bool:
         """Whether the log is unchanged, and its end is proven."""
         return self.unchanged and self.end_proven
+
+    @property
+    def summary(self) -> str:
+        """The result in words, such as ``1,204 records in 2 files, unchanged``."""
+        extent = f"{counted(self.records, 'record')} in {counted(len(self.files), 'file')}"
+        if not self.unchanged:
+            return f"{extent}, {counted(len(self.findings) + self.more, 'finding')}"
+        doubt = "" if self.end_proven else ", but nothing proves that none are missing at the end"
+        return f"{extent}, unchanged{doubt}"
+
+    @property
+    def signatures(self) -> str:
+        """Whether the records are signed, and whether that was checked, in words."""
+        return "not signed" if not self.signed else f"signed, {'checked' if self.checked else 'not checked'}"
 
 
 def log_files(paths: Sequence[str | os.PathLike[str]]) -> list[Path]:

@@ -171,11 +171,17 @@
     stream.onmessage = (event) => swap(JSON.parse(event.data));
     stream.onerror = () => {
       lost(true);
-      if (stream?.readyState === EventSource.CLOSED) { // the server said no: the login may have ended
+      if (stream?.readyState === EventSource.CLOSED) { // the server said no
         stream = null;
-        setTimeout(connect, 5000);
+        refused();
       }
     };
+  }
+  /** Show the page to log in if the login has ended: the server sends a page that is loaded there. Otherwise try again. */
+  async function refused() {
+    const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
+    if (answer?.status === 401) location.reload();
+    else setTimeout(connect, 5000);
   }
   function lost(is) {
     const mark = document.querySelector(".connection");

@@ -1,11 +1,12 @@
-"""The person in the demo of `make run`: asks at the terminal, and takes silence for a yes."""
+"""The other side of `make run`: a list of tasks, and a person who takes silence for a yes."""
 
 import asyncio
 import select
 import sys
 
-from hookline import APPROVAL_REQUESTED, AgentContext, ApprovalRequest, HookResult, hook
+from hookline import APPROVAL_REQUESTED, ON_STOP, AgentContext, ApprovalRequest, HookResult, Stopping, hook
 
+TASKS = ["Throw a note away: taxes.", "Mail a note: taxes."]
 SECONDS = 8
 
 
@@ -24,3 +25,12 @@ async def a_person(ctx: AgentContext, request: ApprovalRequest) -> HookResult:
     if sys.stdin.readline().strip().lower().startswith("n"):
         return HookResult.deny("The person said no.", by="you")
     return HookResult.approve(by="you")
+
+
+@hook(ON_STOP)
+def work_through_the_list(ctx: AgentContext, stopping: Stopping) -> HookResult | None:
+    """Continue until the list is done. Limits still apply."""
+    done = sum(message.role == "user" for message in ctx.state.messages) - 1
+    if done >= len(TASKS) or stopping.signals[0].kind != "completed":
+        return None
+    return HookResult.keep_going(TASKS[done], reason="the list is not done")

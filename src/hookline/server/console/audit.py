@@ -1,0 +1,126 @@
+"""The audit log: its records, one of them whole, and the button that verifies the log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ..._base.workers import in_thread
+from ...stores.audit.records import RECORD_TYPES
+from ...stores.keys import KeyStore
+from ..audit import AuditService, record_id, report_of
+from ..jobs import Job
+from ..routing import Endpoint, caller_of, json_response, query_of
+from .filters import CHOICES, RANGES, AuditFilter
+from .live import LiveViews, Sections
+from .login import error_page, wants_sections
+from .render import base_of, fragment, page
+
+PAGE = "/console/audit"
+LIVE = "/console/live/audit"
+RECORD = "/console/audit/records/{id}"
+VERIFY = "/console/audit/verify"
+CANCEL = "/console/audit/verify/{id}/cancel"
+ROWS = 50
+TYPES = tuple(kind.type for kind in RECORD_TYPES if kind.type != "checkpoint")  # it is not in the log
+
+
+class AuditPages:
+    """The pages at ``/console/audit``. The log has the records of all callers, so they need the right ``admin``.
+
+    Args:
+        service: reads and verifies the log.
+        keys: the API keys, for the names of callers; ``None`` if the host application knows the callers.
+        live: keeps open pages up to date.
+    """
+
+    def __init__(self, service: AuditService, keys: KeyStore | None, live: LiveViews) -> None:
+        self._service = service
+        self._keys = keys
+        self._live = live
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoints."""
+        pages: tuple[tuple[str, str, Callable[[Request], Any], str], ...] = (
+            ("GET", PAGE, self._show, "console_audit"),
+            ("GET", LIVE, self._stream, "console_audit_live"),
+            ("GET", RECORD, self._record, "console_audit_record"),
+            ("POST", VERIFY, self._verify, "console_audit_verify"),
+            ("POST", CANCEL, self._cancel, "console_audit_cancel"),
+        )
+        return [
+            Endpoint(method, path, handler, ("admin",), name, media="text/html", error_page=error_page, described=False)
+            for method, path, handler, name in pages
+        ]
+
+    async def _show(self, request: Request) -> Response:
+        query, base, service = query_of(request, AuditFilter), base_of(request), self._service
+        sections = await in_thread(self._render, query, base) if service.is_on else {}
+        given = query.query()
+        values: dict[str, Any] = {"live": f"{LIVE}?{given}" if given else LIVE} if service.is_on else {}
+        return page(
+            request,
+            "audit.html",
+            title="Audit",
+            query=query,
+            sections=sections,
+            types=TYPES,
+            callers=await in_thread(self._names),
+            ranges=RANGES,
+            choices=CHOICES,
+            path_of_log=service.path if service.is_on else "",
+            is_indexed=service.is_indexed,
+            **values,
+        )
+
+    async def _stream(self, request: Request) -> Response:
+        query, base = query_of(request, AuditFilter), base_of(request)
+        render = partial(in_thread, self._render, query, base)
+        version = partial(in_thread, self._service.version)
+        return await self._live.stream(("audit", query.query(), base), render, version)
+
+    async def _record(self, request: Request) -> Response:
+        view, chain = await in_thread(self._service.record, record_id(request))
+        return page(request, "audit_record.html", title=f"Audit record {view.seq:,}", view=view, chain=chain)
+
+    async def _verify(self, request: Request) -> Response:
+        self._service.verify(caller_of(request).name)
+        return self._changed(request)
+
+    async def _cancel(self, request: Request) -> Response:
+        await self._service.verifications.cancel(request.path_params["id"])
+        return self._changed(request)
+
+    def _changed(self, request: Request) -> Response:
+        if wants_sections(request):
+            return json_response({"audit-verify": self._verification(base_of(request))})
+        return RedirectResponse(base_of(request) + PAGE, 303)
+
+    def _render(self, query: AuditFilter, base: str) -> Sections:
+        found = self._service.page(query.chosen(), ROWS, query.before)
+        values: dict[str, Any] = {
+            "rows": found.records,
+            "is_complete": found.complete,
+            "more": query.query(before=found.next) if found.next else "",
+            "hosts": len({view.host for view in found.records}) > 1,
+            "query": query,
+        }
+        made = {f"audit-{name}": fragment("audit_sections.html", base, section=name, **values) for name in _LISTED}
+        return {"audit-verify": self._verification(base), **made}
+
+    def _verification(self, base: str) -> str:
+        jobs = self._service.verifications.list()
+        job: Job | None = jobs[0] if jobs else None
+        report = None if job is None else report_of(job)
+        return fragment("audit_sections.html", base, section="verify", job=job, report=report)
+
+    def _names(self) -> dict[str, str]:
+        """Return the names of callers by their ids."""
+        return {} if self._keys is None else {key.id: key.name for key in self._keys.keys()}  # noqa: SIM118 - no dict
+
+
+_LISTED = ("rows", "pages")

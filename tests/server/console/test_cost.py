@@ -1,0 +1,118 @@
+"""The page Cost."""
+
+import html
+import re
+import time
+
+from hookline.stores.run_figures import ModelKey, Tally, Used
+
+from .counted import HOSTILE, counted_agent
+from .rig import console
+from .test_runs import done, listed
+
+
+def text_of(part):
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", part)).split())
+
+
+def table(page, caption):
+    """The rows of a table as texts."""
+    found = re.search(rf"<caption[^>]*>{caption}</caption>(.*?)</table>", page.text, re.DOTALL)
+    return [text_of(row) for row in re.findall(r"<tr>(.*?)</tr>", found[1].partition("<tbody>")[2], re.DOTALL)]
+
+
+def links(page, caption):
+    found = re.search(rf"<caption[^>]*>{caption}</caption>(.*?)</table>", page.text, re.DOTALL)
+    return [html.unescape(each) for each in re.findall(r'href="([^"]*)"', found[1])]
+
+
+async def test_the_page_has_total_and_cost_by_time_model_agent_and_caller(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        runs = [await done(browser, "a b"), await done(browser, "a")]
+        page = await browser.get("/console/cost")
+        assert page.status_code == 200, page.text
+        assert sum(run["cost"] for run in runs) == 2.5
+        totals = text_of(re.search(r'<ul class="tiles" id="cost-totals">(.*?)</ul>', page.text, re.DOTALL)[1])
+        assert totals == "$2.50 cost 500 tokens in 50 tokens out 200 tokens cached 5 model calls"
+        today = time.strftime("%Y-%m-%d", time.gmtime())
+        assert table(page, "Tokens and cost over time, the newest first") == [f"{today} 550 $2.50"]
+        assert table(page, "Tokens and cost by model") == [
+            f"large{HOSTILE} 3 300 120 30 $1.50",
+            "small 2 200 80 20 $1.00",
+        ]
+        assert table(page, "Tokens and cost by agent") == ["clerk 5 500 200 50 $2.50"]
+        assert table(page, "Tokens and cost by caller") == ["you 5 500 200 50 $2.50"]
+
+
+async def test_every_row_leads_to_its_runs(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        two, one = await done(browser, "a b"), await done(browser, "a")
+        runs = [one["id"], two["id"]]
+        page = await browser.get("/console/cost")
+        for caption in ("Tokens and cost over time, the newest first", "Tokens and cost by agent"):
+            (link,) = links(page, caption)
+            assert listed(await browser.get(link)) == runs
+        large, small = links(page, "Tokens and cost by model")
+        assert "model=small" in small
+        assert listed(await browser.get(small)) == listed(await browser.get(large)) == runs
+        assert listed(await browser.get(small.replace("model=small", "model=smaller"))) == []
+
+
+async def test_the_chart_has_a_bar_for_each_day_with_its_height_and_words(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        figures, now = made.server.service.store.figures, time.time()
+        for days, cost in ((0, 1.0), (2, 4.0), (6, 2.0), (7, 100.0)):
+            tally = Tally()
+            tally.models[ModelKey("local", "clerk", "small")] = Used(1, 10, 1, 0, cost)
+            figures.add(tally, now - days * 86400)
+        page = await browser.get("/console/cost")
+        chart = re.search(r"<svg.*?</svg>", page.text, re.DOTALL)[0]
+        heights = [float(each) for each in re.findall(r'<rect [^>]*height="([\d.]+)"', chart)]
+        assert heights == [50, 0, 0, 0, 100, 0, 25]
+        assert 'role="img" aria-labelledby="chart-words"' in chart
+        assert re.search(r'<title id="chart-words">Cost from [\d-]+, in 7 bars', chart)
+        assert "$4.00, 11 tokens</title>" in chart
+        assert chart.count("<title") == 8
+        month = await browser.get("/console/cost?range=month")
+        assert len(re.findall("<rect", month.text)) == 30
+        assert "$107.00" in month.text
+        assert len(re.findall("<rect", (await browser.get("/console/cost?range=day")).text)) == 24
+        assert len(re.findall("<rect", (await browser.get("/console/cost?range=all")).text)) == 8
+
+
+async def test_costs_without_a_price_are_shown_as_tokens(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        tally = Tally()
+        tally.models[ModelKey("local", "clerk", "local model")] = Used(3, 1_000, 200, 0, 0.0, 3)
+        made.server.service.store.figures.add(tally)
+        page = await browser.get("/console/cost?range=day")
+        assert "Tokens over time" in page.text
+        assert table(page, "Tokens and cost by model") == ["local model 3 1,000 0 200 price unknown"]
+        assert "3 calls of models without a known price are not in the cost" in page.text
+
+
+async def test_without_calls_the_page_says_so(tmp_path):
+    async with console(tmp_path) as made, made.browser() as browser:
+        for period in ("hour", "week", "all"):
+            page = await browser.get(f"/console/cost?range={period}")
+            assert page.status_code == 200
+            assert "No model was called." in page.text
+
+
+async def test_a_caller_sees_its_own_cost_and_no_other_callers(tmp_path):
+    async with (
+        console(tmp_path, counted_agent()) as made,
+        made.logged_in("run", "read") as ann,
+        made.logged_in("run", "read") as bob,
+        made.logged_in("read", "admin") as boss,
+    ):
+        run = await done(ann, "a")
+        assert "$0.00" in (await bob.get("/console/cost")).text
+        page = await ann.get("/console/cost")
+        assert "$1.00" in page.text
+        assert "By caller" not in page.text
+        page = await boss.get("/console/cost")
+        assert table(page, "Tokens and cost by caller") == ["key 0 2 200 80 20 $1.00"]
+        (link,) = links(page, "Tokens and cost by caller")
+        assert listed(await boss.get(link)) == [run["id"]]
+        assert "$0.00" in (await bob.get(f"/console/cost?caller={run['owner']}")).text

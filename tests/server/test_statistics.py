@@ -1,0 +1,262 @@
+"""Statistics over HTTP: hooks in firing order with their figures, costs, recorded runs and verdicts."""
+
+import asyncio
+
+import pytest
+
+from hookline import AFTER_TOOL, BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply
+from hookline.config.hook_order import hook_order
+from hookline.hooks import ObservabilityHook
+from hookline.payloads import ModelReply, Usage
+from hookline.server.figures import FigureRecorder, FiguresHook
+from hookline.stores import RunRecord, RunStore
+from hookline.stores.errors import StoreError
+from hookline.stores.run_figures import HookKey, ModelKey, Used
+from hookline.stores.run_statistics import run_stats
+from hookline.teams import Team
+
+from .console.counted import HOSTILE, counted_agent, delete, no_deleting
+from .console.rig import console
+
+
+async def done(client, task, **fields):
+    answer = await client.post("/runs", json={"task": task, "wait": 30, **fields})
+    assert answer.status_code == 201, answer.text
+    return answer.json()
+
+
+async def got(client, path, **query):
+    answer = await client.get(path, params=query)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
+
+
+async def hooks_of(client, agent="clerk", **query):
+    """The hooks of an agent by point and name."""
+    found = await got(client, "/hooks", **query)
+    (hooks,) = [each["hooks"] for each in found["agents"] if each["agent"] == agent]
+    return {(each["point"], each["hook"]): each for each in hooks}
+
+
+# Hooks.
+
+
+async def test_hooks_have_the_numbers_of_the_runs(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as client:
+        await done(client, "a secret b")
+        await done(client, "secret")
+        found = await hooks_of(client)
+        blocker = found["before_tool", "no_deleting"]
+        assert (blocker["calls"], blocker["verbs"], blocker["shadow"]) == (4, {"cont": 2, "block": 2}, {})
+        assert 0 < blocker["p50"] <= blocker["p95"] < 30
+        trial = found["before_tool", "shadow(strict)"]  # a block ends the judgement of a call, so it sees the others
+        assert (trial["calls"], trial["verbs"], trial["shadow"]) == (2, {"cont": 2}, {"block": 2})
+        broken = found["after_tool", f"broken{HOSTILE}"]
+        assert broken["verbs"]["failed"] == broken["calls"]
+        assert found["before_tool", "never_angry"]["verbs"] == {"cont": 2}
+
+
+async def test_hooks_are_in_firing_order_and_those_of_the_server_are_marked(tmp_path):
+    agent = counted_agent()
+    async with console(tmp_path, agent) as made, made.browser() as client:
+        (found,) = (await got(client, "/hooks"))["agents"]
+        own = [(each["point"], each["hook"], each["priority"]) for each in found["hooks"] if each["layer"] == "agent"]
+        assert own == [(place.point, place.hook, place.priority) for place in hook_order(agent.hooks.stack)]
+        assert ("approval_requested", "approvals") in [
+            (each["point"], each["hook"]) for each in found["hooks"] if each["layer"] == "run"
+        ]
+        assert all(each["calls"] == 0 for each in found["hooks"])
+
+
+async def test_hooks_of_subagents_belong_to_the_agent_that_was_asked(tmp_path):
+    @guard(AFTER_TOOL)
+    def only_of_the_helper(ctx, result):
+        return None
+
+    helper = Agent(
+        "helper",
+        llm=ScriptedModel([call("delete", path="secret"), reply("done", usage=Usage(7, 1), cost=0.25)], loop=True),
+        tools=[delete],
+        hooks=[no_deleting, only_of_the_helper],
+    )
+    team = Team()
+    boss = Agent(
+        "boss",
+        llm=ScriptedModel([call("delegate", to="helper", task="x"), reply("fine", cost=0.5)], loop=True),
+        tools=[team],
+    )
+    team.add(boss)
+    team.add(helper)
+    async with console(tmp_path, boss) as made, made.browser() as client:
+        run = await done(client, "x")
+        found = await hooks_of(client, "boss")
+        assert found["before_tool", "no_deleting"]["verbs"] == {"block": 1}
+        assert found["before_tool", "no_deleting"]["layer"] == ""
+        assert [each["agent"] for each in (await got(client, "/hooks"))["agents"]] == ["boss"]
+        costs = await got(client, "/costs")
+        assert costs["total"]["cost"] == run["cost"] == 0.75
+        assert [row["name"] for row in costs["agents"]] == ["boss"]
+
+
+async def test_callers_see_figures_of_their_own_runs_and_admins_those_of_all(tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    async with (
+        console(tmp_path, counted_agent(hooks=[recorder])) as made,
+        made.logged_in("run", "read") as ann,
+        made.logged_in("run", "read") as bob,
+        made.logged_in("run", "read", "admin") as boss,
+    ):
+        mine, _ = await done(ann, "secret"), await done(bob, "secret a")
+        await asyncio.to_thread(recorder.flush)
+        key = "before_tool", "no_deleting"
+        whose = [await hooks_of(each) for each in (ann, bob, boss)]
+        assert [each[key]["calls"] for each in whose] == [1, 2, 3]
+        assert [each[key]["source"] != "" for each in whose] == [False, False, True]
+        assert (await hooks_of(boss, owner=mine["owner"]))[key]["calls"] == 1
+        assert (await hooks_of(bob, owner=mine["owner"]))[key]["calls"] == 2, "it is for admins only"
+        for path, calls in (("/costs", "calls"), ("/stats", "model_calls")):
+            found = [(await got(each, path)) for each in (ann, bob, boss)]
+            totals = [each.get("total") or each["totals"] for each in found]
+            assert [each[calls] for each in totals] == [2, 3, 5], path
+            asked = await got(boss, path, owner=mine["owner"])
+            assert (asked.get("total") or asked["totals"])[calls] == 2
+        assert (await ann.get(f"/runs/{mine['id']}/verdicts")).status_code == 200
+        assert (await bob.get(f"/runs/{mine['id']}/verdicts")).status_code == 404
+
+
+@pytest.mark.parametrize("query", ["range=year", "range=", "since=1", "agent=" + "x" * 300])
+async def test_a_wrong_parameter_is_refused(tmp_path, query):
+    async with console(tmp_path) as made, made.browser() as client:
+        for path in ("/hooks", "/costs"):
+            assert (await client.get(f"{path}?{query}")).status_code == 422
+
+
+# Costs.
+
+
+async def test_costs_are_those_of_the_runs(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as client:
+        runs = [await done(client, "a b"), await done(client, "a")]
+        found = await got(client, "/costs", range="hour")
+        assert found["total"] == {
+            "calls": 5,
+            "input_tokens": sum(run["input_tokens"] for run in runs),
+            "output_tokens": 50,
+            "cached_tokens": 200,
+            "cost": sum(run["cost"] for run in runs),
+            "unpriced": 0,
+        }
+        assert [(row["name"], row["used"]["calls"]) for row in found["models"]] == [
+            (f"large{HOSTILE}", 3),
+            ("small", 2),
+        ]
+        assert len(found["bars"]) == 12
+        assert sum(bar["used"]["cost"] for bar in found["bars"]) == 2.5
+        listed = await got(client, "/costs", agent="nobody")
+        assert listed["total"]["calls"] == 0
+
+
+async def test_a_reply_that_a_hook_rejected_costs_too(tmp_path):
+    priced = {"usage": Usage(100, 10), "cost": 0.5}
+    agent = counted_agent(turns=[reply("short", **priced), reply("long enough", **priced)])
+    async with console(tmp_path, agent) as made, made.browser() as client:
+        run = await done(client, "x")
+        found = await got(client, "/costs")
+        assert found["total"]["cost"] == run["cost"] == 1.0
+        assert found["total"]["calls"] == 2
+
+
+async def test_calls_of_unknown_price_are_counted_and_answers_of_hooks_are_not():
+    store = FailingStore(0)
+    recorder = FigureRecorder(store)
+    observer = FiguresHook(recorder, RunRecord("run_1", "clerk", "me", "", "", "", "", "api", ""))
+    answered = ModelReply(model="small", usage=Usage(100, 10), cost=None)
+    observer("after_llm", None, answered, None)
+    observer("after_llm", None, answered.replace(source="a cache"), None)
+    await recorder.close()
+    assert store.stored[0].models == {("me", "clerk", "small"): Used(1, 100, 10, 0, 0.0, 1)}
+
+
+# Statistics and verdicts.
+
+
+async def test_stats_are_those_of_the_command(tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    async with console(tmp_path, counted_agent(hooks=[recorder])) as made, made.browser() as client:
+        await done(client, "a secret")
+        await asyncio.to_thread(recorder.flush)
+        found = await got(client, "/stats", agent="clerk")
+        stats = run_stats(made.server.service.store, agent="clerk")
+        assert found["totals"]["model_calls"] == stats.totals.model_calls == 3
+        assert {each["hook"]: each["verbs"] for each in found["hooks"]} == {
+            each.hook: each.verbs for each in stats.hooks
+        }
+        assert (await got(client, "/stats", model="small"))["totals"]["model_calls"] == 1
+        assert (await got(client, "/stats", since=4e9))["totals"]["runs"] == 0
+
+
+async def test_verdicts_of_a_run_are_listed_in_order_and_in_pages(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as client:
+        run = await done(client, "a secret")
+        found = await got(client, f"/runs/{run['id']}/verdicts")
+        verdicts = [(each["hook"], each["verb"], each["point"], each["tool"]) for each in found["verdicts"]]
+        assert verdicts[:2] == [
+            ("shadow(strict)", "shadow", "before_tool", ""),
+            (f"broken{HOSTILE}", "failed", "after_tool", "delete"),
+        ]
+        assert ("no_deleting", "block", "before_tool", "delete") in verdicts
+        assert found["verdicts"][0]["reason"].startswith("would block")
+        (blocked,) = [each for each in found["verdicts"] if each["verb"] == "block"]
+        assert blocked["refused"]
+        assert blocked["phase"] == "guard"
+        assert blocked["duration"] > 0
+        pages, after = [], 0
+        while after or not pages:
+            page = await got(client, f"/runs/{run['id']}/verdicts", after=after, limit=2)
+            pages += page["verdicts"]
+            after = page["next"]
+        assert pages == found["verdicts"]
+
+
+# Storing.
+
+
+async def test_figures_are_stored_when_the_server_stops(tmp_path):
+    async with console(tmp_path, counted_agent()) as made, made.browser() as client:
+        await done(client, "secret")
+    store = RunStore(tmp_path / "runs.db")
+    assert {each.hook: each.verbs for each in store.figures.hooks("hour")}["no_deleting"] == {"block": 1}
+    assert store.figures.costs("hour").total.calls == 2
+    store.close()
+
+
+class FailingStore:
+    """A store that cannot be written at first."""
+
+    def __init__(self, failures):
+        self.failures, self.stored = failures, []
+
+    def add(self, tally):
+        if self.failures:
+            self.failures -= 1
+            raise StoreError("the disk is full")
+        self.stored.append(tally)
+
+
+async def test_figures_that_could_not_be_stored_are_stored_later_and_not_twice(caplog):
+    store = FailingStore(2)
+    recorder = FigureRecorder(store)
+    key = HookKey("me", "clerk", str(BEFORE_TOOL), "tidy", 0, "cont", 3)
+    recorder.hook_called(key)
+    await recorder.flushed()
+    recorder.hook_called(key)
+    recorder.model_called("run_1", ModelKey("me", "clerk", "small"), Used(1, cost=0.5))
+    await recorder.flushed()
+    recorder.model_called("run_1", ModelKey("me", "clerk", "small"), Used(1, cost=0.25))
+    await recorder.close()
+    await recorder.close()
+    (tally,) = store.stored
+    assert tally.hooks == {key: 2}
+    assert tally.models == {("me", "clerk", "small"): Used(2, cost=0.75)}
+    assert tally.models_of == {("run_1", "small")}
+    assert caplog.text.count("cannot be stored: the disk is full") == 1
