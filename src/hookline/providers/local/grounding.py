@@ -31,7 +31,8 @@ _MAX_WORDS = 300  # of the conversation, the newest first; every word is a rule 
 _BREAK = re.compile(r'["“”«»()\[\]{}<>\n;?!|]|(?<=\w)(?::(?=\s)|,(?=\s+[a-z]))|(?<=\w{4})\.(?=\s|$)|(?<!\w)\'|\'(?!\w)')
 _WORD = re.compile(r"\S+")
 _EDGE = re.compile(r"[\w/~.@#$€£+%&*-].*[\w/%+#*]|\w", re.DOTALL)
-_NUMBER = re.compile(r"(?<![\w.,:/-])-?\d+(?:\.\d+)?(?![\w:/-]|\.\d)|(?<=[$€£])\d+(?:\.\d+)?")
+_NUMBER = re.compile(r"(?<![\w.,:/-])-?\d{1,15}(?:\.\d{1,15})?(?=[a-z]{1,3}\b|(?![\w:/-]|\.\d))")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _EDGES = frozenset(("a", "an", "and", "at", "by", "for", "from", "in", "is", "my", "of", "or", "the", "to", "with"))
 """Words of English that no value begins or ends with, unless they are capitalized as in a title."""
 
@@ -61,15 +62,6 @@ class Conversation:
             if left <= 0:
                 break
         self.phrases = [phrase for phrase in self.phrases if phrase]
-
-    def has_span(self, text: str) -> bool:
-        """Whether a text is a run of whole words of one phrase."""
-        return any(
-            text == _trimmed(" ".join(phrase[begin:end]))
-            for phrase in self.phrases
-            for begin in range(len(phrase))
-            for end in range(begin + 1, len(phrase) + 1)
-        )
 
 
 def _texts(messages: Sequence[Message]) -> Iterator[str]:
@@ -107,7 +99,7 @@ def _trimmed(text: str) -> str:
 
 
 def _digits(text: str) -> Iterator[int | float]:
-    for found in _NUMBER.finditer(text):
+    for found in _NUMBER.finditer(_THOUSANDS.sub("", text)):
         yield float(found[0]) if "." in found[0] else int(found[0])
 
 
@@ -129,12 +121,18 @@ def call_grammar(tool: ToolSpec, conversation: Conversation, tokenize: Tokenize)
     and so does a structure. Parameters named like text to write (``COMPOSED``), or with ``"x-grounded": false``, are
     free. An optional number is given if the user's last message has a number to spare for it, and left out otherwise.
     """
-    rules = _Rules(conversation)
-    call = rules.call(tool)
     names = arguments_schema(tool).get("properties", {})
     phrases = [part for phrase in conversation.phrases for part in _between(phrase, names)]
-    spans = _span_rules(phrases or conversation.phrases, tokenize) if rules.spans else []
+    rules = _Rules(conversation, has_spans=bool(phrases))
+    call = rules.call(tool)
+    spans = _span_rules(phrases, tokenize) if phrases else []
     return "\n".join(["%llguidance {}", f"start: {call}", *rules.lines, *spans])
+
+
+def needs_number(tool: ToolSpec) -> bool:
+    """Whether a tool has a required number, which only the conversation can give."""
+    schema = simple_schema(arguments_schema(tool))
+    return any(_is_number(schema["properties"][name]) for name in schema["required"])
 
 
 def _between(phrase: Sequence[str], names: Collection[str]) -> Iterator[list[str]]:
@@ -144,18 +142,22 @@ def _between(phrase: Sequence[str], names: Collection[str]) -> Iterator[list[str
         if word is not None and _trimmed(word) not in names:
             part.append(word)
             continue
-        while part and part[-1] in _EDGES:
+        while part and not _can_end(part[-1]):
             part.pop()
         if part:
             yield part
         part = []
 
 
+def _can_end(word: str) -> bool:
+    """Whether a value may begin or end with a word."""
+    return bool(_trimmed(word)) and word not in _EDGES
+
+
 class _Rules:
-    def __init__(self, conversation: Conversation) -> None:
+    def __init__(self, conversation: Conversation, *, has_spans: bool) -> None:
         self.lines: list[str] = []
-        self.spans = False
-        self._conversation = conversation
+        self._conversation, self._has_spans = conversation, has_spans
 
     def call(self, tool: ToolSpec) -> str:
         begin = f'{{"{TOOL}": {json.dumps(tool.name, ensure_ascii=False)}, "{ARGUMENTS}": '
@@ -168,7 +170,8 @@ class _Rules:
             return self._json(schema)
         needed, optional = [], []
         spare = len(self._conversation.asked) - sum(_is_number(properties[name]) for name in required)
-        for name, plain in properties.items():
+        for name, given_schema in properties.items():
+            plain = given_schema if name in required else _not_null(given_schema)
             raw = full["properties"].get(name)
             free = name in COMPOSED or (isinstance(raw, Mapping) and raw.get(FREE) is False)
             given = name in required
@@ -195,8 +198,7 @@ class _Rules:
         return " ".join(parts)
 
     def _value(self, schema: Mapping[str, Any]) -> str:
-        if schema.get("type") == "string" and "format" not in schema and self._conversation.phrases:
-            self.spans = True
+        if schema.get("type") == "string" and "format" not in schema and self._has_spans:
             return f"{_literal(chr(34))} span {_literal(chr(34))}"
         if _is_number(schema):
             fitting = [number for number in self._conversation.numbers if _fits(number, schema)]
@@ -213,6 +215,12 @@ class _Rules:
         text = json.dumps({**schema, "x-guidance": LAYOUT}, ensure_ascii=False)
         self.lines.append(f"{name}: %json {text}")
         return name
+
+
+def _not_null(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a schema without ``null``: an optional parameter without a value is left out."""
+    choices = [choice for choice in schema.get("anyOf", ()) if choice != {"type": "null"}]
+    return choices[0] if len(choices) == 1 else schema
 
 
 def _is_number(schema: Mapping[str, Any]) -> bool:
@@ -239,10 +247,10 @@ def _span_rules(phrases: Sequence[Sequence[str]], tokenize: Tokenize) -> list[st
         for index, word in enumerate(phrase):
             core, lead, trail = _trimmed(word), _lead_trimmed(word), _trail_trimmed(word)
             more = f" w{at}_{index + 1}" if index + 1 < len(phrase) else ""
-            if core and word not in _EDGES:
+            if _can_end(word):
                 starts += [use(core), *([use(lead, more)] if more else [])]
             if index:
-                ends = [use(" " + trail)] if core and word not in _EDGES else []
+                ends = [use(" " + trail)] if _can_end(word) else []
                 rules.append((f"w{at}_{index}", ends + ([use(" " + word, more)] if more else [])))
     tokens = tokenize([json.dumps(text, ensure_ascii=False)[1:-1] for text in texts])
     written = [" ".join(f"<[{token}]>" for token in each) for each in tokens]

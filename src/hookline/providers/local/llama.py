@@ -217,7 +217,7 @@ class LlamaEngine:
         """Return the tokens of each text."""
         content = [part for text in texts for part in (text, 0)]  # token 0 ends every text
         found: list[list[int]] = [[]]
-        for token in self._post("/tokenize", {"content": content})["tokens"]:
+        for token in self._post("/tokenize", {"content": content, "parse_special": False})["tokens"]:
             if token:
                 found[-1].append(token)
             else:

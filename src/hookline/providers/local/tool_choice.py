@@ -16,6 +16,7 @@ from typing import NamedTuple
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import ToolSpec
 from .grammar_schemas import arguments_schema
+from .grounding import Conversation, needs_number
 
 NO_TOOL = (
     "Answer a general question (question: what to know)",
@@ -30,6 +31,7 @@ ANOTHER = 3.0
 """The same for a part of a request and one more tool, beside those that are called already."""
 
 _MAX_CALLS = 3
+_MAX_TOOLS = 12
 _MAX_TEXT = 400  # characters of a request that are looked at: the time grows with them, for each tool
 
 Likelihood = Callable[[str, str], Sequence[float]]
@@ -51,14 +53,31 @@ def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned
         return []
     text = " ".join(words)
     chats = [likelihood(_prompt(about), text) for about in NO_TOOL]
-    tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in request.tools}
-    names = plan(tools, chats, must_call=request.tool_choice == "required")
+    tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in _nearest(request.tools, text)}
+    must_call = request.tool_choice == "required"
+    names = plan(tools, chats, must_call=must_call)
+    if names and not Conversation(request.messages).numbers:  # a tool that needs one would get an invented number
+        lacking = {tool.name for tool in request.tools if needs_number(tool)}
+        possible = {name: row for name, row in tools.items() if name not in lacking}
+        if names[0] in lacking and (possible or not must_call):
+            names = plan(possible, chats, must_call=must_call) if possible else []
     if len(names) <= 1:
         return [Planned(name, asked) for name in names]
     ends = [*_borders(words, [tools[name] for name in names]), len(words)]
     return [
         Planned(name, " ".join(words[begin:end])) for name, begin, end in zip(names, [0, *ends], ends, strict=False)
     ]
+
+
+def _nearest(tools: Sequence[ToolSpec], text: str) -> Sequence[ToolSpec]:
+    """Return the tools with the most words of the request in their descriptions: each of them takes time."""
+    words = _stems(text)
+    ordered = sorted(tools, key=lambda tool: -len(words & _stems(f"{tool.name} {_about(tool)}")))
+    return ordered[:_MAX_TOOLS]
+
+
+def _stems(text: str) -> set[str]:
+    return {word[:5] for word in re.findall(r"[^\W_]{3,}", text.casefold())}
 
 
 def plan(
