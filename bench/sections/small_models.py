@@ -1,24 +1,25 @@
-"""Section: what the hooks for small models change for the embedded model."""
+"""Section: what grounding and the hooks for small models change for the embedded model."""
 
 from typing import Any
 
 from lab import Lab
 from section import Section
 from slm import report
-from slm.run import SETUPS, few
+from slm.held_out import TASKS
+from slm.run import REPORTED, SETUPS, few, models
 from slm.run import measure as run_one
-from slm.tasks import TASKS
 
-from hookline import ScriptedModel, get_model
+from hookline import ScriptedModel
 
 
 def measure(lab: Lab) -> dict[str, Any]:
-    model: Any = ScriptedModel(["It is done."], loop=True) if lab.quick else get_model("local")
-    rows: report.Rows = {setup: [] for setup in SETUPS}
-    jobs = [(task, setup) for task in few(TASKS, lab.pick(None, 1)) for setup in SETUPS]
+    scripted: Any = ScriptedModel(["It is done."], loop=True)
+    model_for = (lambda setup: scripted) if lab.quick else models("local")
+    rows: report.Rows = {setup: [] for setup in REPORTED}
+    jobs = [(task, setup) for task in few(TASKS, lab.pick(None, 1)) for setup in REPORTED]
     for task, setup in lab.turns(jobs, 1, lambda job: f"{job[1]}: {job[0].text[:40]}"):
-        rows[setup].append(run_one(task, SETUPS[setup](), model))
-    return report.summaries(rows, model.name)
+        rows[setup].append(run_one(task, SETUPS[setup](), model_for(setup)))
+    return report.summaries(rows, model_for(REPORTED[0]).name)
 
 
 def render(data: Any) -> str:
@@ -29,4 +30,4 @@ def draw(data: Any) -> dict[str, str]:
     return {"small-models.svg": report.chart(data)}
 
 
-SECTION = Section("small_models", "Small models: what the hooks for them do", measure, render, draw, ("xllamacpp",))
+SECTION = Section("small_models", "Small models: what helps them", measure, render, draw, ("xllamacpp",))

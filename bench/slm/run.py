@@ -1,7 +1,7 @@
-"""Measure the hooks for small models: each on alone, each off alone, all together.
+"""Measure what helps a small model: grounding, and the hooks, each on alone, each off alone, all together.
 
-python bench/slm/run.py --tasks OTHER.py       # other tasks of the same shape
-python bench/slm/run.py --only 2 --setups all  # two tasks of each kind: does it work?
+python bench/slm/run.py --tasks bench/slm/tune.py --setups "all, grounded" --stories  # while changing something
+python bench/slm/run.py --only 2 --setups all                                         # two tasks of each kind
 
 This prints the results and writes nothing: ``make bench SECTIONS=small_models`` does.
 
@@ -26,6 +26,7 @@ from rich.table import Table
 
 from hookline import Agent, AgentResult, get_model
 from hookline.hooks import EchoedPayloadHook, GroundedReplyHook, LoopDetectorHook, SchemaRetryHook, default_slm_hooks
+from hookline.models import LocalModel
 from hookline.payloads import ToolCall
 
 HERE = Path(__file__).parent
@@ -50,6 +51,9 @@ def bundled(*kinds: type) -> list[Any]:
     return [hook for hook in default_slm_hooks() if type(hook) in kinds]
 
 
+GROUNDED = ", grounded"
+"""The end of the name of a setup in which the local model is grounded (``LocalModel(ground=True)``)."""
+
 SETUPS: dict[str, Callable[[], list[Any]]] = {
     "no hooks": list,
     **{f"only {name}": partial(bundled, kind) for name, kind in BUNDLE.items()},
@@ -58,7 +62,20 @@ SETUPS: dict[str, Callable[[], list[Any]]] = {
         for name, kind in BUNDLE.items()
     },
     "all": default_slm_hooks,
+    "no hooks, grounded": list,
+    "all, grounded": default_slm_hooks,
 }
+REPORTED = ("no hooks", "all", "all, grounded")
+"""The setups of the section ``small_models``, which runs them on the held-out tasks."""
+
+
+def models(name: str) -> Callable[[str], Any]:
+    """Return a function that returns the model for a setup."""
+    if name != "local":
+        given = get_model(name)
+        return lambda setup: given
+    plain, grounded = LocalModel(ground=False), LocalModel(ground=True)
+    return lambda setup: grounded if setup.endswith(GROUNDED) else plain
 
 
 def measure(task: Task, hooks: list[Any], model: Any) -> dict[str, Any]:
@@ -153,15 +170,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tasks", help="a Python file with a list TASKS")
     parser.add_argument("--model", default="local")
-    parser.add_argument("--setups", default=",".join(SETUPS), help="some of: " + ", ".join(SETUPS))
+    parser.add_argument("--setups", default="; ".join(SETUPS), help="some of: " + "; ".join(SETUPS))
     parser.add_argument("--only", type=int, help="the number of tasks of each kind; by default all")
     parser.add_argument("--stories", action="store_true", help="show every run in one line")
     parser.add_argument("--save", metavar="FILE", help="write every run to a JSON file")
     parser.add_argument("--kind", help="only tasks of this kind")
     options = parser.parse_args()
     tasks = [t for t in few(load(options.tasks), options.only) if options.kind in (None, t.kind)]
-    setups = options.setups.split(",")
-    model = get_model(options.model)
+    setups = [setup.strip() for setup in options.setups.split(";")]
+    model_for = models(options.model)
     console = Console(stderr=True)
     rows: Rows = {setup: [] for setup in setups}
     columns = (TextColumn("{task.description:22}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
@@ -169,13 +186,13 @@ def main() -> None:
         bars = {setup: progress.add_task(setup, total=len(tasks)) for setup in setups}
         for task in tasks:
             for setup in setups:
-                row = measure(task, SETUPS[setup](), model)
+                row = measure(task, SETUPS[setup](), model_for(setup))
                 rows[setup].append(row)
                 progress.advance(bars[setup])
                 if options.stories:
                     mark = "solved " if row["solved"] else "-      "
                     print(f"{mark} {setup:22} {row['seconds']:5.1f}s {task.text[:60]!r} {row['story']}", flush=True)
-    show(rows, model.name, len(tasks))
+    show(rows, model_for(setups[0]).name, len(tasks))
     if options.save:
         Path(options.save).write_text(json.dumps(rows, indent=1))
 

@@ -3,6 +3,7 @@
 import pytest
 
 from hookline import Message, ModelRequest, tool
+from hookline.payloads import ToolCall
 from hookline.providers.local.tool_choice import plan, planned_calls
 
 
@@ -33,7 +34,7 @@ def request(text, **options):
         ("How is the weather?", [("weather", "How is the weather?")]),
         ("hello", []),
         ("", []),
-        ("Start a timer 5, then tell the weather.", [("timer", "Start a timer 5,"), ("weather", "then tell the weather.")]),
+        ("Start a timer 5, tell the weather.", [("timer", "Start a timer 5,"), ("weather", "tell the weather.")]),
         ("Tell the weather and start a timer.", [("weather", "Tell the weather"), ("timer", "and start a timer.")]),
     ],
 )
@@ -73,3 +74,10 @@ def test_a_tool_that_explains_nothing_more_is_not_called():
 )
 def test_a_tool_is_not_the_first_to_be_called_if_its_number_would_be_invented(text, tools):
     assert [call.tool for call in planned_calls(request(text), shared_words)] == tools
+
+
+def test_a_result_does_not_change_the_plan():
+    asked = request("Tell the weather.")
+    calls = (ToolCall("1", "weather", {"city": "Rome"}),)
+    later = [*asked.messages, Message("assistant", "", calls), Message("tool", "It is 25 degrees.", call_id="1")]
+    assert planned_calls(asked.replace(messages=later), shared_words) == planned_calls(asked, shared_words)

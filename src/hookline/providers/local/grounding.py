@@ -121,7 +121,7 @@ def call_grammar(tool: ToolSpec, conversation: Conversation, tokenize: Tokenize)
     and so does a structure. Parameters named like text to write (``COMPOSED``), or with ``"x-grounded": false``, are
     free. An optional number is given if the user's last message has a number to spare for it, and left out otherwise.
     """
-    names = arguments_schema(tool).get("properties", {})
+    names = {*arguments_schema(tool).get("properties", ()), *re.findall(r"[^\W_]+", tool.name)}
     phrases = [part for phrase in conversation.phrases for part in _between(phrase, names)]
     rules = _Rules(conversation, has_spans=bool(phrases))
     call = rules.call(tool)
@@ -136,7 +136,7 @@ def needs_number(tool: ToolSpec) -> bool:
 
 
 def _between(phrase: Sequence[str], names: Collection[str]) -> Iterator[list[str]]:
-    """Yield the parts of a phrase between words that are names of parameters: "the south branch" means "south"."""
+    """Yield the parts of a phrase between words that name the tool or a parameter: "the south branch" means "south"."""
     part: list[str] = []
     for word in [*phrase, None]:
         if word is not None and _trimmed(word) not in names:

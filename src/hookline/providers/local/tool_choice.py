@@ -47,7 +47,9 @@ class Planned(NamedTuple):
 
 def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned]:
     """Return the tools to call for the last message of the user, in order. None are needed for a chat."""
-    asked = next((message.content for message in reversed(request.messages) if message.role == "user"), "")
+    begins = max((at for at, message in enumerate(request.messages) if message.role == "user"), default=-1)
+    before = request.messages[: begins + 1]  # the plan must stay the same when results arrive
+    asked = before[-1].content if before else ""
     words = asked[:_MAX_TEXT].split()
     if not words:
         return []
@@ -56,7 +58,7 @@ def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned
     tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in _nearest(request.tools, text)}
     must_call = request.tool_choice == "required"
     names = plan(tools, chats, must_call=must_call)
-    if names and not Conversation(request.messages).numbers:  # a tool that needs one would get an invented number
+    if names and not Conversation(before).numbers:  # a tool that needs one would get an invented number
         lacking = {tool.name for tool in request.tools if needs_number(tool)}
         possible = {name: row for name, row in tools.items() if name not in lacking}
         if names[0] in lacking and (possible or not must_call):
