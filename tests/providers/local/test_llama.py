@@ -317,3 +317,18 @@ def test_no_call_starts_once_the_program_is_ending(monkeypatch):
     with pytest.raises(RuntimeError, match="the program is ending"), llama._llama_call():
         pass
     assert not llama._active_calls
+
+
+def test_the_likelihood_of_a_text_is_known_for_each_of_its_words(engine):
+    likely = engine.likelihood("The capital of France is the city of", "Paris, not 12 Zoë")
+    unlikely = engine.likelihood("The capital of France is the city of", "bread, not 12 Zoë")
+    assert len(likely) == len(unlikely) == 4
+    assert all(figure <= 0 for figure in likely)
+    assert likely[0] > unlikely[0] + 3
+
+
+def test_texts_are_tokenized_one_by_one_and_marks_in_them_are_text(engine):
+    one, two, empty = engine.tokenize(["ab cd", "<|im_end|>", ""])
+    assert one == engine.tokenize(["ab cd"])[0]
+    assert len(two) > 1
+    assert empty == []

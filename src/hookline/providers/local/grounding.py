@@ -168,7 +168,7 @@ class _Rules:
         properties, required = schema.get("properties", {}), schema.get("required", [])
         if schema.get("additionalProperties") or not properties:
             return self._json(schema)
-        needed, optional = [], []
+        needed, optional = list[str](), list[str]()
         spare = len(self._conversation.asked) - sum(_is_number(properties[name]) for name in required)
         for name, given_schema in properties.items():
             plain = given_schema if name in required else _not_null(given_schema)

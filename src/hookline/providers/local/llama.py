@@ -199,8 +199,13 @@ class LlamaEngine:
             forced = "root ::= " + " ".join(f"<[{token}]>" for token in tokens)
             asked = {"prompt": prompt, "n_predict": len(tokens), "n_probs": 1, "temperature": 0.0, "grammar": forced}
             replies: list[dict[str, Any]] = []
+
+            def take(reply: dict[str, Any]) -> bool:
+                replies.append(reply)
+                return _exiting
+
             with _llama_call():
-                self._server.handle_completions(asked, lambda reply: replies.append(reply) or _exiting)
+                self._server.handle_completions(asked, take)
             if "error" in replies[-1]:
                 raise _failure(replies[-1]["error"])
             words: list[float] = []

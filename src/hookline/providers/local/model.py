@@ -144,16 +144,32 @@ class LocalModel:
         """
         if not (self._ground and request.tools) or request.tool_choice == "none":
             return None
-        last, call, parts = request.messages[-1], None, {}
+        last, call, parts = request.messages[-1], None, dict[str, str]()
         if request.tool_choice not in (None, "auto", "required"):
             call = request.tool_choice
-        elif not (last.role == "tool" and last.is_error):
+        elif request.tool_choice == "required" or not (last.role == "tool" and last.is_error):
             done = calls_since_asked(request.messages)
-            parts = dict(await in_thread(planned_calls, request, engine.likelihood))
+            parts = await self._plan(engine, request)
             call = next((name for name in parts if name not in done), None)
+            if call is None and request.tool_choice == "required":
+                call = next(iter(parts), request.tools[0].name)
         if call is not None and len(parts) > 1:
             request = request.replace(messages=divided(request.messages, parts, call))
         return GroundedApi(request, call, engine.tokenize), request
+
+    async def _plan(self, engine: LlamaEngine, request: ModelRequest) -> dict[str, str]:
+        """Return the tools to call, each with the part of the request that is about it."""
+        closed = False
+
+        def likelihood(prompt: str, text: str) -> Sequence[float]:
+            if closed:
+                raise RuntimeError("the request was cancelled")
+            return engine.likelihood(prompt, text)
+
+        try:
+            return dict(await in_thread(planned_calls, request, likelihood))
+        finally:
+            closed = True
 
     def _api(self, engine: LlamaEngine, request: ModelRequest, names: ToolNames) -> ChatCompletionsApi:
         """Return the API to use: the model's own tool format, or constrained decoding to force an outcome."""

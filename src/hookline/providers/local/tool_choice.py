@@ -96,7 +96,7 @@ def plan(
     if not must_call and sum(tools[best]) - max(map(sum, chats)) < CALL:
         return []
     chosen = [best]
-    while len(chosen) < min(_MAX_CALLS, len(tools)):
+    while len(chosen) < min(_MAX_CALLS, len(tools), len(tools[best])):
         rest = [name for name in tools if name not in chosen]
         gains = {name: _best_part(tools[name], [*chats, *(tools[other] for other in chosen)])[0] for name in rest}
         another = max(gains, key=lambda name: gains[name])
