@@ -44,8 +44,6 @@ _NAMED = re.compile(rf'\s*\{{\s*"{TOOL}"\s*:\s*"((?:[^"\\]|\\.)*)"(?:\s*,\s*"{AR
 class ConstrainedApi(ChatCompletionsApi):
     """Chat completions with a grammar instead of ``tools``, for one request."""
 
-    _example_length = 4  # messages: request, call, result, answer
-
     def __init__(self, request: ModelRequest) -> None:
         super().__init__("max_tokens")
         choice = request.tool_choice
@@ -66,7 +64,7 @@ class ConstrainedApi(ChatCompletionsApi):
         head = Message("system", " ".join([*filter(None, system), "Reply in JSON."]))
         params = {**_TOOL_PARAMS, **request.params}
         examples = map(_example_exchange, self._tools, cycle(_RESULTS), repeat(self._format), repeat(cycle(_FILL)))
-        shown = [message for exchange in examples for message in exchange[: self._example_length]]
+        shown = [message for exchange in examples for message in exchange]
         return super().body(_bare([head, *shown, *rest], params, self._shape()), model, names)
 
     def _shape(self) -> dict[str, Any]:
@@ -110,7 +108,6 @@ class GroundedApi(ConstrainedApi):
         shown = [call] if call is not None else [name for name in calls_since_asked(request.messages) if name in known]
         self._tools = tuple(known[name] for name in dict.fromkeys(shown))
         self._calls, self._tokenize = call is not None, tokenize
-        self._example_length = 2 if self._calls else 4
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """Return the body of a request with a grammar for the call or the answer."""

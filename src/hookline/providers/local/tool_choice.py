@@ -54,15 +54,18 @@ def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned
     if not words:
         return []
     text = " ".join(words)
-    chats = [likelihood(_prompt(about), text) for about in NO_TOOL]
-    tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in _nearest(request.tools, text)}
     must_call = request.tool_choice == "required"
-    names = plan(tools, chats, must_call=must_call)
+    named = [tool.name for tool in request.tools if _stems(_first_sentence(tool)) <= _stems(text)]
+    if must_call and len(named) == 1:
+        return [Planned(named[0], asked)]  # the user's words are those of the description
+    chats = [] if must_call else [likelihood(_prompt(about), text) for about in NO_TOOL]
+    tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in _nearest(request.tools, text)}
+    names = plan(tools, chats)
     if names and not Conversation(before).numbers:  # a tool that needs one would get an invented number
         lacking = {tool.name for tool in request.tools if needs_number(tool)}
         possible = {name: row for name, row in tools.items() if name not in lacking}
         if names[0] in lacking and (possible or not must_call):
-            names = plan(possible, chats, must_call=must_call) if possible else []
+            names = plan(possible, chats) if possible else []
     if len(names) <= 1:
         return [Planned(name, asked) for name in names]
     ends = [*_borders(words, [tools[name] for name in names]), len(words)]
@@ -82,10 +85,10 @@ def _stems(text: str) -> set[str]:
     return {word[:5] for word in re.findall(r"[^\W_]{3,}", text.casefold())}
 
 
-def plan(
-    tools: Mapping[str, Sequence[float]], chats: Sequence[Sequence[float]], *, must_call: bool = False
-) -> list[str]:
+def plan(tools: Mapping[str, Sequence[float]], chats: Sequence[Sequence[float]]) -> list[str]:
     """Return the tools to call, in order, from the likelihood of each word of a request for each tool and for chats.
+
+    Without chats to compare with, there is always a call.
 
     Example::
 
@@ -93,7 +96,7 @@ def plan(
         ['weather']
     """
     best = max(tools, key=lambda name: sum(tools[name]))
-    if not must_call and sum(tools[best]) - max(map(sum, chats)) < CALL:
+    if chats and sum(tools[best]) - max(map(sum, chats)) < CALL:
         return []
     chosen = [best]
     while len(chosen) < min(_MAX_CALLS, len(tools), len(tools[best])):
@@ -103,6 +106,8 @@ def plan(
         if gains[another] < ANOTHER:
             break
         chosen.append(another)
+    if len(chosen) == 1:
+        return chosen
     starts = {
         name: _best_part(tools[name], [*chats, *(tools[other] for other in chosen if other != name)])[1]
         for name in chosen
@@ -139,12 +144,16 @@ def _prompt(about: str) -> str:
 
 def _about(tool: ToolSpec) -> str:
     """Return a tool's first sentence, or its name, and its parameters."""
-    first = re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
+    first = _first_sentence(tool)
     named = [
         f"{name}: {schema['description'].strip().rstrip('.')}" if _described(schema) else name.replace("_", " ")
         for name, schema in arguments_schema(tool).get("properties", {}).items()
     ]
     return f"{first} ({', '.join(named)})" if named else first
+
+
+def _first_sentence(tool: ToolSpec) -> str:
+    return re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
 
 
 def _described(schema: object) -> bool:
