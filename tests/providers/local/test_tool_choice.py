@@ -4,7 +4,7 @@ import pytest
 
 from hookline import Message, ModelRequest, tool
 from hookline.payloads import ToolCall
-from hookline.providers.local.tool_choice import plan, planned_calls
+from hookline.providers.local.tool_choice import named_tool, plan, planned_calls
 
 
 @tool
@@ -81,3 +81,18 @@ def test_a_result_does_not_change_the_plan():
     calls = (ToolCall("1", "weather", {"city": "Rome"}),)
     later = [*asked.messages, Message("assistant", "", calls), Message("tool", "It is 25 degrees.", call_id="1")]
     assert planned_calls(asked.replace(messages=later), shared_words) == planned_calls(asked, shared_words)
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        ("Tell the weather: Rome", "weather"),
+        ("Please start a timer of 5 minutes.", "timer"),
+        ("Tell the weather and start a timer", None),
+        ("Start a timer. Is it cold?", None),
+        ("How is the weather?", None),
+        ("", None),
+    ],
+)
+def test_a_request_in_the_words_of_one_description_needs_no_plan(text, name):
+    assert named_tool(request(text)) == name

@@ -99,22 +99,25 @@ class ConstrainedApi(ChatCompletionsApi):
 class GroundedApi(ConstrainedApi):
     """Chat completions for one request, of which it is known whether to call a tool, and which.
 
-    The prompt has only the examples that the model needs, and the arguments are values of the conversation.
+    The arguments are values of the conversation. The prompt has only the examples that the model needs. With
+    ``show_all`` it has all of them, so that it begins like the prompt before, and llama.cpp can reuse its work.
     """
 
-    def __init__(self, request: ModelRequest, call: str | None, tokenize: Tokenize) -> None:
+    def __init__(self, request: ModelRequest, call: str | None, tokenize: Tokenize, *, show_all: bool = False) -> None:
         super().__init__(request)
         known = {tool.name: tool for tool in request.tools}
-        shown = [call] if call is not None else [name for name in calls_since_asked(request.messages) if name in known]
-        self._tools = tuple(known[name] for name in dict.fromkeys(shown))
-        self._calls, self._tokenize = call is not None, tokenize
+        called = [call] if call is not None else calls_since_asked(request.messages)
+        shown = [name for name in known if show_all or name in called]
+        self._tools = tuple(known[name] for name in shown)
+        self._call = None if call is None else known[call]
+        self._tokenize = tokenize
 
     def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
         """Return the body of a request with a grammar for the call or the answer."""
         made = super().body(request, model, names)
-        if self._calls:
+        if self._call is not None:
             del made["response_format"]
-            made["grammar"] = call_grammar(self._tools[0], Conversation(request.messages), self._tokenize)
+            made["grammar"] = call_grammar(self._call, Conversation(request.messages), self._tokenize)
         return made
 
     def _shape(self) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from . import weights
 from .constrained_decoding import ConstrainedApi, GroundedApi, calls_since_asked, divided
 from .llama import LlamaEngine, engine_for
 from .text_calls import TextCallsApi
-from .tool_choice import planned_calls
+from .tool_choice import named_tool, planned_calls
 
 CONTEXT, EMBEDDED_CONTEXT = 8192, 4096
 
@@ -145,17 +145,18 @@ class LocalModel:
         if not (self._ground and request.tools) or request.tool_choice == "none":
             return None
         last, call, parts = request.messages[-1], None, dict[str, str]()
+        named = named_tool(request)
         if request.tool_choice not in (None, "auto", "required"):
             call = request.tool_choice
         elif request.tool_choice == "required" or not (last.role == "tool" and last.is_error):
             done = calls_since_asked(request.messages)
-            parts = await self._plan(engine, request)
+            parts = {named: ""} if named is not None else await self._plan(engine, request)
             call = next((name for name in parts if name not in done), None)
             if call is None and request.tool_choice == "required":
                 call = next(iter(parts), request.tools[0].name)
         if call is not None and len(parts) > 1:
             request = request.replace(messages=divided(request.messages, parts, call))
-        return GroundedApi(request, call, engine.tokenize), request
+        return GroundedApi(request, call, engine.tokenize, show_all=named is not None), request
 
     async def _plan(self, engine: LlamaEngine, request: ModelRequest) -> dict[str, str]:
         """Return the tools to call, each with the part of the request that is about it."""

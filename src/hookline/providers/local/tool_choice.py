@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 from ..._kernel.payloads import ModelRequest
-from ..._kernel.values import ToolSpec
+from ..._kernel.values import Message, ToolSpec
 from .grammar_schemas import arguments_schema
 from .grounding import Conversation, needs_number
 
@@ -45,19 +45,30 @@ class Planned(NamedTuple):
     part: str
 
 
+def named_tool(request: ModelRequest) -> str | None:
+    """Return the one tool whose description the user repeats in a single clause, such as "Read a note: taxes"."""
+    asked = [message.content for message in _until_asked(request)[-1:]]
+    if not asked or re.search(r"[,.;?!]\s+\S|\b(?:and|then)\b", asked[0], re.IGNORECASE):
+        return None
+    named = [tool.name for tool in request.tools if _stems(_first_sentence(tool)) <= _stems(asked[0])]
+    return named[0] if len(named) == 1 else None
+
+
+def _until_asked(request: ModelRequest) -> Sequence[Message]:
+    """Return the messages up to the last one of the user."""
+    asked = max((at for at, message in enumerate(request.messages) if message.role == "user"), default=-1)
+    return request.messages[: asked + 1]
+
+
 def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned]:
     """Return the tools to call for the last message of the user, in order. None are needed for a chat."""
-    begins = max((at for at, message in enumerate(request.messages) if message.role == "user"), default=-1)
-    before = request.messages[: begins + 1]  # the plan must stay the same when results arrive
+    before = _until_asked(request)  # the plan must stay the same when results arrive
     asked = before[-1].content if before else ""
     words = asked[:_MAX_TEXT].split()
     if not words:
         return []
     text = " ".join(words)
     must_call = request.tool_choice == "required"
-    named = [tool.name for tool in request.tools if _stems(_first_sentence(tool)) <= _stems(text)]
-    if must_call and len(named) == 1:
-        return [Planned(named[0], asked)]  # the user's words are those of the description
     chats = [] if must_call else [likelihood(_prompt(about), text) for about in NO_TOOL]
     tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in _nearest(request.tools, text)}
     names = plan(tools, chats)
