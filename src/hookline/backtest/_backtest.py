@@ -20,7 +20,7 @@ from .confinement import ACTIONS
 from .engine import Engine, Test
 from .errors import BacktestError
 from .parquet import ParquetFiles, split_paths
-from .report import Report
+from .report import EXAMPLES, Report
 from .sources import Files, Joined, Source
 from .where import Where
 from .workers import Limits, can_fork, judge_here, judge_in_processes
@@ -45,6 +45,7 @@ def backtest(
     model: Model | None = None,
     time_limit: float = TIME_LIMIT,
     memory_limit: int = MEMORY_LIMIT,
+    examples: int = EXAMPLES,
     progress: Progress | None = None,
 ) -> Report:
     """Return what hooks would have decided about recorded runs, compared with what was decided then.
@@ -66,6 +67,8 @@ def backtest(
         model: the model for ``ctx.llm``, if ``allow`` contains ``model``.
         time_limit: seconds that the hooks may take for one moment.
         memory_limit: bytes that each process may use in addition, with ``workers``.
+        examples: how many examples to keep of each kind of difference in one file, or part of a large file. A report
+            about several files keeps five.
         progress: called with the bytes read so far, the bytes in total and the report so far.
 
     Raises:
@@ -101,6 +104,7 @@ def backtest(
         model if "model" in allowed else None,
         since or 0.0,
         labels,
+        examples,
     )
     engine = Engine(test, source)
     units = source.units()

@@ -77,6 +77,8 @@ class Test(msgspec.Struct, frozen=True):
     """Runs that started before this Unix time are left out."""
     labels: Mapping[str, Mapping[str, Label]] = msgspec.field(default_factory=dict)
     """Labels from other files: by run id, then by call id or ``#n``."""
+    examples: int = EXAMPLES
+    """The number of examples that are kept of each kind of difference."""
 
 
 class Target:
@@ -243,7 +245,7 @@ class Engine:
         """Hashes of the ids of the outermost runs of the unit."""
         self._is_tape = unit.file.endswith(TAPE_SUFFIX)
         self._account = UnitAccount(unit.file)
-        self._tally = self._total = Tally()
+        self._tally = self._total = Tally(self._test.examples)
         self._forget_targets()
         self._hooks: dict[str, Sequence[HookInfo]] = {}
         self._stuck = stuck
@@ -485,7 +487,7 @@ class Engine:
             tree.is_old = decode_run(line).info.time < test.since
         if tree.is_old or test.where.filters_status:  # count it apart: it may turn out not to be wanted
             self._count_silent()
-            self._tally = Tally()
+            self._tally = Tally(self._test.examples)
 
     def _end_tree(self, data: bytes, end: int) -> None:
         """Add up the tree that ends before this position."""
@@ -677,7 +679,7 @@ class Engine:
         if route.is_call:
             tree.decided[moment.payload.id] = then.verb in STOPPING, now.verb in STOPPING, certainty
         if kind != "same":
-            if len(examples) < EXAMPLES:
+            if len(examples) < self._test.examples:
                 examples.append(self._example(moment, certainty, then, now))
             self._diverge(moment)
 

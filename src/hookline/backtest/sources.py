@@ -198,6 +198,31 @@ class Files:
         return self._hooks[key]
 
 
+class ChosenRuns(Files):
+    """Single runs in files of moments and tapes.
+
+    Args:
+        places: the file of each outermost run, and the position of the line in which it begins; 0 for a tape.
+
+    Example::
+
+        report = backtest("rules.py", ChosenRuns([(Path("records/20261116T183412Z-4711-000001.moments"), 90210)]))
+    """
+
+    def __init__(self, places: Sequence[tuple[Path, int]]) -> None:
+        super().__init__([file for file, _ in places])
+        self._places = places
+
+    def units(self) -> list[Unit]:
+        """Return a part for each run."""
+        sizes = {unit.file: unit.size for unit in super().units()}
+        return [
+            Unit(str(file), start, start + 1 if start else -1, sizes[str(file)])
+            for file, start in self._places
+            if str(file) in sizes
+        ]
+
+
 def _whole_lines(unit: Unit, account: UnitAccount) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines of a file from the start of a unit, with the position of the first byte."""
     with open(unit.file, "rb", buffering=0) as stream:

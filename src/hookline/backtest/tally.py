@@ -15,7 +15,8 @@ CERTAINTIES: tuple[Certainty, ...] = get_args(Certainty)
 class Tally:
     """Counts differences, failures, guesses and labels. A report is made of it at the end of a unit."""
 
-    def __init__(self) -> None:
+    def __init__(self, examples: int = EXAMPLES) -> None:
+        self._examples = examples
         self.runs = self.nested = self.different = self.moments = self.judged = 0
         self.exact = self.conditional = self.guess = 0
         self._cells: dict[tuple[str, str, str, Kind], tuple[list[int], list[Example]]] = {}
@@ -34,7 +35,7 @@ class Tally:
         """Count a problem of a hook."""
         count, examples = self._failures.setdefault((hook, problem, message), ([0], []))
         count[0] += 1
-        if example is not None and len(examples) < EXAMPLES:
+        if example is not None and len(examples) < self._examples:
             examples.append(example)
 
     def label(self, side: str, *, bad: bool, stopped: bool, certainty: Certainty) -> None:
@@ -46,8 +47,8 @@ class Tally:
         """Add the numbers of one run tree."""
         for name in ("runs", "nested", "different", "moments", "judged", "exact", "conditional", "guess"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        _add_all(self._cells, other._cells)
-        _add_all(self._failures, other._failures)
+        _add_all(self._cells, other._cells, self._examples)
+        _add_all(self._failures, other._failures, self._examples)
         self.guesses.update(other.guesses)
         for key, numbers in other._labels.items():
             _add(self._labels.setdefault(key, [0, 0, 0]), numbers)
@@ -81,12 +82,14 @@ def _add(total: list[int], numbers: list[int]) -> None:
 
 
 def _add_all(
-    mine: dict[Any, tuple[list[int], list[Example]]], theirs: Mapping[Any, tuple[list[int], list[Example]]]
+    mine: dict[Any, tuple[list[int], list[Example]]],
+    theirs: Mapping[Any, tuple[list[int], list[Example]]],
+    limit: int,
 ) -> None:
     for key, (count, examples) in theirs.items():
         total, kept = mine.setdefault(key, ([0] * len(count), []))
         _add(total, count)
-        kept.extend(examples[: EXAMPLES - len(kept)])
+        kept.extend(examples[: limit - len(kept)])
 
 
 def _confusion(labels: Mapping[tuple[str, str], list[int]], side: str) -> Confusion:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import sys
 import time
 from collections import deque
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import typer
@@ -18,6 +20,8 @@ from rich.text import Text
 from .._base.text import error_text
 from ..config.settings import KEYS
 from ..config.sources import Configuration
+from ..config.trust import reference_files
+from ..plugins.trust import trust_named
 from ..stores.errors import StoreError
 from .errors import COMPLETED
 from .help import Command
@@ -76,13 +80,24 @@ def serve(
             panel=_PANEL,
         ),
     ] = None,
+    rules: Annotated[
+        list[str] | None,
+        service_option(
+            "File of hooks that can be tried on recorded runs in the console. Repeatable.",
+            metavar="FILE",
+            panel=_PANEL,
+        ),
+    ] = None,
     grace: Annotated[
         float | None,
         service_option("Seconds that runs get to finish at shutdown. [default: 30]", metavar="S", panel=_PANEL),
     ] = None,
 ) -> int:
     """Serve the agent over HTTP: a JSON API, A2A, and OpenAI's chat API."""
-    options = {"host": host, "port": port, "durable": durable, "execute": execute, "grace": grace}
+    options: dict[str, Any] = {"host": host, "port": port, "durable": durable, "execute": execute, "grace": grace}
+    if rules:
+        trust_named(*reference_files(rules, Path.cwd()))
+        options["rules"] = [*config.settings.server.get("rules", ()), *map(os.path.abspath, rules)]
     return _build_and_serve(with_table(config, "server", options))
 
 

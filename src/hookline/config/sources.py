@@ -383,6 +383,8 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
     if key == "sandbox":
         paths = {name: value[name] for name in ("writable", "readable") if isinstance(value.get(name), (list, tuple))}
         return {**value, **{name: [_path("path", item, folder) for item in items] for name, items in paths.items()}}
+    if key == "server" and isinstance(value.get("rules"), (list, tuple)):
+        return {**value, "rules": [_resolve_item(item, folder) for item in value["rules"]]}
     if key in ("hooks", "tools", "channels"):
         return tuple(_resolve_item(item, folder) for item in value)
     return value

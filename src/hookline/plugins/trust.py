@@ -50,6 +50,11 @@ class TrustedFiles:
         """Trust files or folders that the user named, until the end of this run."""
         self._named.update(path.resolve() for path in paths)
 
+    @property
+    def named(self) -> tuple[Path, ...]:
+        """The files and folders that the user named."""
+        return tuple(sorted(self._named))
+
     def top(self, path: Path) -> Path | None:
         """Return the folder of the project that contains a resolved path."""
         return next((folder for folder in self.folders if path.is_relative_to(folder)), None)
@@ -104,6 +109,11 @@ def only_trusted(files: TrustedFiles | None) -> Iterator[None]:
     finally:
         _current = before
         sys.meta_path.remove(finder)
+
+
+def files_in_use() -> TrustedFiles | None:
+    """Return the files that may be used in this process; ``None`` if every file may be."""
+    return _current
 
 
 def trust_named(*paths: Path) -> None:

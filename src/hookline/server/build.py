@@ -115,6 +115,7 @@ def build_parts(
     from .console.api import ConsoleApi
     from .explain import ExplainApi, RunRecords
     from .links import LinksApi, build_links
+    from .replay import ReplayApi, ReplayService
     from .statistics import StatisticsApi
 
     home = Path.cwd() if home is None else home
@@ -134,6 +135,7 @@ def build_parts(
     audit = _audit_log(settings, hooks)
     log = AuditService(audit, settings.audit_index or "")
     records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
+    replays = ReplayService(service, records, options.rules, home)
     apis: list[Api] = [
         RunsApi(service, options.public_url),
         ApprovalsApi(service, audit),
@@ -142,6 +144,7 @@ def build_parts(
         ExplainApi(service, records),
         StatisticsApi(service),
         AuditApi(log),
+        ReplayApi(replays, service),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
@@ -155,7 +158,7 @@ def build_parts(
         buckets=buckets,
     )
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
-    apis.append(ConsoleApi(service, keys, gate, records, log, audit, tickets))
+    apis.append(ConsoleApi(service, keys, gate, records, log, replays, audit, tickets))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
 

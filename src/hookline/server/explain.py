@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +15,9 @@ from ..explain.find import find_run
 from ..explain.html import page_policy
 from ..explain.page import EXPLAIN_ASSETS, explain_html
 from ..explain.view import RunView, explain
+from ..records.account import Account
+from ..records.blocks import read_blocks, write_blocks
+from ..records.catalog import Place, RunCatalog
 from ..records.format import TAPE_SUFFIX, RecordError
 from .errors import ApiError
 from .routing import JSON, Endpoint, ResponseSpec, caller_of, json_response
@@ -39,6 +42,7 @@ class RunRecords:
     def __init__(self, folders: Sequence[Path], tapes: str = "") -> None:
         self._folders = folders
         self._tapes = Path(tapes).expanduser() if tapes else None
+        self._catalog = RunCatalog(folders)
         self._reading = asyncio.Semaphore(1)  # a record may be large, and reading it needs the processor
 
     @property
@@ -50,6 +54,21 @@ class RunRecords:
         """Return the tape of a run; ``None`` if it has none."""
         file = None if self._tapes is None else self._tapes / f"{file_name_for(id)}{TAPE_SUFFIX}"
         return file if file is not None and file.is_file() else None
+
+    def places(self, ids: Iterable[str]) -> dict[str, Place]:
+        """Return where runs are recorded: in a tape if there is one, because it has all values. It reads files."""
+        recorded = self._catalog.runs()
+        tapes = {id: tape for id in ids if (tape := self.tape(id)) is not None}
+        return {id: Place(tapes[id], 0) if id in tapes else recorded[id] for id in ids if id in tapes or id in recorded}
+
+    def record(self, id: str) -> bytes | None:
+        """Return the record of a run as a file of moments; ``None`` if it has none. It reads files."""
+        place, found = self._catalog.find(id), bytearray()
+        if place is None:
+            return None
+        blocks = (block for block in read_blocks(place.file, Account()) if block.id == id)
+        write_blocks(blocks, found.extend)
+        return bytes(found)
 
     async def view(self, id: str) -> RunView:
         """Return what happened in a run, with what hooks hid from its caller: for callers with the right ``admin``.

@@ -14,6 +14,7 @@ from .._net.urls import UrlError, parse_host, parse_url
 from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
 from ..config.settings import parse_table
+from ..config.sources import parse_reference
 from ..stores.paths import is_database_url
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
@@ -77,6 +78,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             agent), or ``settled``, after all hooks have seen it, so that nothing is ever withdrawn.
         logs: the log format: ``json``, ``text``, or ``auto``: text on a terminal, otherwise JSON.
         agents: the personalities to serve; all by default.
+        rules: the files of hooks that can be tried on recorded runs in the console: ``rules.py``, or ``rules.py:name``
+            for one hook of a file.
     """
 
     keys: str = ""
@@ -109,6 +112,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     chat_stream: Literal["live", "settled"] = "live"
     logs: Literal["auto", "json", "text"] = "auto"
     agents: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check values that have the right type but cannot work."""
@@ -124,6 +128,9 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
                 raise ValueError(
                     f"trusted_proxies has {network!r:.80}: use addresses or networks such as 10.0.0.0/8"
                 ) from None
+        for rules in self.rules:
+            if parse_reference(rules).file is None:
+                raise ValueError(f"rules has {rules!r:.80}: name a file such as rules.py, or rules.py:name")
         if self.public_url:
             try:
                 parse_url(self.public_url)

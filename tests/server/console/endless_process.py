@@ -8,7 +8,7 @@ from hookline.server.jobs import serve_job
 
 
 def work(given, progress):
-    Path(f"{given['path']}.pid").write_text(str(os.getpid()))
+    Path(f"{given.get('path', given.get('rules'))}.pid").write_text(str(os.getpid()))
     progress(1, 4)
     while True:
         time.sleep(60)

@@ -59,7 +59,7 @@ async def ended(browser, path):
         found = (await browser.get(path)).json()
         if found["status"] not in ("queued", "running"):
             return found
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.1)
 
 
 async def sections_of(browser, path, until):

@@ -4,6 +4,7 @@ A new page gets a line in ``PAGES``: its address, the element that shows news, a
 """
 
 import asyncio
+from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -12,7 +13,9 @@ import pytest
 import pytest_asyncio
 
 from hookline import Agent, ScriptedModel
+from hookline.records import RecordHook
 from hookline.server.console.render import NAVIGATION
+from hookline.stores import AuditLog
 from hookline.stores.run_figures import HookKey, ModelKey, Used
 from hookline.stores.tickets import TicketBoard
 from hookline.testing import call, reply
@@ -63,6 +66,10 @@ class World:
         figures.model_called("", ModelKey(*whose, name), Used(1, 10, 1, 0, 0.5))
         await self.blocked(name)
 
+    async def audited(self, name):
+        with closing(AuditLog(self.folder / "audit.jsonl", fsync="never")) as log:
+            log.record("deploy", version=name)
+
     async def chat(self, name):
         fields = {"agent": "cleaner", "session": "talk", "text": f"/{name}"}
         assert (await self.client.post("/console/chat", data=fields)).status_code == 303
@@ -99,6 +106,8 @@ PAGES = {
     "Blocked": Page("/console/blocked", "#blocked-rows", World.blocked, keys=True),
     "Hooks": Page("/console/hooks", "#hooks-list", World.counted, keys=True),
     "Cost": Page("/console/cost", "#cost-tables", World.counted, keys=True),
+    "Replay": Page("/console/replay", "#replay-rows", World.blocked, keys=True, search=True),
+    "Audit": Page("/console/audit", "#audit-rows", World.audited, keys=True, search=True),
     "Chat": Page("/console/chat?agent=cleaner&session=talk", "#chat-log", World.chat),
     "Tickets": Page("/console/tickets", "#tickets-todo", World.ticket),
     "Log in": Page("/console/login", ".login"),
@@ -118,9 +127,17 @@ def turn(request):
 async def world(tmp_path_factory):
     folder = tmp_path_factory.mktemp("console")
     agent = Agent(
-        "cleaner", llm=ScriptedModel([turn], loop=True), tools=[delete], hooks=[not_outside, careful], max_steps=20
+        "cleaner",
+        llm=ScriptedModel([turn], loop=True),
+        tools=[delete],
+        max_steps=20,
+        hooks=[not_outside, careful, RecordHook(folder / "records")],
     )
-    async with console(folder, agent, tickets=folder / "tickets.db") as made, made.browser() as client:
+    (folder / "rules.py").write_text(
+        "from hookline import guard\n\n@guard('before_tool')\ndef other(ctx, payload): ..."
+    )
+    files = {"tickets": folder / "tickets.db", "audit": folder / "audit.jsonl"}
+    async with console(folder, agent, rules=["rules.py"], **files) as made, made.browser() as client:
         found = World(made, client, folder)
         await found.fill()
         yield found

@@ -15,6 +15,7 @@ from ..audit import AuditService
 from ..auth import PUBLIC
 from ..errors import ApiError
 from ..explain import RunRecords
+from ..replay import ReplayService
 from ..routing import Endpoint, Gate
 from ..runs import RunService
 from .approvals import ApprovalsPage
@@ -25,6 +26,7 @@ from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
 from .render import STATIC, static_file
+from .replay import ReplayPages
 from .run import RunPage
 from .runs import RunsPages
 from .tickets import TicketsPage
@@ -40,8 +42,9 @@ class ConsoleApi:
         keys: the API keys; ``None`` if the host application knows the callers.
         gate: checks the keys of people who log in.
         records: the records of the runs.
-        audit: gets a record of every permission that is given or revoked here.
         log: reads and verifies the audit log.
+        replays: tries rules on recorded runs.
+        audit: gets a record of every permission that is given or revoked here.
         tickets: the ticket board; without one, there is no page of it.
     """
 
@@ -52,6 +55,7 @@ class ConsoleApi:
         gate: Gate,
         records: RunRecords,
         log: AuditService,
+        replays: ReplayService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
     ) -> None:
@@ -65,6 +69,7 @@ class ConsoleApi:
             RunPage(service, keys, self._live, records),
             FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
+            ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
             ChatPage(service, self._live, tickets=tickets is not None),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),

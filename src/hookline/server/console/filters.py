@@ -98,6 +98,12 @@ class RunsQuery(_Filter):
         }
 
 
+class RecordedQuery(RunsQuery):
+    """The parameters of the list of recorded runs. ``run`` is the id of the only one to list."""
+
+    run: IdText = ""
+
+
 class FiguresQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
     """The parameters of a page with figures."""
 

@@ -95,7 +95,16 @@ def login_link(keys: KeyStore, url: str) -> str:
 
 
 async def form(request: Request, limit: int = MAX_FORM) -> dict[str, str]:
-    """Return the fields of a form of at most ``limit`` bytes.
+    """Return the fields of a form of at most ``limit`` bytes; the last one of each name.
+
+    Raises:
+        ApiError: the body is too long, or is not a form.
+    """
+    return {name: values[-1] for name, values in (await form_lists(request, limit)).items()}
+
+
+async def form_lists(request: Request, limit: int = MAX_FORM) -> dict[str, list[str]]:
+    """Return the fields of a form of at most ``limit`` bytes, with all values of each name.
 
     Raises:
         ApiError: the body is too long, or is not a form.
@@ -104,7 +113,7 @@ async def form(request: Request, limit: int = MAX_FORM) -> dict[str, str]:
     if len(body) > limit:
         raise ApiError(413, "too_long", f"a form has at most {limit:,} bytes")
     try:
-        return {name: values[-1] for name, values in parse_qs(body.decode(), keep_blank_values=True).items()}
+        return parse_qs(body.decode(), keep_blank_values=True)
     except (UnicodeDecodeError, ValueError):
         raise ApiError(400, "bad_form", "the body is not a form") from None
 

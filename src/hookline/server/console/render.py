@@ -52,6 +52,7 @@ NAVIGATION = (
     ("Blocked", "/console/blocked", ""),
     ("Hooks", "/console/hooks", ""),
     ("Cost", "/console/cost", ""),
+    ("Replay", "/console/replay", "admin"),
     ("Audit", "/console/audit", "admin"),
     ("Chat", "/console/chat", ""),
 )

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import FileResponse, RedirectResponse, Response
+from starlette.responses import RedirectResponse, Response
 
 from ..._base.text import counted
 from ..._base.workers import in_thread
@@ -22,6 +22,7 @@ from ...stores.runs import RunRecord
 from ..auth import Caller
 from ..errors import ApiError, UnknownRunError
 from ..explain import RunRecords
+from ..replay import tape_response
 from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
@@ -133,10 +134,7 @@ class RunPage:
 
     async def _tape(self, request: Request) -> Response:
         run = await self._service.get(request.path_params["id"], caller_of(request))
-        tape = self._records.tape(run.id)
-        if tape is None:
-            raise ApiError(404, "no_tape", f"there is no tape of the run {run.id}")
-        return FileResponse(tape, media_type="application/octet-stream", filename=tape.name)
+        return tape_response(self._records, run.id)
 
 
 def _first(request: Request) -> int | None:

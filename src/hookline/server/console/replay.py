@@ -1,0 +1,155 @@
+"""Try rules on recorded runs: choose both, and see which decisions would differ."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from ..._base.workers import in_thread
+from ..auth import Caller
+from ..errors import UnknownRunError
+from ..replay import MAX_RUNS, ReplayService, ReplayView
+from ..routing import Endpoint, caller_of, json_response, query_of
+from ..runs import RunService
+from .filters import CHOICES, RANGES, RecordedQuery
+from .live import LiveViews, Sections
+from .login import error_page, form_lists, wants_sections
+from .render import base_of, fragment, page
+
+PAGE = "/console/replay"
+LIVE = "/console/live/replay"
+TRY = "/console/replay/{id}"
+TRY_LIVE = "/console/replay/{id}/live"
+CANCEL = "/console/replay/{id}/cancel"
+ROWS = 50
+TRIES = 5
+"""Number of earlier tries that the page links to."""
+TEMPLATE = "replay_sections.html"
+
+
+class ReplayPages:
+    """The pages at ``/console/replay``. A record has what hooks hid, so they need the right ``admin``.
+
+    Args:
+        service: tries rules on recorded runs.
+        runs: knows the runs.
+        live: keeps open pages up to date.
+    """
+
+    def __init__(self, service: ReplayService, runs: RunService, live: LiveViews) -> None:
+        self._service = service
+        self._runs = runs
+        self._live = live
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoints."""
+        pages = (
+            ("GET", PAGE, self._show, "console_replay"),
+            ("POST", PAGE, self._start, "console_replay_start"),
+            ("GET", LIVE, self._stream, "console_replay_live"),
+            ("GET", TRY, self._show_try, "console_replay_try"),
+            ("GET", TRY_LIVE, self._stream_try, "console_replay_try_live"),
+            ("POST", CANCEL, self._cancel, "console_replay_cancel"),
+        )
+        return [
+            Endpoint(method, path, handler, ("admin",), name, media="text/html", error_page=error_page, described=False)
+            for method, path, handler, name in pages
+        ]
+
+    # Choosing.
+
+    async def _show(self, request: Request) -> Response:
+        query, caller = query_of(request, RecordedQuery), caller_of(request)
+        agents, given = self._runs.agents.list(), query.query()
+        return page(
+            request,
+            "replay.html",
+            title="Replay",
+            query=query,
+            sections=await self._sections(query, caller, base_of(request)),
+            rules=await in_thread(self._service.rules),
+            is_recorded=self._service.records.is_on,
+            max_runs=MAX_RUNS,
+            agents=[each.name for each in agents],
+            tools=sorted({tool for each in agents for tool in each.tools}),
+            ranges=RANGES,
+            choices=CHOICES,
+            live=f"{LIVE}?{given}" if given else LIVE,
+        )
+
+    async def _stream(self, request: Request) -> Response:
+        query, caller, base = query_of(request, RecordedQuery), caller_of(request), base_of(request)
+        key = "replay", query.query(), caller.id, caller.owner, base
+        return await self._live.stream(key, partial(self._sections, query, caller, base), self._version)
+
+    async def _version(self) -> object:
+        return self._service.jobs.version
+
+    async def _sections(self, query: RecordedQuery, caller: Caller, base: str) -> Sections:
+        try:
+            found, more = await self._recorded(query, caller)
+        except UnknownRunError:
+            found, more = [], ""  # it was deleted
+        values: dict[str, Any] = {
+            "rows": found,
+            "more": query.query(before=more) if more else "",
+            "query": query,
+            "tries": [ReplayView.of(job) for job in self._service.jobs.list()[:TRIES]],
+        }
+        parts = ("rows", "pages", "tries")
+        return {f"replay-{name}": fragment(TEMPLATE, base, section=name, **values) for name in parts}
+
+    async def _recorded(self, query: RecordedQuery, caller: Caller) -> tuple[list[Any], str]:
+        if not query.run:
+            return await self._service.recorded(caller, ROWS, query.before, **query.chosen())
+        run = await self._runs.get(query.run, caller)
+        place = (await in_thread(self._service.records.places, [run.id])).get(run.id)
+        return ([] if place is None else [(run, not place.position)]), ""
+
+    async def _start(self, request: Request) -> Response:
+        fields = await form_lists(request)
+        ids = fields.get("shown" if "all" in fields else "run", [])
+        job = await self._service.start(fields.get("rules", [""])[-1], ids, caller_of(request))
+        return RedirectResponse(base_of(request) + TRY.format(id=quote(job.id)), 303)
+
+    # One try.
+
+    async def _show_try(self, request: Request) -> Response:
+        job = self._service.jobs.get(request.path_params["id"])
+        sections = await self._try_sections(job.id, caller_of(request), base_of(request))
+        values: dict[str, Any] = {} if job.is_over else {"live": TRY_LIVE.format(id=quote(job.id))}
+        return page(request, "replay_try.html", title=f"Replay: {job.given['name']}", sections=sections, **values)
+
+    async def _stream_try(self, request: Request) -> Response:
+        job, caller, base = self._service.jobs.get(request.path_params["id"]), caller_of(request), base_of(request)
+        render = partial(self._try_sections, job.id, caller, base)
+        return await self._live.stream(("replay", job.id, caller.id, base), render, self._version)
+
+    async def _try_sections(self, id: str, caller: Caller, base: str) -> Sections:
+        view = ReplayView.of(self._service.jobs.get(id))
+        tasks = {}
+        for each in () if view.result is None else view.result.runs:
+            try:
+                tasks[each.run_id] = (await self._runs.get(each.run_id, caller)).task
+            except UnknownRunError:
+                tasks[each.run_id] = ""  # it was deleted meanwhile
+        return {
+            f"replay-{name}": fragment(TEMPLATE, base, section=name, view=view, tasks=tasks, split=_split)
+            for name in ("head", "runs")
+        }
+
+    async def _cancel(self, request: Request) -> Response:
+        job = await self._service.jobs.cancel(request.path_params["id"])
+        if wants_sections(request):
+            return json_response(await self._try_sections(job.id, caller_of(request), base_of(request)))
+        return RedirectResponse(base_of(request) + TRY.format(id=quote(job.id)), 303)
+
+
+def _split(decision: str) -> tuple[str, str]:
+    """Return the verb of a decision in words, and the rest: who decided, and why."""
+    verb, _, rest = decision.partition(" ")
+    return verb.rstrip(":"), rest
