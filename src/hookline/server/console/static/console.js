@@ -190,6 +190,7 @@
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { stream?.close(); stream = null; } else { connect(); }
   });
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
   connect();
   tick();
   setInterval(tick, 1000);
