@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ import httpx
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
 from hookline.server import build_server
+from hookline.stores.run_figures import HookKey, ModelKey, Tally, Used
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 
 PAGES = {
@@ -27,6 +29,8 @@ PAGES = {
     "tool": "/console/runs?tool=rare",
     "text": "/console/runs?text=nowhere",
     "blocked": "/console/blocked",
+    "hooks": "/console/hooks",
+    "cost": "/console/cost?range=month",
 }
 DRAWN = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"""
 COUNT = """() => {
@@ -83,7 +87,21 @@ def fill(path: Path, count: int) -> None:
                 data = b'{"type":"hook_executed","point":"before_tool","reason":"rule 3"}'
                 events.append(StoredEvent(id, 2, "hook_executed", at, data, name, "no_deleting", "block", 1))
         store.write(runs, events)
+    for at in range(int(now) - count * 5, int(now), 3600):
+        store.figures.add(_figures(), at)
     store.close()
+
+
+def _figures() -> Tally:
+    """Return what ten hooks and three models did for ten callers in an hour."""
+    tally, callers = Tally(), [f"key_{n}" for n in range(10)]
+    for owner, hook, point in product(callers, range(10), ("before_llm", "before_tool", "after_tool")):
+        place = owner, "clerk", point, f"hook_{hook}", 0
+        tally.hooks.update({HookKey(*place, "cont", took): 6 for took in range(12, 17)})
+        tally.hooks[HookKey(*place, "block", 14)] += 1
+    for owner, model in product(callers, range(3)):
+        tally.models[ModelKey(owner, "clerk", f"model-{model}")] = Used(48, 24_000, 2_400, 0, 0.24)
+    return tally
 
 
 @contextmanager

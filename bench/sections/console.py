@@ -13,6 +13,8 @@ PAGES = {
     "tool": "runs with a tool that 1 of 5,000 called",
     "text": "a text that no run has",
     "blocked": "the page of what was blocked",
+    "hooks": "the page of the hooks, of 24 hours",
+    "cost": "the page of the cost, of 30 days",
 }
 
 

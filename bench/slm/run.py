@@ -114,7 +114,9 @@ def plain(value: Any) -> Any:
 
 
 def has_value(value: str, text: str) -> bool:
-    """Whether a text contains a value as a whole word or number."""
+    """Whether a text contains a value as a whole word or number; for an empty value, any text."""
+    if not value:
+        return bool(text.strip())
     return re.search(rf"(?<![\w.]){re.escape(value)}(?:\.0+)?(?![\w]|\.\d)", text, re.IGNORECASE) is not None
 
 

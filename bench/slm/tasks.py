@@ -3,15 +3,16 @@
 A file of other tasks has the same shape: a list ``TASKS`` of :class:`Task`.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import wraps
+from itertools import cycle
 from typing import Any, Literal
 
 from hookline import tool
 
-Kind = Literal["one call", "two calls", "fails first", "no call"]
-KINDS: tuple[Kind, ...] = ("one call", "two calls", "fails first", "no call")
+Kind = Literal["one call", "two calls", "fails first", "no call", "small talk"]
+KINDS: tuple[Kind, ...] = ("one call", "two calls", "fails first", "no call", "small talk")
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class Task:
     """A task, its tools, and the condition for a solution.
 
     ``calls`` are the calls that must succeed, in this order, as (tool, arguments); for a task of kind
-    "no call" there must be none. ``value`` must be in the final text, whole and in any case. ``tools`` makes
-    fresh tools for each run, since some of them fail the first time.
+    "no call" or "small talk" there must be none. ``value`` must be in the final text, whole and in any case; if it
+    is empty, any text will do. ``tools`` makes fresh tools for each run, since some of them fail the first time.
     """
 
     kind: Kind
@@ -324,6 +325,11 @@ def fails(text: str, box: Callable[[], list[Any]], problem: str, value: str, nam
 def talk(text: str, box: Callable[[], list[Any]], value: str) -> Task:
     """A task that needs no call."""
     return Task("no call", text, box, value)
+
+
+def small_talk(boxes: Sequence[Callable[[], list[Any]]], *messages: str) -> list[Task]:
+    """Messages that need a reply, any reply, and no call."""
+    return [Task("small talk", text, box, "") for text, box in zip(messages, cycle(boxes), strict=False)]
 
 
 TASKS: list[Task] = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -111,13 +112,15 @@ def source_location(hook: Any) -> str:
     target = function_of(hook)
     target = inspect.unwrap(getattr(target, "__func__", target))
     code = getattr(target, "__code__", None)
-    if code is not None:
-        return f"{code.co_filename}:{code.co_firstlineno}"
+    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else _class_location(type(target))
+
+
+@lru_cache(maxsize=256)  # it reads and parses the file
+def _class_location(kind: type) -> str:
     try:
-        kind = type(target)
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
     except (OSError, TypeError):
-        return f"{type(target).__module__}.{type(target).__qualname__}"
+        return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:

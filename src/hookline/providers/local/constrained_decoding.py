@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
-from itertools import cycle, repeat
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import cycle, repeat, takewhile
 from typing import Any
 
 import msgspec
@@ -20,6 +20,7 @@ from ..._kernel.values import Message, ToolCall, ToolSpec
 from ..apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
 from ..apis.common import Json, Reply, ToolNames
 from .grammar_schemas import ANSWER, ARGUMENTS, TOOL, arguments_schema, example, reply_schema, text_schema
+from .grounding import Conversation, Tokenize, call_grammar
 
 # Defaults for parameters that the request does not set. Small models often do not know when to stop.
 _TOOL_PARAMS: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "dry_multiplier": 0.8, "dry_allowed_length": 24}
@@ -43,6 +44,8 @@ _NAMED = re.compile(rf'\s*\{{\s*"{TOOL}"\s*:\s*"((?:[^"\\]|\\.)*)"(?:\s*,\s*"{AR
 class ConstrainedApi(ChatCompletionsApi):
     """Chat completions with a grammar instead of ``tools``, for one request."""
 
+    _example_length = 4  # messages: request, call, result, answer
+
     def __init__(self, request: ModelRequest) -> None:
         super().__init__("max_tokens")
         choice = request.tool_choice
@@ -61,11 +64,13 @@ class ConstrainedApi(ChatCompletionsApi):
         system = [message.content for message in request.messages if message.role == "system"]
         rest = [_as_turn(message) for message in request.messages if message.role != "system"]
         head = Message("system", " ".join([*filter(None, system), "Reply in JSON."]))
-        shape = reply_schema(self._tools, answer=self._format, may_answer=self._may_answer)
         params = {**_TOOL_PARAMS, **request.params}
         examples = map(_example_exchange, self._tools, cycle(_RESULTS), repeat(self._format), repeat(cycle(_FILL)))
-        shown = [message for exchange in examples for message in exchange]
-        return super().body(_bare([head, *shown, *rest], params, shape), model, names)
+        shown = [message for exchange in examples for message in exchange[: self._example_length]]
+        return super().body(_bare([head, *shown, *rest], params, self._shape()), model, names)
+
+    def _shape(self) -> dict[str, Any]:
+        return reply_schema(self._tools, answer=self._format, may_answer=self._may_answer)
 
     def read(self, data: Json) -> Reply | None:
         """Parse a reply: a call if it names a tool, else an answer."""
@@ -91,6 +96,53 @@ class ConstrainedApi(ChatCompletionsApi):
         if not self._tools:
             return ChatCompletionsStream()
         return _AnswerStream(AnswerReader() if self._format is None else None)
+
+
+class GroundedApi(ConstrainedApi):
+    """Chat completions for one request, of which it is known whether to call a tool, and which.
+
+    The prompt has only the examples that the model needs, and the arguments are values of the conversation.
+    """
+
+    def __init__(self, request: ModelRequest, call: str | None, tokenize: Tokenize) -> None:
+        super().__init__(request)
+        known = {tool.name: tool for tool in request.tools}
+        shown = [call] if call is not None else [name for name in calls_since_asked(request.messages) if name in known]
+        self._tools = tuple(known[name] for name in dict.fromkeys(shown))
+        self._calls, self._tokenize = call is not None, tokenize
+        self._example_length = 2 if self._calls else 4
+
+    def body(self, request: ModelRequest, model: str, names: ToolNames) -> Json:
+        """Return the body of a request with a grammar for the call or the answer."""
+        made = super().body(request, model, names)
+        if self._calls:
+            del made["response_format"]
+            made["grammar"] = call_grammar(self._tools[0], Conversation(request.messages), self._tokenize)
+        return made
+
+    def _shape(self) -> dict[str, Any]:
+        return reply_schema((), answer=self._format)
+
+
+def calls_since_asked(messages: Sequence[Message]) -> list[str]:
+    """Return the names of the tools called since the last message of the user."""
+    recent = takewhile(lambda message: message.role != "user", reversed(messages))
+    return [call.name for message in reversed(list(recent)) for call in message.tool_calls]
+
+
+def divided(messages: Sequence[Message], parts: Mapping[str, str], call: str) -> list[Message]:
+    """Return messages in which the user asks for one call at a time, up to the next: the form of the examples."""
+    begin = max(at for at, message in enumerate(messages) if message.role == "user")
+    made, asked = list(messages[:begin]), ""
+    for message in [*messages[begin + 1 :], None]:
+        names = [call] if message is None else [each.name for each in message.tool_calls]
+        for part in (parts[name] for name in names if name in parts):
+            if part != asked:
+                made.append(Message("user", part))
+                asked = part
+        if message is not None:
+            made.append(message)
+    return made
 
 
 class _AnswerStream(ChatCompletionsStream):

@@ -32,7 +32,7 @@ _MAX_RECURSION = 2
 _BLANK = repeat(("...", 1))
 
 # There is one way to write each value, because a small model that may choose its whitespace gets lost in it.
-_LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 def reply_schema(
@@ -44,7 +44,7 @@ def reply_schema(
     ]
     if may_answer:
         branches.append(_closed({ANSWER: {"type": "string"} if answer is None else simple_schema(answer)}))
-    return {"anyOf": branches, "x-guidance": _LAYOUT}
+    return {"anyOf": branches, "x-guidance": LAYOUT}
 
 
 def arguments_schema(tool: ToolSpec) -> dict[str, Any]:
@@ -55,7 +55,7 @@ def arguments_schema(tool: ToolSpec) -> dict[str, Any]:
 
 def text_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
     """Return the schema of a whole reply."""
-    return {**simple_schema(schema), "x-guidance": _LAYOUT}
+    return {**simple_schema(schema), "x-guidance": LAYOUT}
 
 
 def simple_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

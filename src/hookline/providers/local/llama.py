@@ -7,7 +7,7 @@ import atexit
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
@@ -29,6 +29,8 @@ _exit_lock = threading.Lock()
 _exiting = False
 _EXIT_WAIT = 30.0
 """Seconds that the end of the program waits for llama.cpp, which can be stopped after each token or batch."""
+
+_MAX_LIKELIHOODS = 512
 
 
 @contextmanager
@@ -116,6 +118,7 @@ class LlamaEngine:
         params.cpuparams.n_threads, params.cpuparams_batch.n_threads = threads()
         params.n_batch = params.n_ubatch = 64 * threads()[1]  # a request can be cancelled only between batches
         params.cache_ram_mib, params.warmup, params.verbosity, params.ui = 0, False, -1, False
+        self._likelihoods: dict[tuple[str, str], tuple[float, ...]] = {}
         self._key = secrets.token_urlsafe()
         params.api_keys = [self._key]  # the server also listens on loopback, where other users could find it
         try:
@@ -184,6 +187,42 @@ class LlamaEngine:
             del made["response_format"]
             made["grammar"] = self.grammar(shape["json_schema"]["schema"])
         return made
+
+    def likelihood(self, prompt: str, text: str) -> tuple[float, ...]:
+        """Return the logarithm of the likelihood of each word after a prompt and a space. Known ones are kept.
+
+        The words of ``text`` are divided by single spaces.
+        """
+        key = (prompt, text)
+        if key not in self._likelihoods:
+            (tokens,) = self.tokenize([" " + text])
+            forced = "root ::= " + " ".join(f"<[{token}]>" for token in tokens)
+            asked = {"prompt": prompt, "n_predict": len(tokens), "n_probs": 1, "temperature": 0.0, "grammar": forced}
+            replies: list[dict[str, Any]] = []
+            with _llama_call():
+                self._server.handle_completions(asked, lambda reply: replies.append(reply) or _exiting)
+            if "error" in replies[-1]:
+                raise _failure(replies[-1]["error"])
+            words: list[float] = []
+            for token in replies[-1]["choices"][0]["logprobs"]["content"]:
+                if bytes(token["bytes"][:1]) == b" ":
+                    words.append(0.0)
+                words[-1] += token["logprob"]
+            self._likelihoods[key] = tuple(words)
+            if len(self._likelihoods) > _MAX_LIKELIHOODS:
+                self._likelihoods.pop(next(iter(self._likelihoods)), None)
+        return self._likelihoods[key]
+
+    def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each text."""
+        content = [part for text in texts for part in (text, 0)]  # token 0 ends every text
+        found: list[list[int]] = [[]]
+        for token in self._post("/tokenize", {"content": content})["tokens"]:
+            if token:
+                found[-1].append(token)
+            else:
+                found.append([])
+        return found[:-1]
 
     def count(self, text: str) -> int:
         """Return the number of tokens of a text, with template marks as special tokens."""

@@ -11,15 +11,17 @@ from ..._base.text import is_number
 from ..._base.workers import in_thread
 from ..._kernel.errors import RegistrationError
 from ..._kernel.payloads import ModelRequest
+from ..._kernel.validation import check_bool
 from ..._kernel.values import Message, ModelResponse, Usage
 from ...models.attachments import check_attachments
 from ...models.errors import NotInstalledError, OverloadedError
 from ..apis.chat_completions import ChatCompletionsApi
 from ..apis.common import ToolNames
 from . import weights
-from .constrained_decoding import ConstrainedApi
+from .constrained_decoding import ConstrainedApi, GroundedApi, calls_since_asked, divided
 from .llama import LlamaEngine, engine_for
 from .text_calls import TextCallsApi
+from .tool_choice import planned_calls
 
 CONTEXT, EMBEDDED_CONTEXT = 8192, 4096
 
@@ -35,6 +37,9 @@ class LocalModel:
         path: a GGUF file; the embedded model if omitted or empty.
         context: the size of the context window in tokens, for request and reply together; if omitted, 4096 for the
             embedded model and 8192 for others.
+        ground: help a very small model: choose the tool by how likely the request is for each, and allow only
+            arguments that stand in the conversation. By default only for the embedded model, because a larger one
+            chooses better by itself, and rightly writes values that nobody said.
         report: called during the download with the bytes downloaded so far and the total; if omitted, a terminal
             shows the progress.
 
@@ -51,7 +56,12 @@ class LocalModel:
     attachment_types = ()
 
     def __init__(
-        self, path: str | Path | None = None, *, context: int | None = None, report: weights.Report | None = None
+        self,
+        path: str | Path | None = None,
+        *,
+        context: int | None = None,
+        ground: bool | None = None,
+        report: weights.Report | None = None,
     ) -> None:
         if find_spec("xllamacpp") is None:
             raise NotInstalledError("xllamacpp", "local")
@@ -61,6 +71,7 @@ class LocalModel:
             raise RegistrationError(f"context= must be a number of tokens, at least 256, not {context!r}")
         self._path = _checked_path(Path(path).expanduser()) if path else None
         self.name = weights.NAME if self._path is None else self._path.stem
+        self._ground = self._path is None if ground is None else check_bool(ground, "ground")
         self._context, self._report = int(context), report or _show_progress
 
     @property
@@ -80,7 +91,8 @@ class LocalModel:
         check_attachments(self, request.messages)
         engine: LlamaEngine = await in_thread(self.load)
         names = ToolNames.from_request(request)
-        api = self._api(engine, request, names)
+        grounded = await self._grounded(engine, request)
+        api, request = grounded or (self._api(engine, request, names), request)
         reply = api.stream()
         chunks = engine.stream(api.streamed(api.body(request, self.name, names)))
         try:
@@ -124,6 +136,24 @@ class LocalModel:
             UnknownModelError: llama.cpp cannot load the file.
         """
         return engine_for(self._path or weights.fetch(self._report), self._context)
+
+    async def _grounded(self, engine: LlamaEngine, request: ModelRequest) -> tuple[GroundedApi, ModelRequest] | None:
+        """Decide whether to call a tool now, and which. None if the model itself is to decide.
+
+        If the user asked for several calls, the returned request asks for this one.
+        """
+        if not (self._ground and request.tools) or request.tool_choice == "none":
+            return None
+        last, call, parts = request.messages[-1], None, {}
+        if request.tool_choice not in (None, "auto", "required"):
+            call = request.tool_choice
+        elif not (last.role == "tool" and last.is_error):
+            done = calls_since_asked(request.messages)
+            parts = dict(await in_thread(planned_calls, request, engine.likelihood))
+            call = next((name for name in parts if name not in done), None)
+        if call is not None and len(parts) > 1:
+            request = request.replace(messages=divided(request.messages, parts, call))
+        return GroundedApi(request, call, engine.tokenize), request
 
     def _api(self, engine: LlamaEngine, request: ModelRequest, names: ToolNames) -> ChatCompletionsApi:
         """Return the API to use: the model's own tool format, or constrained decoding to force an outcome."""

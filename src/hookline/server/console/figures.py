@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -18,7 +19,7 @@ from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, Statistics
 from .filters import PERIODS, FiguresQuery
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections
 from .login import error_page
 from .render import base_of, caller_names, fragment, names_of, page
 
@@ -63,24 +64,32 @@ class FiguresPages:
         ]
 
     async def _show_hooks(self, request: Request) -> Response:
-        query, caller, base = query_of(request, FiguresQuery), caller_of(request), base_of(request)
-        sections = await self._hooks(query, caller, base)
+        query = query_of(request, FiguresQuery)
+        sections = await self._live.show(*self._view(request, "hooks", query, self._hooks), delay=DELAY)
         return await self._page(request, "hooks.html", "Hooks", f"{LIVE}/hooks", query, sections)
 
     async def _stream_hooks(self, request: Request) -> Response:
-        query, caller, base = query_of(request, FiguresQuery), caller_of(request), base_of(request)
-        key = "hooks", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._hooks, query, caller, base), delay=DELAY)
+        query = query_of(request, FiguresQuery)
+        return await self._live.stream(*self._view(request, "hooks", query, self._hooks), delay=DELAY)
 
     async def _show_cost(self, request: Request) -> Response:
-        query, caller, base = query_of(request, CostQuery), caller_of(request), base_of(request)
-        sections = await self._cost(query, caller, base)
+        query = query_of(request, CostQuery)
+        sections = await self._live.show(*self._view(request, "cost", query, self._cost), delay=DELAY)
         return await self._page(request, "cost.html", "Cost", f"{LIVE}/cost", query, sections)
 
     async def _stream_cost(self, request: Request) -> Response:
-        query, caller, base = query_of(request, CostQuery), caller_of(request), base_of(request)
-        key = "cost", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._cost, query, caller, base), delay=DELAY)
+        query = query_of(request, CostQuery)
+        return await self._live.stream(*self._view(request, "cost", query, self._cost), delay=DELAY)
+
+    def _view(
+        self,
+        request: Request,
+        name: str,
+        query: FiguresQuery,
+        render: Callable[[FiguresQuery, Caller, str], Awaitable[Sections]],
+    ) -> tuple[object, Render]:
+        caller, base = caller_of(request), base_of(request)
+        return (name, query.query(), caller.id, caller.owner, base), partial(render, query, caller, base)
 
     async def _page(
         self, request: Request, template: str, title: str, live: str, query: FiguresQuery, sections: Sections

@@ -1,0 +1,130 @@
+"""Choose the tools for a request by how likely the request is for each of them.
+
+A very small model that is asked which tool to call picks the one it saw last, for a greeting too. Asked the other way
+round it is right nearly always: the user's words are most likely after the description of the tool that they are about
+(a "noisy channel"; S. Min and others, 2022). The same figures, word by word, show which part of the request is about
+another tool, and so how many calls it needs, and in which order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from typing import NamedTuple
+
+from ..._kernel.payloads import ModelRequest
+from ..._kernel.values import ToolSpec
+from .grammar_schemas import arguments_schema
+
+NO_TOOL = (
+    "Answer a general question (question: what to know)",
+    "Chat with the user (text: a greeting, a feeling or thanks)",
+)
+"""What a request is about that needs no tool."""
+
+CALL = 2.5
+"""The logarithm of how many times likelier a request has to be for a tool than for a chat, to call the tool."""
+
+ANOTHER = 3.0
+"""The same for a part of a request and one more tool, beside those that are called already."""
+
+_MAX_CALLS = 3
+_MAX_TEXT = 400  # characters of a request that are looked at: the time grows with them, for each tool
+
+Likelihood = Callable[[str, str], Sequence[float]]
+"""Returns the logarithm of the likelihood of each word of a text after a prompt."""
+
+
+class Planned(NamedTuple):
+    """A tool to call, and the part of the request that is about it."""
+
+    tool: str
+    part: str
+
+
+def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned]:
+    """Return the tools to call for the last message of the user, in order. None are needed for a chat."""
+    asked = next((message.content for message in reversed(request.messages) if message.role == "user"), "")
+    words = asked[:_MAX_TEXT].split()
+    if not words:
+        return []
+    text = " ".join(words)
+    chats = [likelihood(_prompt(about), text) for about in NO_TOOL]
+    tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in request.tools}
+    names = plan(tools, chats, must_call=request.tool_choice == "required")
+    if len(names) <= 1:
+        return [Planned(name, asked) for name in names]
+    ends = [*_borders(words, [tools[name] for name in names]), len(words)]
+    return [
+        Planned(name, " ".join(words[begin:end])) for name, begin, end in zip(names, [0, *ends], ends, strict=False)
+    ]
+
+
+def plan(
+    tools: Mapping[str, Sequence[float]], chats: Sequence[Sequence[float]], *, must_call: bool = False
+) -> list[str]:
+    """Return the tools to call, in order, from the likelihood of each word of a request for each tool and for chats.
+
+    Example::
+
+        >>> plan({"weather": [-2.0, -1.0], "timer": [-6.0, -5.0]}, [[-4.0, -4.0]])
+        ['weather']
+    """
+    best = max(tools, key=lambda name: sum(tools[name]))
+    if not must_call and sum(tools[best]) - max(map(sum, chats)) < CALL:
+        return []
+    chosen = [best]
+    while len(chosen) < min(_MAX_CALLS, len(tools)):
+        rest = [name for name in tools if name not in chosen]
+        gains = {name: _best_part(tools[name], [*chats, *(tools[other] for other in chosen)])[0] for name in rest}
+        another = max(gains, key=lambda name: gains[name])
+        if gains[another] < ANOTHER:
+            break
+        chosen.append(another)
+    starts = {
+        name: _best_part(tools[name], [*chats, *(tools[other] for other in chosen if other != name)])[1]
+        for name in chosen
+    }
+    return sorted(chosen, key=lambda name: starts[name])
+
+
+def _borders(words: Sequence[str], rows: Sequence[Sequence[float]]) -> tuple[int, ...]:
+    """Return the words at which the next row takes over, for the likeliest division into clauses."""
+    needed, places = len(rows) - 1, range(1, len(words))
+    clauses = [at for at in places if words[at - 1][-1] in ",.;:?!" or words[at].casefold() in ("and", "then")]
+
+    def total(borders: tuple[int, ...]) -> float:
+        return sum(sum(row[a:b]) for row, a, b in zip(rows, (0, *borders), (*borders, len(words)), strict=True))
+
+    return max(combinations(clauses if len(clauses) >= needed else places, needed), key=total)
+
+
+def _best_part(these: Sequence[float], others: Sequence[Sequence[float]]) -> tuple[float, int]:
+    """Return by how much one run of words is likelier than for all others, at most, and where it begins."""
+    best, begins, total, start = 0.0, 0, 0.0, 0
+    for at, (this, *other) in enumerate(zip(these, *others, strict=True)):
+        if total <= 0:
+            total, start = 0.0, at
+        total += this - max(other)
+        if total > best:
+            best, begins = total, start
+    return best, begins
+
+
+def _prompt(about: str) -> str:
+    return f"Tool: {about}.\nThe user says:"
+
+
+def _about(tool: ToolSpec) -> str:
+    """Return a tool's first sentence, or its name, and its parameters."""
+    first = re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
+    named = [
+        f"{name}: {schema['description'].strip().rstrip('.')}" if _described(schema) else name.replace("_", " ")
+        for name, schema in arguments_schema(tool).get("properties", {}).items()
+    ]
+    return f"{first} ({', '.join(named)})" if named else first
+
+
+def _described(schema: object) -> bool:
+    return isinstance(schema, Mapping) and isinstance(schema.get("description"), str)
