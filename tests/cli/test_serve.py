@@ -300,7 +300,7 @@ def test_rules_of_the_configuration_and_of_an_option_are_tried_as_the_user_trust
         f'model = "{script("Hello.", "Again.")}"\nrecord = true\nrecords = "records"\n{CONFIG}rules = ["named.py"]\n'
     )
     (folder / "hookline.toml").write_text(config)
-    env = {name: value for name, value in env.items() if name != "HOOKLINE_TRUST"}
+    env = {**env, "HOOKLINE_TRUST": "0"}
     trust = [*COMMAND, "trust", "hookline.toml", "--yes"]
     subprocess.run(trust, cwd=folder, env={**os.environ, **env}, check=True, capture_output=True, timeout=60)
     serving = Serving(folder, env, "--rules", "given.py")
