@@ -190,6 +190,7 @@
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { stream?.close(); stream = null; } else { connect(); }
   });
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ inline: "center", block: "nearest" }); // on a phone
   connect();
   tick();
   setInterval(tick, 1000);
