@@ -97,6 +97,15 @@ async def shown(lines):
             return re.findall(r'id="row-(run_\w+)"', sections["runs-rows"])
 
 
+async def test_the_filters_suggest_the_tools_and_hooks_of_the_agents(tmp_path):
+    async with console(tmp_path, agent()) as made, made.browser() as browser:
+        for path in ("/console/runs", "/console/blocked"):
+            page = (await browser.get(path)).text
+            for name, known in {"tool": "delete", "hook": "no_deleting"}.items():
+                suggested = page.partition(f'<datalist id="known-{name}">')[2].partition("</datalist>")[0]
+                assert f'<option value="{known}">' in suggested
+
+
 async def test_a_wrong_filter_is_an_error_page(tmp_path):
     async with console(tmp_path) as made, made.browser() as browser:
         for path in ("/console/runs", "/console/blocked"):

@@ -102,6 +102,7 @@ class RunsPages:
             sections=sections,
             agents=[each.name for each in agents],
             tools=sorted({tool for each in agents for tool in each.tools}),
+            hooks=sorted({each.hook for places in self._service.hook_orders().values() for each in places}),
             callers=await in_thread(self._names) if caller_of(request).owner is None else {},
             ranges=RANGES,
             choices=CHOICES,

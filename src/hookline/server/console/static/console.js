@@ -141,7 +141,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
     if (event.key === "Escape") { document.activeElement?.closest("[data-row]")?.focus(); return; }
-    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
     const search = event.key === "/" && document.querySelector("[data-search]");
     if (search) { event.preventDefault(); search.select(); return; }
     const rows = [...document.querySelectorAll("[data-row]")];
@@ -190,6 +190,7 @@
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { stream?.close(); stream = null; } else { connect(); }
   });
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
   connect();
   tick();
   setInterval(tick, 1000);
