@@ -248,6 +248,20 @@ def test_runs_are_chosen_by_state_and_owner(store):
     assert found("completed", owner="other") == ["run_9"]
 
 
+def test_statistics_of_a_caller_are_those_of_its_runs_and_their_subagents(store):
+    store.write([ended("run_1"), msgspec.structs.replace(ended("run_2"), owner="other")], [])
+    nested = [observed("sub_1", parent_run_id="run_1"), observed("sub_2", parent_run_id="sub_1")]
+    own = [observed("run_1"), observed("run_2"), observed("alone")]
+    ids = ["run_1", "sub_1", "sub_2", "run_2", "alone"]
+    store.add([*own, *nested], {"model_calls": [model_call(id) for id in ids]})
+    assert run_stats(store).totals.model_calls == run_stats(store).totals.runs == 5
+    mine = run_stats(store, owner="me")
+    assert (mine.totals.model_calls, mine.totals.runs, mine.models[0].calls) == (3, 3, 3)
+    assert run_stats(store, owner="other", since=NOW - 3600).totals.model_calls == 1
+    assert run_stats(store, owner="nobody").totals.runs == 0
+    assert run_stats(store, owner="").totals.runs == 0
+
+
 # Files of earlier formats.
 
 

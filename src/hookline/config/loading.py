@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -112,11 +112,14 @@ def source_location(hook: Any) -> str:
     target = function_of(hook)
     target = inspect.unwrap(getattr(target, "__func__", target))
     code = getattr(target, "__code__", None)
-    return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else _class_location(type(target))
+    if code is not None:
+        return f"{code.co_filename}:{code.co_firstlineno}"
+    kind: Hashable = type(target)
+    return _class_location(kind)
 
 
 @lru_cache(maxsize=256)  # it reads and parses the file
-def _class_location(kind: type) -> str:
+def _class_location(kind: Any) -> str:
     try:
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
     except (OSError, TypeError):

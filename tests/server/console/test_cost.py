@@ -3,12 +3,15 @@
 import html
 import re
 import time
+from urllib.parse import parse_qs, urlsplit
 
 from hookline.stores.run_figures import ModelKey, Tally, Used
 
 from .counted import HOSTILE, counted_agent
 from .rig import console
 from .test_runs import done, listed
+
+DAY = 86400.0
 
 
 def text_of(part):
@@ -24,6 +27,10 @@ def table(page, caption):
 def links(page, caption):
     found = re.search(rf"<caption[^>]*>{caption}</caption>(.*?)</table>", page.text, re.DOTALL)
     return [html.unescape(each) for each in re.findall(r'href="([^"]*)"', found[1])]
+
+
+def minute(at):
+    return time.strftime("%Y-%m-%dT%H:%M", time.gmtime(at))
 
 
 async def test_the_page_has_total_and_cost_by_time_model_agent_and_caller(tmp_path):
@@ -49,9 +56,14 @@ async def test_every_row_leads_to_its_runs(tmp_path):
         two, one = await done(browser, "a b"), await done(browser, "a")
         runs = [one["id"], two["id"]]
         page = await browser.get("/console/cost")
-        for caption in ("Tokens and cost over time, the newest first", "Tokens and cost by agent"):
-            (link,) = links(page, caption)
-            assert listed(await browser.get(link)) == runs
+        midnight = time.time() // DAY * DAY
+        (today,), (agent,) = (
+            links(page, "Tokens and cost over time, the newest first"),
+            links(page, "Tokens and cost by agent"),
+        )
+        assert listed(await browser.get(today)) == listed(await browser.get(agent)) == runs
+        assert parse_qs(urlsplit(today).query) == {"since": [minute(midnight)], "until": [minute(midnight + DAY)]}
+        assert parse_qs(urlsplit(agent).query) == {"since": [minute(midnight - 6 * DAY)], "agent": ["clerk"]}
         large, small = links(page, "Tokens and cost by model")
         assert "model=small" in small
         assert listed(await browser.get(small)) == listed(await browser.get(large)) == runs
