@@ -157,7 +157,7 @@
     } else if (target.matches("details")) {
       target.open = true;
       target.querySelector("textarea, input")?.focus();
-    } else if (target.matches("input")) target.focus();
+    } else if (target.matches("input:not([type=checkbox])")) target.focus();
     else target.click();
   });
 
