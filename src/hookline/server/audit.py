@@ -215,6 +215,18 @@ class AuditService:
             return view, f"The line {where}."
         raise ApiError(404, "unknown_record", "the audit log has no such record; old files may have been deleted")
 
+    def line(self, name: str, line: int) -> str:
+        """Return the id of the record in a line of a file, as the findings of a verification name it.
+
+        Raises:
+            ApiError: there is no such line.
+            StoreError: the log cannot be read.
+        """
+        found = self._log().position_of(name, line)
+        if found is None:
+            raise ApiError(404, "unknown_record", "the audit log has no such line any more")
+        return found
+
     def verify(self, by: str) -> Job:
         """Start to verify the log.
 

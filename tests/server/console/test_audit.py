@@ -189,6 +189,18 @@ async def test_a_forged_record_is_found_and_shown_with_its_place(tmp_path):
         assert result["findings"][0]["line"] == 5
         page = (await browser.get(PATH)).text
         assert "audit.jsonl:5" in page
+        place = f"{PATH}/lines/audit.jsonl/5"
+        assert f'href="{place}"' in page
+        assert "&lt;b&gt;3&lt;/b&gt;" in (await browser.get((await browser.get(place)).headers["location"])).text
+        for wrong in (
+            "audit.jsonl/0",
+            "audit.jsonl/x",
+            "audit.jsonl/" + "9" * 40,
+            "audit.jsonl/9999999",
+            "keys.db/1",
+            "..%2Fkeys.db/1",
+        ):
+            assert (await browser.get(f"{PATH}/lines/{wrong}")).status_code == 404, wrong
         assert "the hash of the line before does not match: one of the two lines was changed" in page
         (target,) = re.findall(r'href="(/console/audit/records/[^"]+)"', (await browser.get(f"{PATH}?run=0002")).text)
         assert "one of the two was changed" in (await browser.get(target)).text

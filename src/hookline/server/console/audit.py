@@ -23,6 +23,7 @@ from .render import base_of, fragment, page
 PAGE = "/console/audit"
 LIVE = "/console/live/audit"
 RECORD = "/console/audit/records/{id}"
+LINE = "/console/audit/lines/{name}/{line}"
 VERIFY = "/console/audit/verify"
 CANCEL = "/console/audit/verify/{id}/cancel"
 ROWS = 50
@@ -49,6 +50,7 @@ class AuditPages:
             ("GET", PAGE, self._show, "console_audit"),
             ("GET", LIVE, self._stream, "console_audit_live"),
             ("GET", RECORD, self._record, "console_audit_record"),
+            ("GET", LINE, self._line, "console_audit_line"),
             ("POST", VERIFY, self._verify, "console_audit_verify"),
             ("POST", CANCEL, self._cancel, "console_audit_cancel"),
         )
@@ -86,6 +88,12 @@ class AuditPages:
     async def _record(self, request: Request) -> Response:
         view, chain = await in_thread(self._service.record, record_id(request))
         return page(request, "audit_record.html", title=f"Audit record {view.seq:,}", view=view, chain=chain)
+
+    async def _line(self, request: Request) -> Response:
+        name, line = request.path_params["name"], request.path_params["line"]
+        number = int(line) if line.isascii() and line.isdigit() and len(line) < 16 else 0
+        id = await in_thread(self._service.line, name, number)
+        return RedirectResponse(base_of(request) + RECORD.format(id=id), 303)
 
     async def _verify(self, request: Request) -> Response:
         self._service.verify(caller_of(request).name)

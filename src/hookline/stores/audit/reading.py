@@ -198,6 +198,20 @@ class LogReader:
                     return line
         return None
 
+    def position_of(self, name: str, line: int) -> str | None:
+        """Return the position of a line by the name of its file and its number, from 1; ``None`` if there is none.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        for number, path in self._files():
+            if path.name != name or line < 1:
+                continue
+            with self._open(path) as file:
+                skipped = sum(len(each) for each in islice(file, line - 1))
+                return f"{number}-{skipped}" if file.readline(1) else None
+        return None
+
     def version(self) -> object:
         """Return a value that differs after every new record."""
         try:
