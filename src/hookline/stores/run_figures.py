@@ -85,8 +85,14 @@ class Used(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Used) -> Used:
         """Return the sum."""
-        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
-        return Used(*(mine + theirs for mine, theirs in pairs))
+        return Used(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+        )
 
     @property
     def tokens(self) -> int:

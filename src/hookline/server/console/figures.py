@@ -155,7 +155,7 @@ class _AgentView(msgspec.Struct, frozen=True):
     def of(cls, found: AgentHooks) -> _AgentView:
         known = [hook for hook in found.hooks if hook.layer]
         spoke = {hook.hook for hook in known if hook.spoke}
-        deciding = dict.fromkeys(hook.hook for hook in known if hook.phase != "observe")
+        deciding = dict.fromkeys(hook.hook for hook in known if hook.phase != "observe" and hook.layer == "agent")
         silent = [name for name in deciding if name not in spoke]
         points = [(point, list(group)) for point, group in groupby(known, lambda hook: hook.point)]
         return cls(found.agent, points, [hook for hook in found.hooks if not hook.layer], silent)
