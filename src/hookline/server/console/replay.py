@@ -16,7 +16,7 @@ from ..replay import MAX_RUNS, ReplayService, ReplayView
 from ..routing import Endpoint, caller_of, json_response, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RecordedQuery
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections, Version
 from .login import error_page, form_lists, wants_sections
 from .render import base_of, fragment, page
 
@@ -63,14 +63,14 @@ class ReplayPages:
     # Choosing.
 
     async def _show(self, request: Request) -> Response:
-        query, caller = query_of(request, RecordedQuery), caller_of(request)
+        query = query_of(request, RecordedQuery)
         agents, given = self._runs.agents.list(), query.query()
         return page(
             request,
             "replay.html",
             title="Replay",
             query=query,
-            sections=await self._sections(query, caller, base_of(request)),
+            sections=await self._live.show(*self._view(request, query)),
             rules=await in_thread(self._service.rules),
             is_recorded=self._service.records.is_on,
             max_runs=MAX_RUNS,
@@ -82,9 +82,12 @@ class ReplayPages:
         )
 
     async def _stream(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RecordedQuery), caller_of(request), base_of(request)
+        return await self._live.stream(*self._view(request, query_of(request, RecordedQuery)))
+
+    def _view(self, request: Request, query: RecordedQuery) -> tuple[object, Render, Version]:
+        caller, base = caller_of(request), base_of(request)
         key = "replay", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._sections, query, caller, base), self._version)
+        return key, partial(self._sections, query, caller, base), self._version
 
     async def _version(self) -> object:
         return self._service.jobs.version
