@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -114,7 +114,7 @@ def source_location(hook: Any) -> str:
     code = getattr(target, "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
-    kind: Hashable = type(target)
+    kind: Any = type(target)
     return _class_location(kind)
 
 

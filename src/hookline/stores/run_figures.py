@@ -169,12 +169,13 @@ def took(seconds: float | None) -> int:
     return min(max(0, math.floor(math.log2(max(seconds, 1e-6) * 1e6) * _PER_OCTAVE)), _MAX_TOOK)
 
 
-def period_of(period: str, now: float) -> tuple[int, float]:
+def period_of(period: str, now: float | None = None) -> tuple[int, float]:
     """Return the length of the slots of a period, and when the first of them began; 0 for all of them.
 
     The last slot is the one that has begun and has not ended: of a week, today is the seventh day. Days are in UTC.
     """
     length, count = _PERIODS[period]
+    now = time.time() if now is None else now
     return length, (now // length - count + 1) * length if count else 0.0
 
 
@@ -276,7 +277,7 @@ def _prune(db: Connection, now: float) -> None:
 
 
 def _chosen(period: str, owner: str | None, agent: str, now: float | None) -> tuple[str, list[object]]:
-    length, since = period_of(period, time.time() if now is None else now)
+    length, since = period_of(period, now)
     conditions: dict[str, object] = {"length = ?": length, "began >= ?": int(since)}
     if owner is not None:
         conditions["owner = ?"] = storable(owner)

@@ -3,6 +3,7 @@
 import html
 import re
 import time
+from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
 from hookline.stores.run_figures import ModelKey, Tally, Used
@@ -101,6 +102,21 @@ async def test_costs_without_a_price_are_shown_as_tokens(tmp_path):
         assert "Tokens over time" in page.text
         assert table(page, "Tokens and cost by model") == ["local model 3 1,000 0 200 price unknown"]
         assert "3 calls of models without a known price are not in the cost" in page.text
+
+
+async def test_an_open_page_of_the_last_hour_goes_on_with_the_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.server.console.figures.DELAY", 0.0)
+    clock = SimpleNamespace(time=time.time, monotonic=time.monotonic)
+    monkeypatch.setattr("hookline.stores.run_figures.time", clock)
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        await done(browser, "a")
+        async with browser.stream("GET", "/console/live/cost?range=hour") as answer:
+            lines = answer.aiter_lines()
+            while "$1.00" not in await anext(lines):
+                pass
+            clock.time = lambda: time.time() + 2 * 3600
+            while "No model was called." not in await anext(lines):
+                pass
 
 
 async def test_without_calls_the_page_says_so(tmp_path):

@@ -13,13 +13,13 @@ from starlette.responses import Response
 
 from ..._base.workers import in_thread
 from ...stores.keys import KeyStore
-from ...stores.run_figures import Costs, Period
+from ...stores.run_figures import Costs, Period, period_of
 from ..auth import Caller
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, Statistics
 from .filters import PERIODS, FiguresQuery
-from .live import LiveViews, Render, Sections
+from .live import LiveViews, Render, Sections, Version
 from .login import error_page
 from .render import base_of, caller_names, fragment, names_of, page
 
@@ -87,9 +87,14 @@ class FiguresPages:
         name: str,
         query: FiguresQuery,
         render: Callable[[FiguresQuery, Caller, str], Awaitable[Sections]],
-    ) -> tuple[object, Render]:
+    ) -> tuple[object, Render, Version]:
         caller, base = caller_of(request), base_of(request)
-        return (name, query.query(), caller.id, caller.owner, base), partial(render, query, caller, base)
+        key = name, query.query(), caller.id, caller.owner, base
+
+        async def begin() -> object:
+            return period_of(query.range)  # also without a new run, old ones leave the period
+
+        return key, partial(render, query, caller, base), begin
 
     async def _page(
         self, request: Request, template: str, title: str, live: str, query: FiguresQuery, sections: Sections

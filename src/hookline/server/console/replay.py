@@ -123,14 +123,16 @@ class ReplayPages:
 
     async def _show_try(self, request: Request) -> Response:
         job = self._service.jobs.get(request.path_params["id"])
-        sections = await self._try_sections(job.id, caller_of(request), base_of(request))
+        sections = await self._live.show(*self._try_view(request))
         values: dict[str, Any] = {} if job.is_over else {"live": TRY_LIVE.format(id=quote(job.id))}
         return page(request, "replay_try.html", title=f"Replay: {job.given['name']}", sections=sections, **values)
 
     async def _stream_try(self, request: Request) -> Response:
+        return await self._live.stream(*self._try_view(request))
+
+    def _try_view(self, request: Request) -> tuple[object, Render, Version]:
         job, caller, base = self._service.jobs.get(request.path_params["id"]), caller_of(request), base_of(request)
-        render = partial(self._try_sections, job.id, caller, base)
-        return await self._live.stream(("replay", job.id, caller.id, base), render, self._version)
+        return ("try", job.id, caller.id, base), partial(self._try_sections, job.id, caller, base), self._version
 
     async def _try_sections(self, id: str, caller: Caller, base: str) -> Sections:
         view = ReplayView.of(self._service.jobs.get(id))
