@@ -174,7 +174,7 @@ class AuditService:
             StoreError: the log or the index cannot be read.
         """
         log = self._log()
-        in_log = self._index is None or bool(wanted.text or wanted.caller)
+        in_log = self._index is None or self.is_search(wanted)
         if before and in_log is not ("-" in before):
             raise ApiError(422, "bad_field", "before belongs to another list: begin with the newest records again")
         if self._index is None or in_log:
@@ -194,6 +194,10 @@ class AuditService:
         )
         more = str(found[limit - 1].number) if len(found) > limit else ""
         return AuditRecordsPage(tuple(map(self._indexed_view, found[:limit])), more)
+
+    def is_search(self, wanted: RecordFilter) -> bool:
+        """Whether a filter looks through the log, because there is no index or it does not have what is wanted."""
+        return wanted != RecordFilter() and (self._index is None or bool(wanted.text or wanted.caller))
 
     def record(self, id: str) -> tuple[AuditRecordView, str]:
         """Return a record, and in words how it fits into its log.

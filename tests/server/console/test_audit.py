@@ -264,6 +264,18 @@ async def test_a_verification_can_be_cancelled_and_leaves_no_process(tmp_path):
 
 
 @pytest.mark.usefixtures("endless")
+async def test_a_server_that_stops_ends_the_process_of_a_verification(tmp_path):
+    write(tmp_path / "audit.jsonl")
+    async with audited(tmp_path) as (_, browser):
+        await browser.post(VERIFICATIONS)
+        await sections_of(browser, "/console/live/audit", lambda found: "25 %" in found["audit-verify"])
+        pid = int((tmp_path / "audit.jsonl.pid").read_text())
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
+
+
+@pytest.mark.usefixtures("endless")
 async def test_too_many_verifications_are_refused(tmp_path):
     write(tmp_path / "audit.jsonl")
     async with audited(tmp_path) as (_, browser):
