@@ -191,6 +191,15 @@ async def test_a_rule_that_raises_for_a_call_is_named_with_its_error(tmp_path):
         assert "division by zero" in (await browser.get(f"{PATH}/{found['id']}")).text
 
 
+@pytest.mark.slow
+async def test_a_rule_that_hangs_is_stopped_and_named(tmp_path):
+    rules = STRICT.replace('return HookResult.block("<i>letters</i> stay")', "while True: pass")
+    async with recorded(tmp_path, ["the letter", "the cellar"], rules=rules) as (browser, ids):
+        letter, cellar = (await tried(browser, ids))["result"]["runs"]
+        assert any(each.startswith("careful: timed out") for each in letter["problems"]), letter
+        assert cellar["different"] == 1
+
+
 async def test_rules_are_loaded_in_another_process_and_may_not_write_or_print_into_the_answer(tmp_path):
     canary = tmp_path / "canary"
     rules = f"print('{{\"result\": 1}}', flush=True)\nimport builtins\nbuiltins.mark = 1\n{STRICT}".replace(
