@@ -134,7 +134,7 @@ async def test_a_record_that_does_not_exist_is_an_error_page(tmp_path):
 async def test_new_records_come_to_an_open_page(tmp_path):
     path = write(tmp_path / "audit.jsonl")
     async with audited(tmp_path) as (_, browser):
-        query = "/console/live/audit?type=deploy"
+        query = "/console/live/audit"
 
         def is_there(sections):
             if "&lt;b&gt;4&lt;" in sections["audit-rows"] and not is_there.done:

@@ -4,9 +4,9 @@ import re
 
 from hookline.records import RecordHook
 
-from .browser import PHONE, expect, fits, in_browser, opened
+from .browser import PHONE, accessibility_problems, expect, fits, in_browser, opened
 from .rig import console
-from .test_audit import forge, write
+from .test_audit import ended, forge, write
 from .test_replay import STRICT, agent
 
 pytestmark = in_browser
@@ -97,3 +97,19 @@ async def test_both_pages_work_without_scripts(browser, tmp_path):
             while not await page.locator("#audit-verify .pill").count():
                 await page.reload()
             await expect(page.locator("#audit-verify")).to_contain_text("unchanged")
+
+
+async def test_the_pages_of_a_try_and_of_a_record_have_no_serious_accessibility_problems(browser, tmp_path):
+    (tmp_path / "strict.py").write_text(STRICT)
+    path = write(tmp_path / "audit.jsonl")
+    hooks = [RecordHook(tmp_path / "records")]
+    async with console(tmp_path, agent(tmp_path, *hooks), rules=["strict.py"], audit=path) as made:
+        async with made.logged_in(*ADMIN) as client:
+            run = (await client.post("/runs", json={"task": "the letter", "wait": 30})).json()["id"]
+            job = (await client.post("/replays", json={"rules": "strict.py", "runs": [run]})).json()["id"]
+            await ended(client, f"/replays/{job}")
+        for target in (f"/console/replay/{job}", "/console/audit/records/1-0"):
+            for scheme in ("light", "dark"):
+                async with opened(browser, made, target, login=ADMIN, color_scheme=scheme) as page:
+                    await expect(page.locator("main .card").first).to_be_visible()
+                    assert await accessibility_problems(page) == []
