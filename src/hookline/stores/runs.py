@@ -167,7 +167,7 @@ SCHEMA = Schema(
     "runs",
     contents="runs",
     application_id=_APPLICATION_ID,
-    version=5,
+    version=4,
     statements=(
         *(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
         *(*_MORE_INDEXES, *_MARKS, *_STATISTICS),
@@ -175,8 +175,7 @@ SCHEMA = Schema(
     upgrades={
         1: _FORMAT_1,
         2: (*_JOURNAL, *_WORKERS, *_CONTROLS),
-        3: (*_MORE_INDEXES, *_MARKS),
-        4: _STATISTICS,
+        3: (*_MORE_INDEXES, *_MARKS, *_STATISTICS),
     },
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )

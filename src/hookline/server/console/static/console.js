@@ -181,7 +181,7 @@
   async function refused() {
     const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
     if (answer?.status === 401) location.reload();
-    else setTimeout(connect, 5000);
+    else setTimeout(connect, answer ? 5000 : 2000);
   }
   function lost(is) {
     const mark = document.querySelector(".connection");
