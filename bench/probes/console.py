@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import cycle, islice, product
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,16 +19,34 @@ import httpx
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
 from hookline.server import build_server
+from hookline.stores.run_figures import HookKey, ModelKey, Tally, Used
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 
 PAGES = {
+    "now": "/",
     "newest": "/console/runs",
     "older": "/console/runs?before={half}",
     "status": "/console/runs?status=failed&status=cancelled",
     "tool": "/console/runs?tool=rare",
+    "word": "/console/runs?text=part 123 of",
     "text": "/console/runs?text=nowhere",
     "blocked": "/console/blocked",
+    "hooks": "/console/hooks",
+    "cost": "/console/cost?range=month",
 }
+STREAMS = (
+    "/console/now",
+    "/console/approvals/live",
+    "/console/live/runs",
+    "/console/live/runs?status=failed",
+    "/console/live/runs?text=archive",
+    "/console/live/runs?text=nowhere",
+    "/console/live/runs?tool=rare",
+    "/console/live/blocked",
+    "/console/live/hooks",
+    "/console/live/cost",
+)
+"""The streams of the pages that are open during a run: each of them is rendered for itself."""
 DRAWN = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"""
 COUNT = """() => {
   const table = document.querySelector(".runs");
@@ -83,7 +102,21 @@ def fill(path: Path, count: int) -> None:
                 data = b'{"type":"hook_executed","point":"before_tool","reason":"rule 3"}'
                 events.append(StoredEvent(id, 2, "hook_executed", at, data, name, "no_deleting", "block", 1))
         store.write(runs, events)
+    for at in range(int(now) - count * 5, int(now), 3600):
+        store.figures.add(_figures(), at)
     store.close()
+
+
+def _figures() -> Tally:
+    """Return what ten hooks and three models did for ten callers in an hour."""
+    tally, callers = Tally(), [f"key_{n}" for n in range(10)]
+    for owner, hook, point in product(callers, range(10), ("before_llm", "before_tool", "after_tool")):
+        place = owner, "clerk", point, f"hook_{hook}", 0
+        tally.hooks.update({HookKey(*place, "cont", took): 6 for took in range(12, 17)})
+        tally.hooks[HookKey(*place, "block", 14)] += 1
+    for owner, model in product(callers, range(3)):
+        tally.models[ModelKey(owner, "clerk", f"model-{model}")] = Used(48, 24_000, 2_400, 0, 0.24)
+    return tally
 
 
 @contextmanager
@@ -183,12 +216,13 @@ def live(rows: int, seconds: float) -> dict[str, float]:
 
 
 def watched(consoles: int, runs: int) -> dict[str, float]:
-    """Return the milliseconds of a run of five steps while this number of pages with the list of runs is open."""
+    """Return the seconds of a run of five steps while this number of pages of the console is open."""
     with server(1_000) as url, httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
         reader = asyncio.new_event_loop()
         thread = threading.Thread(target=reader.run_forever)
         thread.start()
-        streams = [asyncio.run_coroutine_threadsafe(_read(url), reader) for _ in range(consoles)]
+        paths = islice(cycle(STREAMS), consoles)
+        streams = [asyncio.run_coroutine_threadsafe(_read(url, path), reader) for path in paths]
         times = []
         try:
             time.sleep(0.5 if consoles else 0.0)
@@ -206,11 +240,11 @@ def watched(consoles: int, runs: int) -> dict[str, float]:
     return {"median": statistics.median(times), "p95": sorted(times)[int(len(times) * 0.95)]}
 
 
-async def _read(url: str) -> None:
+async def _read(url: str, path: str) -> None:
     """Read the stream of a page until it is cancelled. A browser does more with it, but in another process."""
     where = urlsplit(url)
     stream, out = await asyncio.open_connection(where.hostname, where.port)
-    out.write(f"GET /console/live/runs HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
+    out.write(f"GET {path} HTTP/1.1\r\nHost: {where.netloc}\r\n\r\n".encode())
     try:
         while await stream.read(65_536):
             pass

@@ -7,12 +7,16 @@ from lab import Lab
 from section import Section
 
 PAGES = {
+    "now": "the first page",
     "newest": "the newest runs",
     "older": "a page in the middle",
     "status": "failed or cancelled runs",
     "tool": "runs with a tool that 1 of 5,000 called",
+    "word": "a text that one old run has",
     "text": "a text that no run has",
     "blocked": "the page of what was blocked",
+    "hooks": "the page of the hooks, of 24 hours",
+    "cost": "the page of the cost, of 30 days",
 }
 
 
@@ -48,7 +52,8 @@ def render(data: Any) -> str:
     ]
     text = prose(
         f"Lists of 50 rows from {data['count']:,} stored runs in SQLite, in headless Chromium without a GPU: from the "
-        "start of the navigation to the first frame with the rows, including the server."
+        "start of the navigation to the first frame with the rows, including the server. A search for a text stops "
+        "after 100 ms, says how far it looked, and offers to go on."
     ) + table(["", "drawn after", "CPU time of the main thread"], lists)
     if data["live"]:
         share, updates = data["live"]["share"], data["live"]["updates"]
@@ -58,7 +63,10 @@ def render(data: Any) -> str:
         )
     return (
         text
-        + "A run of five steps over HTTP while pages with the list of runs are open:\n\n"
+        + prose(
+            "A run of five steps over HTTP while pages of the console are open: ten different ones, such as Now, "
+            "Blocked, Hooks, and Runs with filters."
+        )
         + table(["", "a run, median", "p95"], watched)
     )
 

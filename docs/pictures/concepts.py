@@ -287,12 +287,13 @@ def state() -> Canvas:
 
 
 PARTS = {
-    "cli": "the command line", "channels": "people", "teams": "subagents", "server": "HTTP, A2A",
+    "cli": "the command line", "backtest": "rules on recorded runs", "explain": "why a run went as it did",
     "config": "settings, and an agent made of them", "testing": "for tests of your own hooks",
     "hooks": "hooks that are ready", "stores": "what is kept", "_web": "a web server", "_run": "the agent loop",
     "plugins": "bundles, switched on and off", "providers": "model vendors", "tools": "what a tool is",
     "models": "what a model is", "_kernel": "points, payloads, verbs, dispatch",
-    "_base": "frozen data, threads, files", "tape": "replay",
+    "_base": "frozen data, threads, files", "records": "what hooks saw and decided", "_toolbox": "files, shell, fetch",
+    "_net": "connections", "_sensitive": "finding sensitive values",
 }  # fmt: skip
 TINTS = {"_kernel": "amber", "_run": "violet", "hooks": "blue"}
 
@@ -312,7 +313,7 @@ def layers() -> Canvas:
             tone = TINTS.get(name, "plain")
             pic.box(x, y, width, 28, tone, 7)
             pic.text(x + 12, y + 19, name, tone, mono=True, size=12)
-            if about := PARTS.get(name):
+            if len(row) <= 2 and (about := PARTS.get(name)):
                 pic.text(x + width - 12, y + 19, about, "quiet", size=11, at="end")
     bottom = 14 + len(rows) * 36
     pic.arrow((664, 22), (664, bottom))

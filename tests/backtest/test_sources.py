@@ -8,8 +8,10 @@ import pytest
 
 from hookline import AFTER_LLM, BEFORE_TOOL, HookResult, guard, hook
 from hookline.backtest import backtest, sources
+from hookline.backtest.sources import ChosenRuns
 from hookline.records import RecordError
 from hookline.records import format as fmt
+from hookline.records.catalog import RunCatalog
 from hookline.tape import TapeHook
 from tests.backtest.recording import Writer, commands, kinds, record
 
@@ -233,3 +235,25 @@ def test_runs_that_are_in_several_files_are_pointed_out(tmp_path, workers):
     assert backtest([no_sudo], tmp_path / "records", workers=workers).notes == ()
     (note,) = backtest([no_sudo], [tmp_path / "records", tmp_path / "tapes"], workers=workers).notes
     assert note.startswith("1 run is in the records a second time")
+
+
+@pytest.mark.parametrize("size", [sources._CHUNK, 300])
+def test_single_runs_of_a_file_are_judged_alone(tmp_path, monkeypatch, size):
+    monkeypatch.setattr(sources, "_CHUNK", size)
+    ids = [record(tmp_path, commands(f"sudo {number}")).ids.run_id for number in range(5)]
+    catalog = RunCatalog([tmp_path])
+    places = [catalog.find(id) for id in ids]
+    for number, place in enumerate(places):
+        report = backtest([no_sudo], ChosenRuns([place]))
+        assert (report.runs, report.total("newly_blocked").exact) == (1, 1)
+        (cell,) = (cell for cell in report.cells if cell.examples)
+        assert [example.subject for example in cell.examples] == [f"sudo {number}"]
+    assert backtest([no_sudo], ChosenRuns(places[1:4])).runs == 3
+
+
+def test_the_number_of_examples_of_a_file_can_be_chosen(tmp_path):
+    record(tmp_path, commands(*(f"sudo {number}" for number in range(9))))
+    (place,) = RunCatalog([tmp_path]).runs().values()
+    for count in (1, 8, 50):
+        cells = backtest([no_sudo], ChosenRuns([place]), examples=count).cells
+        assert [len(cell.examples) for cell in cells if cell.kind == "newly_blocked"] == [min(count, 9)]

@@ -276,6 +276,54 @@ def here(in_process, monkeypatch, tmp_path):
     return run
 
 
+RULES = """
+from hookline import HookResult, guard
+
+@guard("before_llm")
+def strict(ctx, payload):
+    return HookResult.end("not today")
+"""
+
+
+def tried(client, rules, run):
+    """Try rules on a run, and return the result."""
+    job = client.post("/replays", json={"rules": rules, "runs": [run]}).json()
+    while (found := client.get(f"/replays/{job['id']}").json())["status"] in ("queued", "running"):
+        time.sleep(0.1)
+    return found
+
+
+def test_rules_of_the_configuration_and_of_an_option_are_tried_as_the_user_trusted_them(folder, env, script):
+    for name in ("named.py", "given.py"):
+        (folder / name).write_text(RULES)
+    config = (
+        f'model = "{script("Hello.", "Again.")}"\nrecord = true\nrecords = "records"\n{CONFIG}rules = ["named.py"]\n'
+    )
+    (folder / "hookline.toml").write_text(config)
+    env = {**env, "HOOKLINE_TRUST": "0"}
+    trust = [*COMMAND, "trust", "hookline.toml", "--yes"]
+    subprocess.run(trust, cwd=folder, env={**os.environ, **env}, check=True, capture_output=True, timeout=60)
+    serving = Serving(folder, env, "--rules", "given.py")
+    try:
+        with httpx.Client(base_url=serving.url, timeout=60) as client:
+            run = client.post("/runs", json={"task": "hello", "wait": 60}).json()["id"]
+            assert [each["name"] for each in client.get("/rules").json()["rules"]] == ["named.py", "given.py"]
+            for name in ("named.py", "given.py"):
+                found = tried(client, name, run)
+                assert found["result"]["runs"][0]["differences"][0]["now"] == "end by strict: not today", found
+            canary = folder / "canary"
+            for name in ("named.py", "given.py"):
+                (folder / name).write_text(f"open({str(canary)!r}, 'w')\n{RULES}")
+            found = tried(client, "named.py", run)
+            assert found["status"] == "failed"
+            assert "is not trusted, or has changed" in found["error"]
+            assert not canary.exists()
+            assert tried(client, "given.py", run)["status"] == "done"  # the user named this file in the command
+            assert canary.exists()
+    finally:
+        serving.stop(signal.SIGINT, signal.SIGINT)
+
+
 @pytest.mark.parametrize(
     ("server", "args", "told"),
     [
@@ -285,6 +333,7 @@ def here(in_process, monkeypatch, tmp_path):
         ("logs = 'yaml'", (), "server.logs: expected one of auto, json, text"),
         ("agents = ['hooklin']", (), "server.agents: there is no agent 'hooklin'. Did you mean 'hookline'?"),
         ("max_steps = 3", (), "move it above [server]"),
+        ("rules = ['hookline:one']", (), "name a file such as rules.py"),
         ("", ("--host", "0.0.0.0", "--port", "0"), "make one with hookline keys add"),
         ("port = 0", ("--host", "host.of.nobody"), "there is none: make one with hookline keys add"),
     ],

@@ -61,6 +61,8 @@ def names(home, config):
         'mcp = ["python rules.py --port 1"]',
         'mcp = ["python -m rules"]',
         'trusted_mcp = ["python rules.py"]',
+        '[server]\nrules = ["rules.py"]',
+        '[server]\nrules = ["rules.py:one"]',
     ],
 )
 def test_every_file_whose_code_runs_is_found_with_the_modules_it_imports_and_none_is_run(home, write, settings):

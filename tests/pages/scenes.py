@@ -185,7 +185,11 @@ REQUEST = {
 
 SCENES = {
     "docs/guides/api.md": Scene(
-        files=SERVED,
+        files={
+            **SERVED,
+            "hookline.toml": f'record = true\nrecords = "records"\n{SERVER}rules = ["strict.py"]\n',
+            "strict.py": NO_NOTES,
+        },
         before={
             "URL=": SERVING,
             'curl -H "$AUTH" $URL/runs/$ID': f"ID=$({ASK})",
@@ -196,6 +200,11 @@ SCENES = {
             ),
             'curl -H "$AUTH" $URL/grants': f"ID=$({START}); {CALL_WAITS}; hookline approvals approve $CALL --always",
             'curl -H "$AUTH" -X DELETE': 'GRANT=$(curl -s -H "$AUTH" $URL/grants | jq -r .grants[0].id)',
+            'curl -H "$AUTH" $URL/rules': f'ID=$({ASK}); curl -s "$URL/runs/$ID?wait=30"',
+            'curl -H "$AUTH" $URL/replays/$JOB': 'JOB=$(curl -s -H "$AUTH" $URL/replays | jq -r .replays[0].id)',
+            'curl -H "$AUTH" $URL/audit/verifications/$JOB': (
+                'JOB=$(curl -s -H "$AUTH" -X POST $URL/audit/verifications | jq -r .id)'
+            ),
         },
     ),
     "docs/guides/evidence.md": Scene(

@@ -96,6 +96,20 @@ async def test_the_next_server_continues_a_run_whose_server_was_stopped(tmp_path
     assert counter.seen == [1, 2, 3]
 
 
+async def test_calls_of_a_run_that_goes_on_at_another_server_are_counted_once(tmp_path):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+    counter.open.set()
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        assert (await service.wait(run.id, ME)).status == "completed"
+        await service.figures.flushed()
+        assert service.store.figures.costs("hour").total.calls == 4
+        (observer,) = [each for each in service.store.figures.hooks("hour") if each.hook == "FiguresHook"]
+        assert observer.calls == 4
+
+
 async def test_calls_in_flight_finish_within_the_grace_period_and_no_other_call_begins(tmp_path):
     counter = Counter()
     async with serving(tmp_path, counter.agent(), durable=True, grace=30) as service:

@@ -96,6 +96,7 @@ PAGES = {
     "GET /console/audit",
     "GET /console/live/audit",
     "GET /console/audit/records/{id}",
+    "GET /console/audit/lines/{name}/{line}",
     "POST /console/audit/verify",
     "POST /console/audit/verify/{id}/cancel",
     "GET /console/chat",

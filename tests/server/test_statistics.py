@@ -13,7 +13,7 @@ from hookline.stores import RunRecord, RunStore
 from hookline.stores.errors import StoreError
 from hookline.stores.run_figures import HookKey, ModelKey, Used
 from hookline.stores.run_statistics import run_stats
-from hookline.teams import Team
+from hookline.teams import Roster, Team
 
 from .console.counted import HOSTILE, counted_agent, delete, no_deleting
 from .console.rig import console
@@ -66,6 +66,24 @@ async def test_hooks_are_in_firing_order_and_those_of_the_server_are_marked(tmp_
             (each["point"], each["hook"]) for each in found["hooks"] if each["layer"] == "run"
         ]
         assert all(each["calls"] == 0 for each in found["hooks"])
+
+
+async def test_each_personality_has_its_own_hooks(tmp_path):
+    (tmp_path / "people").mkdir()
+    (tmp_path / "people" / "rules.py").write_text(
+        "from hookline import BEFORE_TOOL, guard\n"
+        "@guard(BEFORE_TOOL)\ndef only_of_ada(ctx, request):\n    return None\n"
+    )
+    (tmp_path / "people" / "ada.toml").write_text('instructions = "I am Ada."\nguards = ["rules.py"]\n')
+    (tmp_path / "people" / "ben.toml").write_text('instructions = "I am Ben."\n')
+    roster = Roster(counted_agent("bot"), tmp_path / "people", first="ada")
+    async with console(tmp_path, roster) as made, made.browser() as client:
+        await done(client, "secret", agent="ben")
+        key = "before_tool", "no_deleting"
+        ada, ben = await hooks_of(client, "ada"), await hooks_of(client, "ben")
+        assert (ada[key]["calls"], ben[key]["calls"]) == (0, 1)
+        assert ada["before_tool", "only_of_ada"]["layer"] == "agent"
+        assert ("before_tool", "only_of_ada") not in ben
 
 
 async def test_hooks_of_subagents_belong_to_the_agent_that_was_asked(tmp_path):

@@ -153,6 +153,17 @@ def test_a_position_leads_to_its_line_and_the_one_after_it(path):
     assert reader.at("1-99999999") is None
 
 
+def test_a_line_of_a_file_is_found_by_its_number(path):
+    write(path, 60, max_bytes=4096)
+    reader = LogReader(path)
+    for name in ("audit-000001.jsonl", "audit.jsonl"):
+        for number, line in enumerate(path.with_name(name).read_bytes().splitlines(), 1):
+            assert reader.at(reader.position_of(name, number))[0].data == line
+        assert reader.position_of(name, number + 1) is None
+        assert reader.position_of(name, 0) is None
+    assert reader.position_of("other.jsonl", 1) is None
+
+
 def test_a_log_that_does_not_exist_yet_has_no_records(path):
     assert LogReader(path).page(10).lines == []
     assert LogReader(path).find(1) is None

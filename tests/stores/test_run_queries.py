@@ -5,8 +5,8 @@ import time
 
 import pytest
 
-from hookline.stores import RunRecord, RunStore, runs
-from hookline.stores.run_queries import open_runs, pulse, refusals, verdict_counts
+from hookline.stores import RunRecord, RunStore, run_queries, runs
+from hookline.stores.run_queries import open_runs, pulse, refusals, search_refusals, verdict_counts
 from hookline.stores.runs import RunSearch, StoredEvent
 
 NOW = time.time()
@@ -108,6 +108,30 @@ def test_a_search_that_takes_too_long_stops_and_says_where_to_go_on(filled, monk
     mine = filled.search(5, served=True, owner="me", text="nothing", seconds=0)
     assert (mine.stopped_at, mine.looked_at) == ("c", 2)
     assert filled.search(5, served=True, owner="me", text="nothing", seconds=0, before="c") == RunSearch([])
+
+
+def test_a_search_for_refusals_that_takes_too_long_stops_and_says_where_to_go_on(store, monkeypatch):
+    monkeypatch.setattr(run_queries, "SEARCHED_AT_ONCE", 2)
+    owners = {"a": "me", "b": "you", "c": "you", "d": "you", "e": "me"}
+    ages = dict(zip(owners, (500, 300, 300, 300, 100), strict=True))
+    store.write(
+        [run(id, ages[id], owner=owner) for id, owner in owners.items()],
+        [block(id, 1, at=NOW - ages[id]) for id in owners],
+    )
+
+    def searched(**chosen):
+        found = search_refusals(store, chosen.pop("limit", 5), seconds=0, **chosen)
+        return "".join(each.run_id for each in found.refusals), found.stopped_at, found.looked_at
+
+    assert searched(owner="me") == ("e", "d:1", 2)
+    assert searched(owner="me", before="d:1") == ("", "b:1", 2)
+    assert searched(owner="me", before="b:1") == ("a", "", 0)
+    assert searched(owner="me", limit=1) == ("e", "", 0)
+    assert searched(owner="me", since=NOW - 350) == ("e", "d:1", 2)
+    assert searched(owner="me", since=NOW - 350, before="d:1") == ("", "b:1", 2)
+    assert searched(owner="me", until=NOW - 350) == ("a", "", 0)
+    everything = search_refusals(store, 5, seconds=60)
+    assert "".join(each.run_id for each in everything.refusals) == "edcba"
 
 
 def test_verdicts_are_counted_by_run_and_verb(filled):

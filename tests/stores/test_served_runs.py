@@ -248,6 +248,20 @@ def test_runs_are_chosen_by_state_and_owner(store):
     assert found("completed", owner="other") == ["run_9"]
 
 
+def test_statistics_of_a_caller_are_those_of_its_runs_and_their_subagents(store):
+    store.write([ended("run_1"), msgspec.structs.replace(ended("run_2"), owner="other")], [])
+    nested = [observed("sub_1", parent_run_id="run_1"), observed("sub_2", parent_run_id="sub_1")]
+    own = [observed("run_1"), observed("run_2"), observed("alone")]
+    ids = ["run_1", "sub_1", "sub_2", "run_2", "alone"]
+    store.add([*own, *nested], {"model_calls": [model_call(id) for id in ids]})
+    assert run_stats(store).totals.model_calls == run_stats(store).totals.runs == 5
+    mine = run_stats(store, owner="me")
+    assert (mine.totals.model_calls, mine.totals.runs, mine.models[0].calls) == (3, 3, 3)
+    assert run_stats(store, owner="other", since=NOW - 3600).totals.model_calls == 1
+    assert run_stats(store, owner="nobody").totals.runs == 0
+    assert run_stats(store, owner="").totals.runs == 0
+
+
 # Files of earlier formats.
 
 
@@ -266,7 +280,17 @@ def schema(path):
     return {(kind, name): " ".join(sql.replace('"', "").split()) for kind, name, sql in found}
 
 
-@pytest.mark.parametrize("name", ["statistics_1", "served_1"])
+def contents(path):
+    """The rows of all tables, each as a dict."""
+    with sqlite3.connect(path) as db:
+        db.row_factory = sqlite3.Row
+        tables = [name for kind, name in schema(path) if kind == "table"]
+        found = {name: [dict(row) for row in db.execute(f"SELECT * FROM {name}")] for name in tables}
+    db.close()
+    return found
+
+
+@pytest.mark.parametrize("name", ["statistics_1", "served_1", "runs_3"])
 @pytest.mark.sqlite
 def test_a_file_of_an_earlier_format_gets_the_tables_of_a_new_one(tmp_path, store, name):
     store.open()
@@ -291,6 +315,26 @@ def test_statistics_of_the_earlier_format_are_converted_and_nothing_is_lost(tmp_
     assert [run.id for run in store.runs()] == ["run_9", "run_2", "run_1"]
     store.close()
     assert RunStore(path).get("run_1") == done
+
+
+@pytest.mark.sqlite
+def test_a_file_of_format_3_is_converted_and_nothing_is_lost(tmp_path):
+    path = of_format(tmp_path / "runs.db", "runs_3")
+    before = contents(path)
+    assert {name: len(rows) for name, rows in before.items() if rows} == {
+        **{"runs": 3, "events": 45, "idempotency_keys": 2, "durable_runs": 1, "journal": 3, "agent_versions": 1},
+        **{"model_calls": 6, "tool_calls": 3, "verdicts": 1, "errors": 1},
+    }
+    store = RunStore(path)
+    durable, alone, blocked = store.runs()
+    assert [each.task for each in store.runs(served=True)] == ["old.txt", "secret"]
+    assert (durable.reply, alone.is_served, blocked.observed) == ("It says: old.txt is gone", False, True)
+    assert [each.seq for each in store.events(blocked.id)] == list(range(1, blocked.last_seq + 1))
+    assert (run_stats(store).totals.runs, store.verdicts(blocked.id)[0].reason) == (3, "rule 3")
+    store.close()
+    after = contents(path)
+    for name, rows in before.items():
+        assert [{column: row[column] for column in rows[0]} for row in after[name]] == rows if rows else not after[name]
 
 
 @pytest.mark.sqlite

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -113,11 +114,16 @@ def source_location(hook: Any) -> str:
     code = getattr(target, "__code__", None)
     if code is not None:
         return f"{code.co_filename}:{code.co_firstlineno}"
+    kind: Any = type(target)
+    return _class_location(kind)
+
+
+@lru_cache(maxsize=256)  # it reads and parses the file
+def _class_location(kind: Any) -> str:
     try:
-        kind = type(target)
         return f"{inspect.getsourcefile(kind)}:{inspect.getsourcelines(kind)[1]}"
     except (OSError, TypeError):
-        return f"{type(target).__module__}.{type(target).__qualname__}"
+        return f"{kind.__module__}.{kind.__qualname__}"
 
 
 def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:

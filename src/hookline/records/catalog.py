@@ -84,5 +84,6 @@ def _read(file: BinaryIO, known: _Known) -> None:
             return  # it is being written
         if line.startswith(_TREE):
             with suppress(*INVALID):
-                known.runs[decode_run(line).info.ids.run_id] = known.end
+                if id := decode_run(line).info.ids.run_id:  # empty in a damaged line
+                    known.runs[id] = known.end
         known.end += len(line)

@@ -174,7 +174,7 @@ class AuditService:
             StoreError: the log or the index cannot be read.
         """
         log = self._log()
-        in_log = self._index is None or bool(wanted.text or wanted.caller)
+        in_log = self._index is None or self.is_search(wanted)
         if before and in_log is not ("-" in before):
             raise ApiError(422, "bad_field", "before belongs to another list: begin with the newest records again")
         if self._index is None or in_log:
@@ -195,6 +195,10 @@ class AuditService:
         more = str(found[limit - 1].number) if len(found) > limit else ""
         return AuditRecordsPage(tuple(map(self._indexed_view, found[:limit])), more)
 
+    def is_search(self, wanted: RecordFilter) -> bool:
+        """Whether a filter looks through the log, because there is no index or it does not have what is wanted."""
+        return wanted != RecordFilter() and (self._index is None or bool(wanted.text or wanted.caller))
+
     def record(self, id: str) -> tuple[AuditRecordView, str]:
         """Return a record, and in words how it fits into its log.
 
@@ -214,6 +218,18 @@ class AuditService:
             where = "is on another machine" if view.record is None else "is the one that the index has"
             return view, f"The line {where}."
         raise ApiError(404, "unknown_record", "the audit log has no such record; old files may have been deleted")
+
+    def line(self, name: str, line: int) -> str:
+        """Return the id of the record in a line of a file, as the findings of a verification name it.
+
+        Raises:
+            ApiError: there is no such line.
+            StoreError: the log cannot be read.
+        """
+        found = self._log().position_of(name, line)
+        if found is None:
+            raise ApiError(404, "unknown_record", "the audit log has no such line any more")
+        return found
 
     def verify(self, by: str) -> Job:
         """Start to verify the log.

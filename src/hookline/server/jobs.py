@@ -211,7 +211,10 @@ async def _work(job: Job, changed: Callable[[], object]) -> str:
         return f"its process ended without a result (exit code {await process.wait()})"
     finally:
         with suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+            if hasattr(os, "killpg"):
+                os.killpg(process.pid, signal.SIGKILL)
+            else:
+                process.kill()
         await asyncio.shield(process.wait())
 
 

@@ -1,7 +1,8 @@
 """Figures of served runs over time: what each hook decided and how long it took, and what the models cost.
 
 A server counts while its runs go on, in slots of three lengths. A view reads the slots and neither runs nor events, so
-it takes as long with a million runs as with ten. Short slots are deleted when no view shows them any more. Long ones
+it takes as long with a million runs as with ten. Calls of hooks are also counted for all callers together, so that a
+view of everyone does not depend on their number. Short slots are deleted when no view shows them any more. Long ones
 stay, also when the runs that they are about are deleted: they have names and numbers only.
 """
 
@@ -19,9 +20,10 @@ from .sql import Connection, Database, storable
 
 SCHEMA = (
     """CREATE TABLE hook_figures (
-        length INTEGER NOT NULL, began INTEGER NOT NULL, owner TEXT NOT NULL, agent TEXT NOT NULL, point TEXT NOT NULL,
-        hook TEXT NOT NULL, shadow INTEGER NOT NULL, verb TEXT NOT NULL, took INTEGER NOT NULL, calls INTEGER NOT NULL,
-        PRIMARY KEY (length, began, owner, agent, point, hook, shadow, verb, took)
+        length INTEGER NOT NULL, everyone INTEGER NOT NULL, began INTEGER NOT NULL, owner TEXT NOT NULL,
+        agent TEXT NOT NULL, point TEXT NOT NULL, hook TEXT NOT NULL, shadow INTEGER NOT NULL, verb TEXT NOT NULL,
+        took INTEGER NOT NULL, calls INTEGER NOT NULL,
+        PRIMARY KEY (length, everyone, began, owner, agent, point, hook, shadow, verb, took)
     ) WITHOUT ROWID""",
     """CREATE TABLE model_figures (
         length INTEGER NOT NULL, began INTEGER NOT NULL, owner TEXT NOT NULL, agent TEXT NOT NULL, model TEXT NOT NULL,
@@ -85,8 +87,14 @@ class Used(msgspec.Struct, frozen=True):
 
     def __add__(self, other: Used) -> Used:
         """Return the sum."""
-        pairs = zip(msgspec.structs.astuple(self), msgspec.structs.astuple(other), strict=True)
-        return Used(*(mine + theirs for mine, theirs in pairs))
+        return Used(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_tokens + other.cached_tokens,
+            self.cost + other.cost,
+            self.unpriced + other.unpriced,
+        )
 
     @property
     def tokens(self) -> int:
@@ -163,12 +171,13 @@ def took(seconds: float | None) -> int:
     return min(max(0, math.floor(math.log2(max(seconds, 1e-6) * 1e6) * _PER_OCTAVE)), _MAX_TOOK)
 
 
-def period_of(period: str, now: float) -> tuple[int, float]:
+def period_of(period: str, now: float | None = None) -> tuple[int, float]:
     """Return the length of the slots of a period, and when the first of them began; 0 for all of them.
 
     The last slot is the one that has begun and has not ended: of a week, today is the seventh day. Days are in UTC.
     """
     length, count = _PERIODS[period]
+    now = time.time() if now is None else now
     return length, (now // length - count + 1) * length if count else 0.0
 
 
@@ -190,9 +199,13 @@ class FigureStore:
         """Add what was counted to the slots of this moment."""
         now = time.time() if now is None else now
         hooks, models = list[tuple[Any, ...]](), list[tuple[Any, ...]]()
+        everyone: Counter[HookKey] = Counter()
+        for key, calls in tally.hooks.items():
+            everyone[key._replace(owner="")] += calls
         for length in _KEPT:
             began = int(now // length * length)
-            hooks += [(length, began, *map(_value, key), calls) for key, calls in tally.hooks.items()]
+            for is_everyone, counted in enumerate((tally.hooks, everyone)):
+                hooks += [(length, is_everyone, began, *map(_value, key), calls) for key, calls in counted.items()]
             models += [
                 (length, began, *map(_value, key), *msgspec.structs.astuple(used)) for key, used in tally.models.items()
             ]
@@ -218,6 +231,7 @@ class FigureStore:
             now: the end of the period, as Unix time; now if left out.
         """
         condition, values = _chosen(period, owner, agent, now)
+        condition = f"everyone = {int(owner is None)} AND {condition}"
         query = f"""SELECT agent, point, hook, shadow, verb, took, sum(calls) FROM hook_figures WHERE {condition}
             GROUP BY agent, point, hook, shadow, verb, took ORDER BY agent, point, hook, took"""
         found: dict[tuple[str, str, str], list[tuple[int, str, int, int]]] = {}
@@ -244,7 +258,7 @@ class FigureStore:
         )
 
 
-_HOOK_KEYS = ("length", "began", *HookKey._fields)
+_HOOK_KEYS = ("length", "everyone", "began", *HookKey._fields)
 _MODEL_KEYS = ("length", "began", *ModelKey._fields)
 
 
@@ -270,7 +284,7 @@ def _prune(db: Connection, now: float) -> None:
 
 
 def _chosen(period: str, owner: str | None, agent: str, now: float | None) -> tuple[str, list[object]]:
-    length, since = period_of(period, time.time() if now is None else now)
+    length, since = period_of(period, now)
     conditions: dict[str, object] = {"length = ?": length, "began >= ?": int(since)}
     if owner is not None:
         conditions["owner = ?"] = storable(owner)

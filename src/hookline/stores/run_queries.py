@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from .runs import OPEN_STATES, RunRecord, RunStore
+from .runs import OPEN_STATES, SEARCH_SECONDS, SEARCHED_AT_ONCE, RunRecord, RunStore
 from .sql import Connection, storable
 
 _NEAR = 100
@@ -86,6 +87,19 @@ class RefusalFilter(TypedDict, total=False):
     verb: str
     since: float
     until: float
+
+
+class RefusalSearch(msgspec.Struct, frozen=True):
+    """The refusals that a search found.
+
+    If it stopped before it had looked at all of them, ``stopped_at`` is the id of the last one that it looked at,
+    ``back_to`` is when that happened, and ``looked_at`` is the number of refusals that it looked at.
+    """
+
+    refusals: list[Refusal]
+    stopped_at: str = ""
+    back_to: float = 0.0
+    looked_at: int = 0
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -237,6 +251,51 @@ def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[
     Raises:
         StoreError: the file cannot be used.
     """
+    with store.db.transaction() as db:
+        return _refusals(db, limit, {**_wanted(chosen), **_after(before)})
+
+
+def search_refusals(
+    store: RunStore, limit: int, *, before: str = "", seconds: float = SEARCH_SECONDS, **chosen: Unpack[RefusalFilter]
+) -> RefusalSearch:
+    """Return what was prevented like :func:`refusals`, but stop after a while: few of many refusals may match.
+
+    Continue with ``before=found.stopped_at``. At least ``SEARCHED_AT_ONCE`` refusals are looked at.
+
+    Args:
+        store: the store.
+        limit: the maximum number.
+        before: the id of a refusal: only those that come after it in the list.
+        seconds: how long to look at refusals.
+        chosen: which ones: see :class:`RefusalFilter`.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    wanted = _wanted(chosen)
+    times = {condition: values for condition, values in wanted.items() if condition.startswith("e.at ")}
+    found, looked_at, until = list[Refusal](), 0, time.monotonic() + seconds
+    with store.db.transaction() as db:
+        while True:
+            rest = _after(before)
+            query, values = _in_order("e.at, e.run_id, e.seq", "", {**times, **rest})
+            last = db.execute(f"{query} LIMIT 1 OFFSET ?", (*values, SEARCHED_AT_ONCE - 1)).fetchone()
+            end = {} if last is None else {"(e.at, e.run_id, e.seq) >= (?, ?, ?)": last}
+            found += _refusals(db, limit - len(found), {**wanted, **rest, **end})
+            if last is None or len(found) == limit:
+                return RefusalSearch(found)
+            at, run_id, seq = last
+            before = f"{run_id}:{seq}"
+            looked_at += SEARCHED_AT_ONCE
+            if time.monotonic() > until:
+                return RefusalSearch(found, before, at, looked_at)
+
+
+_Conditions = dict[str, Sequence[Any]]
+"""SQL conditions, and their values."""
+
+
+def _wanted(chosen: RefusalFilter) -> _Conditions:
     columns = {
         "r.owner = ?": chosen.get("owner"),
         "r.agent = ?": chosen.get("agent") or None,
@@ -246,20 +305,35 @@ def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[
         "e.at >= ?": chosen.get("since"),
         "e.at < ?": chosen.get("until"),
     }
-    wanted = {condition: value for condition, value in columns.items() if value is not None}
-    values: list[Any] = [storable(value) if isinstance(value, str) else value for value in wanted.values()]
-    conditions = ["e.refused = 1", "r.transport != ''", *wanted]
-    if before:
-        run_id, _, seq = before.rpartition(":")
-        conditions.append("(e.at, e.run_id, e.seq) < (SELECT at, run_id, seq FROM events WHERE run_id = ? AND seq = ?)")
-        values += storable(run_id), int(seq) if seq.isdecimal() and len(seq) < 16 else 0
+    return {
+        condition: (storable(value) if isinstance(value, str) else value,)
+        for condition, value in columns.items()
+        if value is not None
+    }
+
+
+def _after(before: str) -> _Conditions:
+    """Return the condition that refusals come after one of them in the list."""
+    if not before:
+        return {}
+    run_id, _, seq = before.rpartition(":")
+    number = int(seq) if seq.isdecimal() and len(seq) < 16 else 0
+    later = "(e.at, e.run_id, e.seq) < (SELECT at, run_id, seq FROM events WHERE run_id = ? AND seq = ?)"
+    return {later: (storable(run_id), number)}
+
+
+def _in_order(columns: str, join: str, wanted: _Conditions) -> tuple[str, list[Any]]:
     # Without the hint, SQLite would read all events of all runs of an owner or an agent.
-    query = f"""SELECT e.run_id, e.seq, r.agent, r.owner, e.at, e.tool, e.hook, e.verb, e.data
-        FROM events e INDEXED BY refusals JOIN runs r ON r.run_id = e.run_id WHERE {" AND ".join(conditions)}
-        ORDER BY e.at DESC, e.run_id DESC, e.seq DESC LIMIT ?"""
-    with store.db.transaction() as db:
-        rows = db.execute(query, (*values, limit)).fetchall()
-        return [_refusal(db, Refusal(*row), bytes(data)) for *row, data in rows]
+    query = f"""SELECT {columns} FROM events e INDEXED BY refusals {join}
+        WHERE {" AND ".join(("e.refused = 1", *wanted))} ORDER BY e.at DESC, e.run_id DESC, e.seq DESC"""
+    return query, [value for values in wanted.values() for value in values]
+
+
+def _refusals(db: Connection, limit: int, wanted: _Conditions) -> list[Refusal]:
+    columns = "e.run_id, e.seq, r.agent, r.owner, e.at, e.tool, e.hook, e.verb, e.data"
+    query, values = _in_order(columns, "JOIN runs r ON r.run_id = e.run_id", {"r.transport != ''": (), **wanted})
+    rows = db.execute(f"{query} LIMIT ?", (*values, limit)).fetchall()
+    return [_refusal(db, Refusal(*row), bytes(data)) for *row, data in rows]
 
 
 class _Told(msgspec.Struct):

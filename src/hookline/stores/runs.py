@@ -47,7 +47,7 @@ STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", 
 PAGE_SIZE = 2_000_000
 """Maximum size of a page: characters of runs, or bytes of events. A page has at least one run or event."""
 
-SEARCH_SECONDS = 0.15
+SEARCH_SECONDS = 0.1
 """How long :meth:`RunStore.search` looks at runs before it stops."""
 SEARCHED_AT_ONCE = 2_000
 """Runs that a search looks at before it looks at the clock."""
@@ -167,7 +167,7 @@ SCHEMA = Schema(
     "runs",
     contents="runs",
     application_id=_APPLICATION_ID,
-    version=5,
+    version=4,
     statements=(
         *(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
         *(*_MORE_INDEXES, *_MARKS, *_STATISTICS),
@@ -175,8 +175,7 @@ SCHEMA = Schema(
     upgrades={
         1: _FORMAT_1,
         2: (*_JOURNAL, *_WORKERS, *_CONTROLS),
-        3: (*_MORE_INDEXES, *_MARKS),
-        4: _STATISTICS,
+        3: (*_MORE_INDEXES, *_MARKS, *_STATISTICS),
     },
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
 )

@@ -134,7 +134,7 @@ async def test_a_record_that_does_not_exist_is_an_error_page(tmp_path):
 async def test_new_records_come_to_an_open_page(tmp_path):
     path = write(tmp_path / "audit.jsonl")
     async with audited(tmp_path) as (_, browser):
-        query = "/console/live/audit?type=deploy"
+        query = "/console/live/audit"
 
         def is_there(sections):
             if "&lt;b&gt;4&lt;" in sections["audit-rows"] and not is_there.done:
@@ -189,6 +189,18 @@ async def test_a_forged_record_is_found_and_shown_with_its_place(tmp_path):
         assert result["findings"][0]["line"] == 5
         page = (await browser.get(PATH)).text
         assert "audit.jsonl:5" in page
+        place = f"{PATH}/lines/audit.jsonl/5"
+        assert f'href="{place}"' in page
+        assert "&lt;b&gt;3&lt;/b&gt;" in (await browser.get((await browser.get(place)).headers["location"])).text
+        for wrong in (
+            "audit.jsonl/0",
+            "audit.jsonl/x",
+            "audit.jsonl/" + "9" * 40,
+            "audit.jsonl/9999999",
+            "keys.db/1",
+            "..%2Fkeys.db/1",
+        ):
+            assert (await browser.get(f"{PATH}/lines/{wrong}")).status_code == 404, wrong
         assert "the hash of the line before does not match: one of the two lines was changed" in page
         (target,) = re.findall(r'href="(/console/audit/records/[^"]+)"', (await browser.get(f"{PATH}?run=0002")).text)
         assert "one of the two was changed" in (await browser.get(target)).text
@@ -249,6 +261,18 @@ async def test_a_verification_can_be_cancelled_and_leaves_no_process(tmp_path):
         assert "was cancelled" in (await browser.get(PATH)).text
         assert (await browser.post(f"{VERIFICATIONS}/{answer['id']}/cancel")).status_code == 409
         assert (await browser.get(f"{VERIFICATIONS}/job_nothing")).status_code == 404
+
+
+@pytest.mark.usefixtures("endless")
+async def test_a_server_that_stops_ends_the_process_of_a_verification(tmp_path):
+    write(tmp_path / "audit.jsonl")
+    async with audited(tmp_path) as (_, browser):
+        await browser.post(VERIFICATIONS)
+        await sections_of(browser, "/console/live/audit", lambda found: "25 %" in found["audit-verify"])
+        pid = int((tmp_path / "audit.jsonl.pid").read_text())
+        os.kill(pid, 0)
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
 
 
 @pytest.mark.usefixtures("endless")

@@ -151,7 +151,7 @@ async def test_an_unknown_agent_is_an_error_page(tmp_path):
     async with console(tmp_path) as made, made.logged_in(*RIGHTS) as browser:
         answer = await browser.get(PATH, params={"agent": "nobody"})
         assert answer.status_code == 404
-        assert "there is no agent" in answer.text
+        assert "There is no agent" in answer.text
 
 
 async def test_the_list_names_the_conversations_of_this_page_with_their_first_task(tmp_path):

@@ -3,12 +3,16 @@
 import html
 import re
 import time
+from types import SimpleNamespace
+from urllib.parse import parse_qs, urlsplit
 
 from hookline.stores.run_figures import ModelKey, Tally, Used
 
 from .counted import HOSTILE, counted_agent
 from .rig import console
 from .test_runs import done, listed
+
+DAY = 86400.0
 
 
 def text_of(part):
@@ -24,6 +28,10 @@ def table(page, caption):
 def links(page, caption):
     found = re.search(rf"<caption[^>]*>{caption}</caption>(.*?)</table>", page.text, re.DOTALL)
     return [html.unescape(each) for each in re.findall(r'href="([^"]*)"', found[1])]
+
+
+def minute(at):
+    return time.strftime("%Y-%m-%dT%H:%M", time.gmtime(at))
 
 
 async def test_the_page_has_total_and_cost_by_time_model_agent_and_caller(tmp_path):
@@ -49,9 +57,14 @@ async def test_every_row_leads_to_its_runs(tmp_path):
         two, one = await done(browser, "a b"), await done(browser, "a")
         runs = [one["id"], two["id"]]
         page = await browser.get("/console/cost")
-        for caption in ("Tokens and cost over time, the newest first", "Tokens and cost by agent"):
-            (link,) = links(page, caption)
-            assert listed(await browser.get(link)) == runs
+        midnight = time.time() // DAY * DAY
+        (today,), (agent,) = (
+            links(page, "Tokens and cost over time, the newest first"),
+            links(page, "Tokens and cost by agent"),
+        )
+        assert listed(await browser.get(today)) == listed(await browser.get(agent)) == runs
+        assert parse_qs(urlsplit(today).query) == {"since": [minute(midnight)], "until": [minute(midnight + DAY)]}
+        assert parse_qs(urlsplit(agent).query) == {"since": [minute(midnight - 6 * DAY)], "agent": ["clerk"]}
         large, small = links(page, "Tokens and cost by model")
         assert "model=small" in small
         assert listed(await browser.get(small)) == listed(await browser.get(large)) == runs
@@ -89,6 +102,21 @@ async def test_costs_without_a_price_are_shown_as_tokens(tmp_path):
         assert "Tokens over time" in page.text
         assert table(page, "Tokens and cost by model") == ["local model 3 1,000 0 200 price unknown"]
         assert "3 calls of models without a known price are not in the cost" in page.text
+
+
+async def test_an_open_page_of_the_last_hour_goes_on_with_the_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.server.console.figures.DELAY", 0.0)
+    clock = SimpleNamespace(time=time.time, monotonic=time.monotonic)
+    monkeypatch.setattr("hookline.stores.run_figures.time", clock)
+    async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
+        await done(browser, "a")
+        async with browser.stream("GET", "/console/live/cost?range=hour") as answer:
+            lines = answer.aiter_lines()
+            while "$1.00" not in await anext(lines):
+                pass
+            clock.time = lambda: time.time() + 2 * 3600
+            while "No model was called." not in await anext(lines):
+                pass
 
 
 async def test_without_calls_the_page_says_so(tmp_path):

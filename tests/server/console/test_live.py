@@ -7,6 +7,8 @@ import pytest
 
 from hookline.server.console.live import MAX_KEPT, LiveViews
 
+from .rig import console
+
 
 class Store:
     """Something that changes, and counts how often it was looked at."""
@@ -134,3 +136,31 @@ async def test_a_page_that_opens_shows_what_is_new_and_leaves_the_open_one_alone
     seen = await next_sections(stream)
     while seen != {"x": "<p>1</p>"}:
         seen = await next_sections(stream)
+
+
+async def test_streams_end_when_the_server_stops(store, live):
+    async def render():
+        return {"x": "<p>0</p>"}
+
+    stream = await live.stream("page", render)
+    assert await next_sections(stream) == {"x": "<p>0</p>"}
+    waiting = asyncio.create_task(stream._more(60.0))
+    await asyncio.sleep(0)
+    await live.close()
+    assert await waiting is None
+    late = await live.stream("page", render)
+    assert await late._more(60.0) is None
+
+
+async def test_an_open_page_does_not_delay_the_end_of_the_server(tmp_path, caplog):
+    async with (
+        console(tmp_path) as made,
+        made.browser() as browser,
+        browser.stream("GET", "/console/now") as stream,
+    ):
+        lines = stream.aiter_lines()
+        await anext(lines)
+        await made.server.stop(grace=0)
+        async for _ in lines:  # it ends as it should, and is not cut off
+            pass
+    assert not [each for each in caplog.records if each.levelname == "ERROR"]

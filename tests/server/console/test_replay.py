@@ -164,10 +164,8 @@ async def test_only_rules_that_the_server_knows_and_runs_that_exist_can_be_tried
 
 BROKEN = {
     "raise ValueError('no rules today')": "no rules today",
-    "def broken(:": "strict.py",
     "x = 1": "strict.py",
     "import os; os._exit(3)": "exit code 3",
-    "raise SystemExit(0)": "strict.py",
 }
 
 
@@ -191,6 +189,15 @@ async def test_a_rule_that_raises_for_a_call_is_named_with_its_error(tmp_path):
         (run,) = found["result"]["runs"]
         assert "careful: raised: ZeroDivisionError: division by zero" in run["problems"]
         assert "division by zero" in (await browser.get(f"{PATH}/{found['id']}")).text
+
+
+@pytest.mark.slow
+async def test_a_rule_that_hangs_is_stopped_and_named(tmp_path):
+    rules = STRICT.replace('return HookResult.block("<i>letters</i> stay")', "while True: pass")
+    async with recorded(tmp_path, ["the letter", "the cellar"], rules=rules) as (browser, ids):
+        letter, cellar = (await tried(browser, ids))["result"]["runs"]
+        assert any(each.startswith("careful: timed out") for each in letter["problems"]), letter
+        assert cellar["different"] == 1
 
 
 async def test_rules_are_loaded_in_another_process_and_may_not_write_or_print_into_the_answer(tmp_path):

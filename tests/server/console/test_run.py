@@ -313,7 +313,7 @@ async def test_the_page_of_an_unknown_run_is_an_error_page(tmp_path):
     async with console(tmp_path) as made, made.logged_in(*RIGHTS) as browser:
         answer = await browser.get("/console/runs/run_none")
         assert answer.status_code == 404
-        assert "there is no run" in answer.text
+        assert "There is no run" in answer.text
 
 
 def test_only_steps_that_changed_are_rendered_again():

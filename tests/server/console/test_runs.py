@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.stores.run_queries import search_refusals
 
 from .rig import console
 
@@ -97,6 +98,15 @@ async def shown(lines):
             return re.findall(r'id="row-(run_\w+)"', sections["runs-rows"])
 
 
+async def test_the_filters_suggest_the_tools_and_hooks_of_the_agents(tmp_path):
+    async with console(tmp_path, agent()) as made, made.browser() as browser:
+        for path in ("/console/runs", "/console/blocked"):
+            page = (await browser.get(path)).text
+            for name, known in {"tool": "delete", "hook": "no_deleting"}.items():
+                suggested = page.partition(f'<datalist id="known-{name}">')[2].partition("</datalist>")[0]
+                assert f'<option value="{known}">' in suggested
+
+
 async def test_a_wrong_filter_is_an_error_page(tmp_path):
     async with console(tmp_path) as made, made.browser() as browser:
         for path in ("/console/runs", "/console/blocked"):
@@ -138,6 +148,22 @@ async def test_a_long_search_stops_and_offers_to_go_on(tmp_path, monkeypatch):
             page = await browser.get(address[-1])
         assert listed(page) == [first["id"]]
         assert len(address) == 2
+
+
+async def test_a_long_search_for_refusals_stops_and_offers_to_go_on(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.stores.run_queries.SEARCHED_AT_ONCE", 2)
+    hurried = partial(search_refusals, seconds=0)
+    monkeypatch.setattr("hookline.server.console.runs.search_refusals", hurried)
+    async with console(tmp_path, agent()) as made, made.browser() as browser:
+        for _ in range(5):
+            await done(browser, "delete it")
+        page, pages = await browser.get("/console/blocked?hook=nobody"), 0
+        while following := re.search(r'href="([^"]*)" rel="next">Search further</a>', page.text):
+            assert "Nothing matches so far." in page.text
+            assert "2 refusals searched, back to <time" in page.text
+            page, pages = await browser.get(following[1].replace("&amp;", "&")), pages + 1
+        assert "Nothing matches." in page.text
+        assert pages == 2
 
 
 async def test_a_page_after_a_run_that_is_gone_is_empty(tmp_path):

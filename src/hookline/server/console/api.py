@@ -66,7 +66,7 @@ class ConsoleApi:
             self.login,
             NowPage(service, self._live),
             RunsPages(service, keys, self._live),
-            RunPage(service, keys, self._live, records),
+            RunPage(service, keys, self._live, records, is_audited=log.is_on),
             FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
             ReplayPages(replays, service, self._live),

@@ -16,16 +16,19 @@ from ..audit import AuditService, record_id, report_of
 from ..jobs import Job
 from ..routing import Endpoint, caller_of, json_response, query_of
 from .filters import CHOICES, RANGES, AuditFilter
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections, Version
 from .login import error_page, wants_sections
 from .render import base_of, fragment, page
 
 PAGE = "/console/audit"
 LIVE = "/console/live/audit"
 RECORD = "/console/audit/records/{id}"
+LINE = "/console/audit/lines/{name}/{line}"
 VERIFY = "/console/audit/verify"
 CANCEL = "/console/audit/verify/{id}/cancel"
 ROWS = 50
+SEARCH_DELAY = 2.0
+"""Seconds between a new record and the next search for records that match a filter."""
 TYPES = tuple(kind.type for kind in RECORD_TYPES if kind.type != "checkpoint")  # it is not in the log
 
 
@@ -49,6 +52,7 @@ class AuditPages:
             ("GET", PAGE, self._show, "console_audit"),
             ("GET", LIVE, self._stream, "console_audit_live"),
             ("GET", RECORD, self._record, "console_audit_record"),
+            ("GET", LINE, self._line, "console_audit_line"),
             ("POST", VERIFY, self._verify, "console_audit_verify"),
             ("POST", CANCEL, self._cancel, "console_audit_cancel"),
         )
@@ -58,8 +62,8 @@ class AuditPages:
         ]
 
     async def _show(self, request: Request) -> Response:
-        query, base, service = query_of(request, AuditFilter), base_of(request), self._service
-        sections = await in_thread(self._render, query, base) if service.is_on else {}
+        query, service = query_of(request, AuditFilter), self._service
+        sections = await self._live.show(*self._view(request, query), delay=self._delay(query)) if service.is_on else {}
         given = query.query()
         values: dict[str, Any] = {"live": f"{LIVE}?{given}" if given else LIVE} if service.is_on else {}
         return page(
@@ -78,14 +82,26 @@ class AuditPages:
         )
 
     async def _stream(self, request: Request) -> Response:
-        query, base = query_of(request, AuditFilter), base_of(request)
+        query = query_of(request, AuditFilter)
+        return await self._live.stream(*self._view(request, query), delay=self._delay(query))
+
+    def _view(self, request: Request, query: AuditFilter) -> tuple[object, Render, Version]:
+        base = base_of(request)
         render = partial(in_thread, self._render, query, base)
-        version = partial(in_thread, self._service.version)
-        return await self._live.stream(("audit", query.query(), base), render, version)
+        return ("audit", query.query(), base), render, partial(in_thread, self._service.version)
+
+    def _delay(self, query: AuditFilter) -> float:
+        return SEARCH_DELAY if self._service.is_search(query.chosen()) else 0.0
 
     async def _record(self, request: Request) -> Response:
         view, chain = await in_thread(self._service.record, record_id(request))
         return page(request, "audit_record.html", title=f"Audit record {view.seq:,}", view=view, chain=chain)
+
+    async def _line(self, request: Request) -> Response:
+        name, line = request.path_params["name"], request.path_params["line"]
+        number = int(line) if line.isascii() and line.isdigit() and len(line) < 16 else 0
+        id = await in_thread(self._service.line, name, number)
+        return RedirectResponse(base_of(request) + RECORD.format(id=id), 303)
 
     async def _verify(self, request: Request) -> Response:
         self._service.verify(caller_of(request).name)

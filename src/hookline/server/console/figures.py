@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -12,13 +13,13 @@ from starlette.responses import Response
 
 from ..._base.workers import in_thread
 from ...stores.keys import KeyStore
-from ...stores.run_figures import Costs, Period
+from ...stores.run_figures import Costs, Period, period_of
 from ..auth import Caller
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, Statistics
 from .filters import PERIODS, FiguresQuery
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections, Version
 from .login import error_page
 from .render import base_of, caller_names, fragment, names_of, page
 
@@ -63,24 +64,37 @@ class FiguresPages:
         ]
 
     async def _show_hooks(self, request: Request) -> Response:
-        query, caller, base = query_of(request, FiguresQuery), caller_of(request), base_of(request)
-        sections = await self._hooks(query, caller, base)
+        query = query_of(request, FiguresQuery)
+        sections = await self._live.show(*self._view(request, "hooks", query, self._hooks), delay=DELAY)
         return await self._page(request, "hooks.html", "Hooks", f"{LIVE}/hooks", query, sections)
 
     async def _stream_hooks(self, request: Request) -> Response:
-        query, caller, base = query_of(request, FiguresQuery), caller_of(request), base_of(request)
-        key = "hooks", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._hooks, query, caller, base), delay=DELAY)
+        query = query_of(request, FiguresQuery)
+        return await self._live.stream(*self._view(request, "hooks", query, self._hooks), delay=DELAY)
 
     async def _show_cost(self, request: Request) -> Response:
-        query, caller, base = query_of(request, CostQuery), caller_of(request), base_of(request)
-        sections = await self._cost(query, caller, base)
+        query = query_of(request, CostQuery)
+        sections = await self._live.show(*self._view(request, "cost", query, self._cost), delay=DELAY)
         return await self._page(request, "cost.html", "Cost", f"{LIVE}/cost", query, sections)
 
     async def _stream_cost(self, request: Request) -> Response:
-        query, caller, base = query_of(request, CostQuery), caller_of(request), base_of(request)
-        key = "cost", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._cost, query, caller, base), delay=DELAY)
+        query = query_of(request, CostQuery)
+        return await self._live.stream(*self._view(request, "cost", query, self._cost), delay=DELAY)
+
+    def _view(
+        self,
+        request: Request,
+        name: str,
+        query: FiguresQuery,
+        render: Callable[[FiguresQuery, Caller, str], Awaitable[Sections]],
+    ) -> tuple[object, Render, Version]:
+        caller, base = caller_of(request), base_of(request)
+        key = name, query.query(), caller.id, caller.owner, base
+
+        async def begin() -> object:
+            return period_of(query.range)  # also without a new run, old ones leave the period
+
+        return key, partial(render, query, caller, base), begin
 
     async def _page(
         self, request: Request, template: str, title: str, live: str, query: FiguresQuery, sections: Sections
@@ -146,7 +160,7 @@ class _AgentView(msgspec.Struct, frozen=True):
     def of(cls, found: AgentHooks) -> _AgentView:
         known = [hook for hook in found.hooks if hook.layer]
         spoke = {hook.hook for hook in known if hook.spoke}
-        deciding = dict.fromkeys(hook.hook for hook in known if hook.phase != "observe")
+        deciding = dict.fromkeys(hook.hook for hook in known if hook.phase != "observe" and hook.layer == "agent")
         silent = [name for name in deciding if name not in spoke]
         points = [(point, list(group)) for point, group in groupby(known, lambda hook: hook.point)]
         return cls(found.agent, points, [hook for hook in found.hooks if not hook.layer], silent)

@@ -53,14 +53,21 @@ class _Reader:
         self.view = view
         self._seen = dict(seen)
         self._changed = asyncio.Event()
+        self._ended = False
 
     def wake(self) -> None:
+        self._changed.set()
+
+    def end(self) -> None:
+        self._ended = True
         self._changed.set()
 
     async def more(self, timeout: float) -> bytes | None:
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout):
                 await self._changed.wait()
+        if self._ended:
+            return None
         self._changed.clear()
         now = self.view.sections
         changed = {id: html for id, html in now.items() if self._seen.get(id) != html}
@@ -85,6 +92,7 @@ class LiveViews:
         self._heartbeat = heartbeat
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def show(
         self, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
@@ -124,7 +132,9 @@ class LiveViews:
         reader = _Reader(view, {})
         view.readers.add(reader)
         reader.wake()
-        if self._task is None:
+        if self._closed:
+            reader.end()
+        elif self._task is None:
             self._task = asyncio.create_task(self._watch(), name="hookline-console")
 
         def close() -> None:
@@ -135,7 +145,11 @@ class LiveViews:
         return SseResponse(reader.more, close, heartbeat=self._heartbeat)
 
     async def close(self) -> None:
-        """Stop looking at the stores."""
+        """End all streams, so that the server can stop: open pages connect again when it is back."""
+        self._closed = True
+        for view in self._views.values():
+            for reader in view.readers:
+                reader.end()
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])

@@ -52,7 +52,7 @@ class NowPage:
 
     def _view(self, request: Request) -> tuple[object, Render]:
         caller, base = caller_of(request), base_of(request)
-        return ("now", caller.owner, caller.may("approve"), base), partial(self._sections, caller, base)
+        return ("now", caller.owner, caller.scopes, base), partial(self._sections, caller, base)
 
     async def _sections(self, caller: Caller, base: str) -> Sections:
         sections: Sections = await in_thread(self._render, caller, base)

@@ -16,7 +16,7 @@ from ..replay import MAX_RUNS, ReplayService, ReplayView
 from ..routing import Endpoint, caller_of, json_response, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RecordedQuery
-from .live import LiveViews, Sections
+from .live import LiveViews, Render, Sections, Version
 from .login import error_page, form_lists, wants_sections
 from .render import base_of, fragment, page
 
@@ -63,14 +63,14 @@ class ReplayPages:
     # Choosing.
 
     async def _show(self, request: Request) -> Response:
-        query, caller = query_of(request, RecordedQuery), caller_of(request)
+        query = query_of(request, RecordedQuery)
         agents, given = self._runs.agents.list(), query.query()
         return page(
             request,
             "replay.html",
             title="Replay",
             query=query,
-            sections=await self._sections(query, caller, base_of(request)),
+            sections=await self._live.show(*self._view(request, query)),
             rules=await in_thread(self._service.rules),
             is_recorded=self._service.records.is_on,
             max_runs=MAX_RUNS,
@@ -82,9 +82,12 @@ class ReplayPages:
         )
 
     async def _stream(self, request: Request) -> Response:
-        query, caller, base = query_of(request, RecordedQuery), caller_of(request), base_of(request)
+        return await self._live.stream(*self._view(request, query_of(request, RecordedQuery)))
+
+    def _view(self, request: Request, query: RecordedQuery) -> tuple[object, Render, Version]:
+        caller, base = caller_of(request), base_of(request)
         key = "replay", query.query(), caller.id, caller.owner, base
-        return await self._live.stream(key, partial(self._sections, query, caller, base), self._version)
+        return key, partial(self._sections, query, caller, base), self._version
 
     async def _version(self) -> object:
         return self._service.jobs.version
@@ -120,14 +123,16 @@ class ReplayPages:
 
     async def _show_try(self, request: Request) -> Response:
         job = self._service.jobs.get(request.path_params["id"])
-        sections = await self._try_sections(job.id, caller_of(request), base_of(request))
+        sections = await self._live.show(*self._try_view(request))
         values: dict[str, Any] = {} if job.is_over else {"live": TRY_LIVE.format(id=quote(job.id))}
         return page(request, "replay_try.html", title=f"Replay: {job.given['name']}", sections=sections, **values)
 
     async def _stream_try(self, request: Request) -> Response:
+        return await self._live.stream(*self._try_view(request))
+
+    def _try_view(self, request: Request) -> tuple[object, Render, Version]:
         job, caller, base = self._service.jobs.get(request.path_params["id"]), caller_of(request), base_of(request)
-        render = partial(self._try_sections, job.id, caller, base)
-        return await self._live.stream(("replay", job.id, caller.id, base), render, self._version)
+        return ("try", job.id, caller.id, base), partial(self._try_sections, job.id, caller, base), self._version
 
     async def _try_sections(self, id: str, caller: Caller, base: str) -> Sections:
         view = ReplayView.of(self._service.jobs.get(id))

@@ -54,13 +54,17 @@ class RunPage:
         keys: the API keys, for the names of callers; ``None`` if the host application knows the callers.
         live: keeps open pages up to date.
         records: the records of the runs.
+        is_audited: whether there is an audit log to link to.
     """
 
-    def __init__(self, service: RunService, keys: KeyStore | None, live: LiveViews, records: RunRecords) -> None:
+    def __init__(
+        self, service: RunService, keys: KeyStore | None, live: LiveViews, records: RunRecords, *, is_audited: bool
+    ) -> None:
         self._service = service
         self._keys = keys
         self._live = live
         self._records = records
+        self._is_audited = is_audited
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -101,6 +105,7 @@ class RunPage:
             conversation=conversation[::-1],
             is_record=is_record,
             records=self._records.is_on,
+            is_audited=self._is_audited,
             has_tape=caller.may("admin") and self._records.tape(run.id) is not None,
             **values,
         )

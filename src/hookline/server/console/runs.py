@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ..._base.workers import in_thread
 from ...stores.keys import KeyStore
-from ...stores.run_queries import refusals, verdict_counts
+from ...stores.run_queries import search_refusals, verdict_counts
 from ...stores.runs import STATES, RunSearch, page_of
 from ..auth import Caller
 from ..errors import UnknownRunError
@@ -102,6 +102,7 @@ class RunsPages:
             sections=sections,
             agents=[each.name for each in agents],
             tools=sorted({tool for each in agents for tool in each.tools}),
+            hooks=sorted({each.hook for places in self._service.hook_orders().values() for each in places}),
             callers=await in_thread(self._names) if caller_of(request).owner is None else {},
             ranges=RANGES,
             choices=CHOICES,
@@ -142,11 +143,13 @@ class RunsPages:
     def _render_blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
         chosen, names = query.chosen(), self._names()
         chosen["owner"] = (query.caller or None) if caller.owner is None else caller.owner
-        found = refusals(self._service.store, ROWS + 1, before=query.before, **chosen)
-        rows = [msgspec.structs.replace(each, arguments=_short(each.arguments)) for each in found[:ROWS]]
+        found = search_refusals(self._service.store, ROWS + 1, before=query.before, **chosen)
+        rows = [msgspec.structs.replace(each, arguments=_short(each.arguments)) for each in found.refusals[:ROWS]]
+        last = rows[-1].id if len(found.refusals) > len(rows) else found.stopped_at
         values: dict[str, Any] = {
             "rows": rows,
-            "more": query.query(before=rows[-1].id) if len(found) > len(rows) else "",
+            "more": query.query(before=last) if last else "",
+            "search": found,
             "choices": CHOICES,
             "owner_of": partial(names_of, caller, names),
             "query": query,

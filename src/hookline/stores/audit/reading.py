@@ -24,7 +24,7 @@ MAX_PARSED = 4 << 20
 """Bytes that are parsed for one page."""
 _CHUNK = 1 << 18
 _POSITION = re.compile(r"(\d{1,12})-(\d{1,15})", re.ASCII)
-_PEOPLE = ("caller", "name", "owner")
+_PEOPLE = ("by", "caller", "name", "owner")
 _PLAIN = re.compile(r"[ !#-\[\]-~]+")
 """Texts that JSON contains as they are, so that their bytes can be looked for before a line is parsed."""
 
@@ -63,14 +63,29 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
         )
 
     def _is_by_caller(self, record: Record) -> bool:
-        by = record.get("by")  # a decision names its key: "key ci (key_1)"
-        return self.caller in [record.get(name) for name in _PEOPLE] or (isinstance(by, str) and self.caller in by)
+        if self.caller in [record.get(name) for name in _PEOPLE]:
+            return True
+        by = str(record.get("by"))  # a decision names its key: "key ci (key_1)"
+        return by.startswith(f"key {self.caller} (") or by.endswith(f"({self.caller})")
 
     def needles(self) -> list[tuple[bytes, ...]]:
-        """Return what a line contains, in lower case, if it meets the conditions: one text of each group."""
-        names = (short_run_id(self.run), self.agent, self.tool, self.hook, self.verb, self.caller, self.text)
-        groups: list[tuple[str, ...]] = [(part,) for name in names for part in _PLAIN.findall(name)]
-        groups += [tuple(f'"type":"{name}"' for name in self.types)] if self.types else []
+        """Return what a line contains, in lower case, if it meets the conditions: one text of each group.
+
+        Lines are written without spaces between names and values. A line that somebody has written otherwise is not
+        found by a filter, but by verifying the log.
+        """
+        places = (
+            (self.agent, ('"agent":"{}"',)),
+            (self.hook, ('"hook":"{}"',)),
+            (self.verb, ('"verb":"{}"',)),
+            (self.tool, ('"{}"',)),
+            (short_run_id(self.run), ('"run_id":"run_{}', '"run_id":"{}')),
+            (self.caller, ('"{}"', "key {} (", "({})")),
+            *((part, ("{}",)) for part in _PLAIN.findall(self.text)),
+        )
+        groups = [[form.replace("{}", value) for form in forms] for value, forms in places if _PLAIN.fullmatch(value)]
+        if self.types and all(map(_PLAIN.fullmatch, self.types)):
+            groups.append([f'"type":"{name}"' for name in self.types])
         return [tuple(text.lower().encode() for text in group) for group in groups]
 
 
@@ -183,6 +198,20 @@ class LogReader:
                     return line
         return None
 
+    def position_of(self, name: str, line: int) -> str | None:
+        """Return the position of a line by the name of its file and its number, from 1; ``None`` if there is none.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
+        for number, path in self._files():
+            if path.name != name or line < 1:
+                continue
+            with self._open(path) as file:
+                skipped = sum(len(each) for each in islice(file, line - 1))
+                return f"{number}-{skipped}" if file.readline(1) else None
+        return None
+
     def version(self) -> object:
         """Return a value that differs after every new record."""
         try:
@@ -260,16 +289,14 @@ class _Part(NamedTuple):
         """Yield the lines that match, the last first, with their positions."""
         needles, is_plain = wanted.needles(), not _PLAIN.sub("", wanted.text)
         lower = self.data.lower() if needles else b""
-
-        def may_match(start: int, end: int) -> bool:
-            return all(any(lower.find(text, start, end) >= 0 for text in group) for group in needles)
-
         end = len(self.data) - 1  # the newline at the end
-        if not may_match(0, end):
-            return
         while end > 0:
-            start = self.data.rfind(b"\n", 0, end) + 1
-            if may_match(start, end):
+            # The last line that may match: no line after it contains a text of each group.
+            last = min((max(lower.rfind(text, 0, end) for text in group) for group in needles), default=end - 1)
+            if last < 0:
+                return
+            start, end = self.data.rfind(b"\n", 0, last) + 1, self.data.index(b"\n", last)
+            if all(any(lower.find(text, start, end) >= 0 for text in group) for group in needles):
                 data = self.data[start:end]
                 record = parse_record(data)
                 if wanted.matches(record) and (is_plain or wanted.text.lower() in _texts(record).lower()):

@@ -55,12 +55,15 @@ class AuditFinding(Frozen, frozen=True):
     text: str
 
     @property
+    def name(self) -> str:
+        """The name of the file."""
+        return Path(self.file).name
+
+    @property
     def where(self) -> str:
         """The name of the file and its lines, such as ``audit.jsonl:3-5``."""
-        name = Path(self.file).name
-        if not self.line:
-            return name
-        return f"{name}:{self.line}" if self.line == self.last else f"{name}:{self.line}-{self.last}"
+        lines = f"{self.line}" if self.line == self.last else f"{self.line}-{self.last}"
+        return f"{self.name}:{lines}" if self.line else self.name
 
 
 class AuditReport(Frozen, frozen=True):

@@ -141,7 +141,7 @@
   document.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey || event.repeat) return;
     if (event.key === "Escape") { document.activeElement?.closest("[data-row]")?.focus(); return; }
-    if (event.target.closest("input, textarea, select, [contenteditable]")) return;
+    if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
     const search = event.key === "/" && document.querySelector("[data-search]");
     if (search) { event.preventDefault(); search.select(); return; }
     const rows = [...document.querySelectorAll("[data-row]")];
@@ -157,7 +157,7 @@
     } else if (target.matches("details")) {
       target.open = true;
       target.querySelector("textarea, input")?.focus();
-    } else if (target.matches("input")) target.focus();
+    } else if (target.matches("input:not([type=checkbox])")) target.focus();
     else target.click();
   });
 
@@ -181,7 +181,7 @@
   async function refused() {
     const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
     if (answer?.status === 401) location.reload();
-    else setTimeout(connect, 5000);
+    else setTimeout(connect, answer ? 5000 : 2000);
   }
   function lost(is) {
     const mark = document.querySelector(".connection");
@@ -190,6 +190,7 @@
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { stream?.close(); stream = null; } else { connect(); }
   });
+  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
   connect();
   tick();
   setInterval(tick, 1000);
