@@ -158,3 +158,19 @@ def test_llama_accepts_the_grammar_of_any_conversation(engine, text):
         {"prompt": "x", "n_predict": 60, "temperature": 0.0, "grammar": made}, replies.append
     )
     assert replies[-1]["choices"][0]["text"].startswith('{"tool": "order", "arguments": {"größe": "')
+
+
+@tool
+def carry(item: str, quantity: int) -> str:
+    """Carry something."""
+    return item
+
+
+def test_a_number_that_the_tool_needs_is_not_part_of_a_text():
+    found = spans(grammar(carry, "Get me 25 bags of rice."))
+    assert "rice" in found
+    assert not any("25" in value for value in found)
+
+
+def test_of_more_numbers_than_the_tool_needs_each_may_be_part_of_a_text():
+    assert "Mill Road 8" in spans(grammar(carry, "Bring 2 pizzas to Mill Road 8."))

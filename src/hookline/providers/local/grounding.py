@@ -120,8 +120,10 @@ def call_grammar(tool: ToolSpec, conversation: Conversation, tokenize: Tokenize)
     Text is any run of words, and a number one of the numbers. A parameter with an ``enum`` or a ``format`` keeps them,
     and so does a structure. Parameters named like text to write (``COMPOSED``), or with ``"x-grounded": false``, are
     free. An optional number is given if the user's last message has a number to spare for it, and left out otherwise.
+    If the tool needs as many numbers as the message has, none of them is part of a text.
     """
-    names = {*arguments_schema(tool).get("properties", ()), *re.findall(r"[^\W_]+", tool.name)}
+    properties = arguments_schema(tool).get("properties", {})
+    names = {*properties, *re.findall(r"[^\W_]+", tool.name), *_taken_numbers(tool, conversation)}
     phrases = [part for phrase in conversation.phrases for part in _between(phrase, names)]
     rules = _Rules(conversation, has_spans=bool(phrases))
     call = rules.call(tool)
@@ -131,12 +133,22 @@ def call_grammar(tool: ToolSpec, conversation: Conversation, tokenize: Tokenize)
 
 def needs_number(tool: ToolSpec) -> bool:
     """Whether a tool has a required number, which only the conversation can give."""
+    return bool(_required_numbers(tool))
+
+
+def _required_numbers(tool: ToolSpec) -> list[str]:
     schema = simple_schema(arguments_schema(tool))
-    return any(_is_number(schema["properties"][name]) for name in schema["required"])
+    return [name for name in schema["required"] if _is_number(schema["properties"][name])]
+
+
+def _taken_numbers(tool: ToolSpec, conversation: Conversation) -> Iterator[str]:
+    """Yield the numbers of the user's last message, as written, if required numbers take all of them."""
+    if len(conversation.asked) <= len(_required_numbers(tool)):
+        yield from (f"{sign}{number}" for number in conversation.asked for sign in ("", "$", "€", "£"))
 
 
 def _between(phrase: Sequence[str], names: Collection[str]) -> Iterator[list[str]]:
-    """Yield the parts of a phrase between words that name the tool or a parameter: "the south branch" means "south"."""
+    """Yield the parts of a phrase between words that are no values: "the south branch" means "south" for a branch."""
     part: list[str] = []
     for word in [*phrase, None]:
         if word is not None and _trimmed(word) not in names:
