@@ -5,7 +5,7 @@ from typing import Any
 from lab import Lab
 from section import Section
 from slm import report
-from slm.held_out import TASKS
+from slm.fresh import TASKS
 from slm.run import REPORTED, SETUPS, few, models
 from slm.run import measure as run_one
 

@@ -137,3 +137,43 @@ def test_the_embedded_model_calls_the_required_tool():
     assert result.steps[0].outcomes == ("error",)
     assert result.steps[1].tool_names == ("set_timer",)
     assert len(attempts) == 2
+
+
+@tool
+def tell(person: str, message: str, day: Literal["today", "tomorrow"] = "today", room: str = "hall") -> str:
+    """Tell somebody something."""
+    return f"told {person}"
+
+
+def told(*turns, **options):
+    hooks = [SchemaRetryHook(grounded=True, **options)]
+    agent = scripted_agent([*turns, reply("Done.")], tools=[tell], hooks=hooks)
+    result = agent.run("Please tell  Ann Lee to come.")
+    return [m.content for m in result.messages if m.role == "tool"], [r.tool_choice for r in agent.model.requests]
+
+
+def test_a_call_with_an_invented_text_is_made_again():
+    results, choices = told(
+        call("tell", person="Bob", message="Come!"), call("tell", person="ann lee", message="Come!")
+    )
+    assert results[0] == 'Nobody mentioned person "Bob". Call tell again, with the words of the request.'
+    assert results[1] == "told ann lee"
+    assert choices == [None, "tell", None]
+
+
+def test_a_call_that_has_an_invented_text_twice_is_made():
+    results, _ = told(*[call("tell", person="Bob", message="Come!")] * 2)
+    assert results[1] == "told Bob"
+
+
+@pytest.mark.parametrize("more", [{}, {"day": "tomorrow"}, {"room": "hall"}])
+def test_texts_that_a_model_writes_choices_and_defaults_may_be_new(more):
+    results, _ = told(call("tell", person="Ann", message="You are expected.", **more))
+    assert results == ["told Ann"]
+
+
+def test_without_the_option_a_model_may_invent_values():
+    agent = scripted_agent(
+        [call("tell", person="Bob", message="x"), reply("x")], tools=[tell], hooks=[SchemaRetryHook()]
+    )
+    assert agent.run("Tell somebody.").messages[2].content == "told Bob"

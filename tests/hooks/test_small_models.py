@@ -55,12 +55,15 @@ def test_the_embedded_model_reports_the_tool_result():
 def test_each_task_of_the_ablation_is_solved_by_the_calls_that_it_names(monkeypatch):
     monkeypatch.setattr(sys, "path", [*sys.path])  # the program adds its folder
     ablation = runpy.run_path(str(ROOT / "bench/slm/run.py"))
-    assert {task.kind for task in ablation["TASKS"]} == set(ablation["KINDS"])
-    for task in ablation["TASKS"]:
+    files = ("tasks", "tune", "choose", "held_out", "fresh")
+    tasks = [task for name in files for task in runpy.run_path(str(ROOT / f"bench/slm/{name}.py"))["TASKS"]]
+    assert {task.kind for task in tasks} == set(ablation["KINDS"])
+    for task in tasks:
         open_to_the_model = {made.name: dict.fromkeys(made.spec.parameters["required"], "x") for made in task.tools()}
         calls = [call(name, **open_to_the_model[name] | dict(arguments)) for name, arguments in task.calls]
         twice = [made for made in calls for _ in range(2)]  # a tool may fail once
-        for turns, solved in (([*twice, reply(task.value)], True), ([reply("No.")], False)):
+        wrong = [call(task.tools()[0].name)] if task.kind == "small talk" else []  # any reply will do, but no call
+        for turns, solved in (([*twice, reply(task.value or "Hi.")], True), ([*wrong, reply("No.")], False)):
             assert ablation["measure"](task, [], ScriptedModel(turns))["solved"] is solved, task.text
 
 
@@ -74,7 +77,7 @@ TASKS = [Task("one call", "Weather in Paris?", lambda: [weather_in], "14", (("we
 def test_the_ablation_runs(tmp_path):
     """On one task with one tool: the model has less to read than in its own tasks."""
     (tmp_path / "tasks.py").write_text(TASKS)
-    command = [sys.executable, "bench/slm/run.py", "--tasks", tmp_path / "tasks.py", "--setups", "no hooks,all"]
+    command = [sys.executable, "bench/slm/run.py", "--tasks", tmp_path / "tasks.py", "--setups", "no hooks; all, grounded"]
     command += ["--only", "1", "--kind", "one call"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
     assert done.returncode == 0, done.stderr

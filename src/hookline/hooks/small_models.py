@@ -14,7 +14,8 @@ def default_slm_hooks() -> list[Any]:
     """Return the recommended hooks for a small model, such as one below 4 billion parameters.
 
     A model that repeats a successful call ends the run with its result. A reply that copies tool data becomes a
-    sentence; a reply that omits the tool result gets it appended. A failed call is made once more.
+    sentence; a reply that omits the tool result gets it appended. A call that failed, or that has a
+    text which stands nowhere in the conversation, is made once more.
 
     Example::
 
@@ -24,5 +25,5 @@ def default_slm_hooks() -> list[Any]:
         LoopDetectorHook(answer=True),
         EchoedPayloadHook(),
         GroundedReplyHook(),
-        SchemaRetryHook(any_error=True),
+        SchemaRetryHook(any_error=True, grounded=True),
     ]

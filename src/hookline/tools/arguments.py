@@ -1,4 +1,4 @@
-"""Find paths, URLs and hosts in the arguments of a call."""
+"""What the arguments of a call are: paths, URLs, hosts, or text that a model writes."""
 
 from __future__ import annotations
 
@@ -304,3 +304,22 @@ def _closed(word: str) -> str:
         return word
     host = host.rstrip(".:!_~") if not mark else host
     return f"{scheme}{slashes}{host}{mark}"
+
+
+_WRITTEN = frozenset(
+    ("body", "code", "comment", "content", "contents", "description", "message", "prompt", "reply", "summary", "text")
+)
+"""Names of parameters for text that a model writes."""
+
+
+def is_written_freely(name: str, schema: object) -> bool:
+    """Whether a parameter is for text that a model writes, rather than takes from the conversation.
+
+    Its name says so, such as ``text`` or ``message``, or its schema has ``"x-grounded": false``.
+
+    Example::
+
+        >>> is_written_freely("message", {"type": "string"}), is_written_freely("city", {"type": "string"})
+        (True, False)
+    """
+    return name in _WRITTEN or (isinstance(schema, Mapping) and schema.get("x-grounded") is False)

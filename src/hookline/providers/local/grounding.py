@@ -17,15 +17,8 @@ import msgspec
 
 from ..._base.text import is_number
 from ..._kernel.values import Message, ToolSpec
+from ...tools.arguments import is_written_freely
 from .grammar_schemas import ARGUMENTS, LAYOUT, TOOL, arguments_schema, simple_schema
-
-FREE = "x-grounded"
-"""A parameter whose schema has this keyword as ``false`` may have any value."""
-
-COMPOSED = frozenset(
-    ("body", "code", "comment", "content", "contents", "description", "message", "prompt", "reply", "summary", "text")
-)
-"""Names of parameters for text that a model writes. They are never limited to words of the conversation."""
 
 _MAX_WORDS = 300  # of the conversation, the newest first; every word is a rule of the grammar
 _BREAK = re.compile(r'["“”«»()\[\]{}<>\n;?!|]|(?<=\w)(?::(?=\s)|,(?=\s+[a-z]))|(?<=\w{4})\.(?=\s|$)|(?<!\w)\'|\'(?!\w)')
@@ -118,9 +111,9 @@ def call_grammar(tool: ToolSpec, conversation: Conversation, tokenize: Tokenize)
     """Return a grammar for a call of a tool with arguments from the conversation.
 
     Text is any run of words, and a number one of the numbers. A parameter with an ``enum`` or a ``format`` keeps them,
-    and so does a structure. Parameters named like text to write (``COMPOSED``), or with ``"x-grounded": false``, are
-    free. An optional number is given if the user's last message has a number to spare for it, and left out otherwise.
-    If the tool needs as many numbers as the message has, none of them is part of a text.
+    and so does a structure. Parameters for text to write (``is_written_freely``) are free. An optional number is given
+    if the user's last message has a number to spare for it, and left out otherwise. If the tool needs as many numbers
+    as the message has, none of them is part of a text.
     """
     properties = arguments_schema(tool).get("properties", {})
     names = {*properties, *re.findall(r"[^\W_]+", tool.name), *_taken_numbers(tool, conversation)}
@@ -185,7 +178,7 @@ class _Rules:
         for name, given_schema in properties.items():
             plain = given_schema if name in required else _not_null(given_schema)
             raw = full["properties"].get(name)
-            free = name in COMPOSED or (isinstance(raw, Mapping) and raw.get(FREE) is False)
+            free = is_written_freely(name, raw)
             given = name in required
             if not given and not free and _is_number(plain):
                 spare -= 1
