@@ -77,7 +77,14 @@ TASKS = [Task("one call", "Weather in Paris?", lambda: [weather_in], "14", (("we
 def test_the_ablation_runs(tmp_path):
     """On one task with one tool: the model has less to read than in its own tasks."""
     (tmp_path / "tasks.py").write_text(TASKS)
-    command = [sys.executable, "bench/slm/run.py", "--tasks", tmp_path / "tasks.py", "--setups", "no hooks; all, grounded"]
+    command = [
+        sys.executable,
+        "bench/slm/run.py",
+        "--tasks",
+        tmp_path / "tasks.py",
+        "--setups",
+        "no hooks; all, grounded",
+    ]
     command += ["--only", "1", "--kind", "one call"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
