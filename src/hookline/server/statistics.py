@@ -26,7 +26,7 @@ subagent or are no longer registered. `verbs` has the number of results by verb:
 raised an error. `shadow` has what a hook in shadow mode would have done. `p50` and `p95` are seconds, with an error of
 at most 10 %. `source` is shown to admins only. Hooks with the same name at a point are counted together."""
 
-_COSTS = """What the models were used for in served runs: in all, over time, and by agent, caller and model. `cost` is
+_COSTS = """The use of models in served runs: in all, over time, and by agent, caller and model. `cost` is
 in US dollars and covers the calls with a known price; `unpriced` is the number of the others. A call of a subagent
 belongs to the agent that was asked."""
 

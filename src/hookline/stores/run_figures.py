@@ -56,7 +56,7 @@ PRUNE_SECONDS = 3600.0
 
 
 class HookKey(NamedTuple):
-    """What calls of a hook are counted by. ``shadow`` is 1 for a decision that had no effect, see ``shadow()``."""
+    """The key by which calls of a hook are counted. ``shadow`` is 1 for a decision without effect, see ``shadow()``."""
 
     owner: str
     agent: str
@@ -68,7 +68,7 @@ class HookKey(NamedTuple):
 
 
 class ModelKey(NamedTuple):
-    """What calls of a model are counted by."""
+    """The key by which calls of a model are counted."""
 
     owner: str
     agent: str
@@ -76,7 +76,7 @@ class ModelKey(NamedTuple):
 
 
 class Used(msgspec.Struct, frozen=True):
-    """What model calls used. ``cost`` covers the calls with a known price; ``unpriced`` is the number of others."""
+    """The use of models. ``cost`` covers the calls with a known price; ``unpriced`` is the number of others."""
 
     calls: int = 0
     input_tokens: int = 0
@@ -103,7 +103,7 @@ class Used(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct):
-    """What a process has counted and not stored yet. ``models_of`` has the models that each run called."""
+    """Counts of a process that are not stored yet. ``models_of`` has the models that each run called."""
 
     hooks: Counter[HookKey] = msgspec.field(default_factory=Counter)
     models: dict[ModelKey, Used] = msgspec.field(default_factory=dict)
@@ -139,14 +139,14 @@ class HookFigures(msgspec.Struct, frozen=True):
 
 
 class CostRow(msgspec.Struct, frozen=True):
-    """What the calls of one agent, caller or model used."""
+    """The use of models by one agent or caller, or of one model."""
 
     name: str
     used: Used
 
 
 class CostBar(msgspec.Struct, frozen=True):
-    """What was used from the Unix time ``began`` until before ``ended``."""
+    """The use of models from the Unix time ``began`` until before ``ended``."""
 
     began: float
     ended: float
@@ -154,7 +154,7 @@ class CostBar(msgspec.Struct, frozen=True):
 
 
 class Costs(msgspec.Struct, frozen=True):
-    """What models were used for: in all, over time, and by agent, caller and model, the most expensive first."""
+    """The use of models: in all, over time, and by agent, caller and model, the most expensive first."""
 
     since: float
     total: Used

@@ -48,7 +48,7 @@ PAGE_SIZE = 2_000_000
 """Maximum size of a page: characters of runs, or bytes of events. A page has at least one run or event."""
 
 SEARCH_SECONDS = 0.1
-"""How long :meth:`RunStore.search` looks at runs before it stops."""
+"""Seconds after which :meth:`RunStore.search` stops to look at runs."""
 SEARCHED_AT_ONCE = 2_000
 """Runs that a search looks at before it looks at the clock."""
 

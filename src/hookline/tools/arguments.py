@@ -1,4 +1,4 @@
-"""What the arguments of a call are: paths, URLs, hosts, or text that a model writes."""
+"""Find paths, URLs, hosts and text that a model writes in the arguments of a call."""
 
 from __future__ import annotations
 

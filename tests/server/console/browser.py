@@ -18,9 +18,9 @@ in_browser = [pytest.mark.slow, needs_chromium, pytest.mark.asyncio(loop_scope="
 DESKTOP = {"viewport": {"width": 1300, "height": 900}}
 PHONE = {"viewport": {"width": 390, "height": 844}, "is_mobile": True, "has_touch": True}
 LOST = "ERR_"
-"""What Chromium writes about a connection that is lost."""
+"""Chromium's message about a connection that is lost."""
 NO_STREAM = "EventSource"
-"""What Chromium writes about a server that answers with something else than a stream."""
+"""Chromium's message about a server that answers with something else than a stream."""
 
 
 @asynccontextmanager

@@ -1,4 +1,4 @@
-"""What every page of the console promises, in a real browser.
+"""Promises of every page of the console, in a real browser.
 
 A new page gets a line in ``PAGES``: its address, the element that shows news, and a function that makes some.
 """

@@ -8,7 +8,7 @@ from .rig import console
 pytestmark = in_browser
 
 ENDED = (LOST, NO_STREAM, "401")
-"""What Chromium writes when a login ends."""
+"""Chromium's messages when a login ends."""
 
 
 @pytest.mark.parametrize("path", ["/", "/console/runs?status=failed"])

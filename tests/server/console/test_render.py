@@ -1,4 +1,4 @@
-"""What all pages of the console share."""
+"""Tests of the parts that all pages of the console share."""
 
 import re
 from importlib.resources import files

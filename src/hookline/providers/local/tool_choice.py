@@ -22,7 +22,7 @@ NO_TOOL = (
     "Answer a general question (question: what to know)",
     "Chat with the user (text: a greeting, a feeling or thanks)",
 )
-"""What a request is about that needs no tool."""
+"""Subjects of requests that need no tool."""
 
 CALL = 2.5
 """The logarithm of how many times likelier a request has to be for a tool than for a chat, to call the tool."""

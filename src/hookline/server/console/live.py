@@ -21,7 +21,7 @@ INTERVAL = 0.5
 REST = 3.0
 """After rendering, pause for this many times as long as it took, so that open pages never take most of the time."""
 KEPT_SECONDS = 10.0
-"""How long the sections of a page are kept for its stream, which a browser opens after it has read the page."""
+"""Seconds for which the sections of a page are kept for its stream: a browser opens it after it has read the page."""
 MAX_KEPT = 50
 
 Sections = Mapping[str, str]

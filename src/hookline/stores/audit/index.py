@@ -95,7 +95,7 @@ class IndexedRecord(Frozen, frozen=True):
 
     @property
     def what(self) -> str:
-        """What the record is about, in one line."""
+        """The subject of the record, in one line."""
         names = (self.tool, f"{self.hook} {self.verb}".strip(), self.decision)
         return " · ".join(filter(None, names)) or self.agent
 
