@@ -658,6 +658,7 @@ FLAGS = {
     "OpenTelemetryHook.content",
     "PathGuard.write",
     "SchemaRetryHook.any_error",
+    "SchemaRetryHook.grounded",
     "SensitiveDataHook.private_ips",
     "SensitiveDataHook.requests",
     "TerminalGuard.writes",

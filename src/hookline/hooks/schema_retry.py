@@ -47,19 +47,20 @@ class SchemaRetryHook:
         RegistrationError: ``max_retries_per_tool`` is not a whole number above 0.
     """
 
-    points = frozenset({BEFORE_TOOL, AFTER_TOOL, BEFORE_LLM})
+    points = frozenset({AFTER_TOOL, BEFORE_LLM})
     priority = 40
     on_failure = "open"
 
     def __init__(self, max_retries_per_tool: int = 1, *, any_error: bool = False, grounded: bool = False) -> None:
         self.max_retries_per_tool = check_integer(max_retries_per_tool, "max_retries_per_tool")
         self.any_error = check_bool(any_error, "any_error")
-        self.grounded = check_bool(grounded, "grounded")
+        if check_bool(grounded, "grounded"):
+            self.points = frozenset({BEFORE_TOOL, AFTER_TOOL, BEFORE_LLM})
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Block invented arguments, explain an error to the model, or require the call in the next request."""
         if point == BEFORE_TOOL:
-            return self._check(ctx, payload) if self.grounded else None
+            return self._check(ctx, payload)
         return self._constrain(ctx, payload) if point == BEFORE_LLM else self._explain(ctx, payload)
 
     def _check(self, ctx: Any, request: ToolCallRequest) -> HookResult | None:
