@@ -297,7 +297,11 @@ def _fill(store: RunStore, runs: int, now: float) -> None:
             for number, (id, began) in enumerate(zip(ids, at, strict=True))
         ),
         "journal": ((id, 1, b"[[]]" * 100) for id in ids),
-        "events": ((id, seq, "token", began, b"{}" * 50) for id, began in zip(ids, at, strict=True) for seq in (1, 2)),
+        "events": (
+            (id, seq, "token", began, b"{}" * 50, "", "", "", 0)
+            for id, began in zip(ids, at, strict=True)
+            for seq in (1, 2)
+        ),
         "model_calls": (
             (id, began, hop, 1, "step", "fake", "bench", "", "model", "cont", "stop", 100, 20, 0, 0.001, 0.5)
             for id, began in zip(ids, at, strict=True)

@@ -36,6 +36,9 @@ FOUND = {
 }
 
 
+pytestmark = pytest.mark.timeout(400)  # the whole site is built first
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     folder = tmp_path_factory.mktemp("site")

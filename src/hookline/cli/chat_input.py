@@ -105,13 +105,13 @@ def _completer(commands: Mapping[str, str]) -> Completer:
     class ChatCompleter(Completer):
         """Completes slash commands, and the names of files in all other words."""
 
-        def get_completions(self, document: Any, event: Any) -> Iterator[Completion]:
+        def get_completions(self, document: Any, complete_event: Any) -> Iterator[Completion]:
             text = document.text_before_cursor
             if text.startswith("/") and " " not in text:
                 for name, description in commands.items():
                     if name.startswith(text):
                         yield Completion(name, -len(text), display_meta=description)
-            elif text.startswith(ATTACH) or event.completion_requested:
+            elif text.startswith(ATTACH) or complete_event.completion_requested:
                 beginning = text.removeprefix(ATTACH) if text.startswith(ATTACH) else text.split(" ")[-1]
                 for path in files_like(beginning):
                     yield Completion(path, -len(beginning), display=printable(path, keep=""))

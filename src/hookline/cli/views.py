@@ -45,8 +45,8 @@ def choose_view(out: TextIO | None = None, *, silent: bool = False, recorded: bo
         silent: show nothing.
         recorded: the run is over, so that there is no current activity to show.
     """
-    out = out or sys.stderr
-    if not silent and can_move_cursor(out.isatty()):
+    out = out or sys.stderr  # None in a program without a terminal, such as pythonw
+    if not silent and out is not None and can_move_cursor(out.isatty()):
         from rich.console import Console
 
         from .live_view import LiveView

@@ -661,8 +661,9 @@ class RunService:
 def _restrict(filters: RunFilter, caller: Caller) -> bool:
     """Restrict a filter to the runs that a caller may see. Return false if there are none."""
     wanted = filters.get("owner") or None
-    filters.update({"served": True, "owner": wanted if caller.owner is None else caller.owner})
-    return wanted is None or wanted == filters["owner"]
+    owner = wanted if caller.owner is None else caller.owner
+    filters.update({"served": True, "owner": owner})
+    return wanted is None or wanted == owner
 
 
 def _too_many_runs(own: int) -> BusyError:
