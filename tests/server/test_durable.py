@@ -174,6 +174,26 @@ def decide(folder, decision="approve"):
     store.close()
 
 
+async def test_a_question_whose_storing_is_under_way_when_the_server_stops_stays_open(tmp_path, monkeypatch):
+    paid, ask, stopped = [], ApprovalStore.ask, threading.Event()
+
+    def slow(self, *args, **options):
+        row = ask(self, *args, **options)
+        stopped.wait(20)  # it is stored, and the server does not know yet
+        return row
+
+    monkeypatch.setattr(ApprovalStore, "ask", slow)
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await wait_until(lambda: service.approvals.rows(status="pending"))
+    stopped.set()
+    await asyncio.sleep(0.2)  # the thread goes on, and must not withdraw the question
+    decide(tmp_path)
+    async with serving(tmp_path, payer(paid), durable=True) as service:
+        assert (await service.wait(run.id, ME)).reply == "Thanks."
+    assert paid == [5]
+
+
 async def test_a_question_that_is_asked_while_the_server_stops_stays_open(tmp_path, monkeypatch):
     monkeypatch.setattr(executor_module, "HOLD_SECONDS", 60.0)
     paid = []

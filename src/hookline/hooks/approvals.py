@@ -20,7 +20,6 @@ from .._kernel.payloads import ApprovalRequest
 from .._kernel.points import APPROVAL_REQUESTED
 from .._kernel.results import HookResult
 from .._kernel.validation import check_path, check_positive
-from .._kernel.values import Ids
 from ..stores.approvals import ApprovalRow, ApprovalStore
 from ..stores.errors import StoreError
 
@@ -120,7 +119,7 @@ class ApprovalsHook:
             StoreError: the store cannot be used.
         """
         durable = bool(getattr(ctx, "is_durable", False))
-        row = await self._ask(request, ctx.ids, durable)
+        row = await self._ask(request, ctx, durable)
         if row.status == "pending":
             ctx.emit(ApprovalPending, call_id=row.call_id, approval=row.id, expires=row.expires)
             row = await self._wait(row, self.hold_seconds if durable else None, ctx)
@@ -130,13 +129,13 @@ class ApprovalsHook:
             raise StoreError(f"the decision about approval {row.id} is for a different call")
         return result_of(row, self.seconds)
 
-    async def _ask(self, request: ApprovalRequest, ids: Ids, durable: bool) -> ApprovalRow:
+    async def _ask(self, request: ApprovalRequest, ctx: Any, durable: bool) -> ApprovalRow:
         asked: list[ApprovalRow] = []
         cancelled = threading.Event()
 
         def ask() -> ApprovalRow:
             row = self.store.ask(
-                request, seconds=self.seconds, ids=ids, owner=self.owner, root_id=self.root_id, durable=durable
+                request, seconds=self.seconds, ids=ctx.ids, owner=self.owner, root_id=self.root_id, durable=durable
             )
             asked.append(row)
             if cancelled.is_set():
@@ -146,9 +145,10 @@ class ApprovalsHook:
         try:
             return await in_thread(ask)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            cancelled.set()  # the thread continues, and must cancel the approval that no code waits for
-            for row in asked:
-                await self._cancel(row)
+            if not _is_abandoned(ctx):
+                cancelled.set()  # the thread continues, and must cancel the approval that no code waits for
+                for row in asked:
+                    await self._cancel(row)
             raise
 
     async def _wait(self, row: ApprovalRow, hold: float | None, ctx: Any) -> ApprovalRow:
@@ -164,7 +164,7 @@ class ApprovalsHook:
                 return row
             return await in_thread(self.store.end_pending, row.id, "expired")  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            if not getattr(ctx, "is_abandoned", False):  # otherwise another process waits for the same decision
+            if not _is_abandoned(ctx):
                 await self._cancel(row)
             raise
         finally:
@@ -175,6 +175,11 @@ class ApprovalsHook:
     async def _cancel(self, row: ApprovalRow) -> None:
         with suppress(StoreError, StillRunningError):
             await with_timeout(CLEANUP_SECONDS, in_thread(self.store.end_pending, row.id, "cancelled"), shielded=True)
+
+
+def _is_abandoned(ctx: Any) -> bool:
+    """Whether another process goes on with the run, and waits for the same decision."""
+    return getattr(ctx, "is_abandoned", False)
 
 
 async def wait_until_decided(store: ApprovalStore, row: ApprovalRow, seconds: float) -> ApprovalRow | None:
