@@ -1,6 +1,6 @@
 """Measure Hookline beside a hand-written loop and other frameworks, and write bench/RESULTS.md with its charts.
 
-python bench/run.py                             # everything: about 25 minutes, and 15 more for small_models
+python bench/run.py                             # everything: about 25 minutes, and 30 more for small_models
 python bench/run.py --sections dispatch,loops   # only these; the page keeps what was measured of the others before
 python bench/run.py --sections none             # nothing: writes the page again
 python bench/run.py --quick --out FOLDER        # tiny sizes, no other frameworks: does it work?
