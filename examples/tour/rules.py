@@ -4,11 +4,9 @@ import re
 
 from hookline import (
     AFTER_TOOL,
-    BEFORE_LLM,
     BEFORE_TOOL,
     AgentContext,
     HookResult,
-    ModelRequest,
     ToolCallRequest,
     ToolCallResult,
     guard,
@@ -35,11 +33,3 @@ def hide_codes(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
     if done.error is not None or hidden == done.text:
         return None
     return HookResult.replace(done.replace(result=hidden), reason="a door code was in the result")
-
-
-@hook(BEFORE_LLM)
-def look_first(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
-    """Require a tool call as the first reply, because a small model guesses."""
-    if request.messages[-1].role != "user":
-        return None
-    return HookResult.replace(request.replace(tool_choice="required"), reason="look before you answer")

@@ -1,10 +1,20 @@
-"""The other side of `make run`: a list of tasks, and a person who takes silence for a yes."""
+"""The other side of `make run`: a list of tasks that need tools, and a person who takes silence for a yes."""
 
 import asyncio
 import select
 import sys
 
-from hookline import APPROVAL_REQUESTED, ON_STOP, AgentContext, ApprovalRequest, HookResult, Stopping, hook
+from hookline import (
+    APPROVAL_REQUESTED,
+    BEFORE_LLM,
+    ON_STOP,
+    AgentContext,
+    ApprovalRequest,
+    HookResult,
+    ModelRequest,
+    Stopping,
+    hook,
+)
 
 TASKS = ["Throw a note away: taxes.", "Mail a note: taxes."]
 SECONDS = 8
@@ -34,3 +44,11 @@ def work_through_the_list(ctx: AgentContext, stopping: Stopping) -> HookResult |
     if done >= len(TASKS) or stopping.signals[0].kind != "completed":
         return None
     return HookResult.keep_going(TASKS[done], reason="the list is not done")
+
+
+@hook(BEFORE_LLM)
+def look_first(ctx: AgentContext, request: ModelRequest) -> HookResult | None:
+    """Require a tool call as the first reply, because a small model guesses."""
+    if request.messages[-1].role != "user":
+        return None
+    return HookResult.replace(request.replace(tool_choice="required"), reason="look before you answer")
