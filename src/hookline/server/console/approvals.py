@@ -19,7 +19,7 @@ from ..auth import Caller
 from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
 from .live import LiveViews, Render, Sections
-from .login import error_page, form, own_path, wants_sections
+from .login import form, own_path, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page
 
 PATH = "/console/approvals"
@@ -53,10 +53,7 @@ class ApprovalsPage:
             ("POST", f"{PATH}/{{id}}", self._decide, decide, "console_decide"),
             ("POST", f"{PATH}/grants/{{id}}/revoke", self._revoke, decide, "console_revoke"),
         )
-        return [
-            Endpoint(method, path, handler, scopes, name, media="text/html", error_page=error_page, described=False)
-            for method, path, handler, scopes, name in pages
-        ]
+        return [page_endpoint(method, path, handler, scopes, name) for method, path, handler, scopes, name in pages]
 
     async def _show(self, request: Request) -> Response:
         sections = await self._live.show(*self._view(request))

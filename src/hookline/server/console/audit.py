@@ -17,7 +17,7 @@ from ..jobs import Job
 from ..routing import Endpoint, caller_of, json_response, query_of
 from .filters import CHOICES, RANGES, AuditFilter
 from .live import LiveViews, Render, Sections, Version
-from .login import error_page, wants_sections
+from .login import page_endpoint, wants_sections
 from .render import base_of, fragment, page
 
 PAGE = "/console/audit"
@@ -56,10 +56,7 @@ class AuditPages:
             ("POST", VERIFY, self._verify, "console_audit_verify"),
             ("POST", CANCEL, self._cancel, "console_audit_cancel"),
         )
-        return [
-            Endpoint(method, path, handler, ("admin",), name, media="text/html", error_page=error_page, described=False)
-            for method, path, handler, name in pages
-        ]
+        return [page_endpoint(method, path, handler, ("admin",), name) for method, path, handler, name in pages]
 
     async def _show(self, request: Request) -> Response:
         query, service = query_of(request, AuditFilter), self._service

@@ -25,7 +25,7 @@ from ..routing import Endpoint, caller_of, correlation_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
 from .live import LiveViews, Sections
-from .login import error_page, form, wants_sections
+from .login import form, page_endpoint, wants_sections
 from .render import base_of, fragment, page
 
 PATH = "/console/chat"
@@ -59,10 +59,7 @@ class ChatPage:
             ("GET", f"{PATH}/live", self._stream, ("read",), "console_chat_live"),
             ("POST", PATH, self._send, ("run",), "console_send"),
         )
-        return [
-            Endpoint(method, path, handler, scopes, name, media="text/html", error_page=error_page, described=False)
-            for method, path, handler, scopes, name in pages
-        ]
+        return [page_endpoint(method, path, handler, scopes, name) for method, path, handler, scopes, name in pages]
 
     async def _show(self, request: Request) -> Response:
         chat = self._sections(request)

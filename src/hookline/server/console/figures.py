@@ -20,7 +20,7 @@ from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, Statistics
 from .filters import PERIODS, FiguresQuery
 from .live import LiveViews, Render, Sections, Version
-from .login import error_page
+from .login import page_endpoint
 from .render import base_of, caller_names, fragment, names_of, page
 
 HOOKS, COST = "/console/hooks", "/console/cost"
@@ -58,10 +58,7 @@ class FiguresPages:
             (COST, self._show_cost, "console_cost"),
             (f"{LIVE}/cost", self._stream_cost, "console_cost_live"),
         )
-        return [
-            Endpoint("GET", path, handler, ("read",), name, media="text/html", error_page=error_page, described=False)
-            for path, handler, name in pages
-        ]
+        return [page_endpoint("GET", path, handler, ("read",), name) for path, handler, name in pages]
 
     async def _show_hooks(self, request: Request) -> Response:
         query = query_of(request, FiguresQuery)

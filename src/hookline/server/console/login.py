@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.requests import Request
@@ -48,10 +49,7 @@ class LoginPages:
             ("POST", LINK, self._use_link, PUBLIC, "use_login_link"),
             ("POST", LOGOUT, self._log_out, RIGHTS, "log_out"),
         )
-        return [
-            Endpoint(method, path, handler, scopes, name, media="text/html", error_page=error_page, described=False)
-            for method, path, handler, scopes, name in pages
-        ]
+        return [page_endpoint(method, path, handler, scopes, name) for method, path, handler, scopes, name in pages]
 
     async def _show(self, request: Request) -> Response:
         return _login_page(request)
@@ -121,6 +119,13 @@ async def form_lists(request: Request, limit: int = MAX_FORM) -> dict[str, list[
 def wants_sections(request: Request) -> bool:
     """Whether a request comes from the script of a page, which swaps the changed sections of the page in."""
     return request.headers.get("accept", "") == "application/json"
+
+
+def page_endpoint(
+    method: str, path: str, handler: Callable[[Request], Awaitable[Response]], scopes: tuple[str, ...], name: str
+) -> Endpoint:
+    """Return the endpoint of a page, or of an action on one: errors are pages, and the API's description omits it."""
+    return Endpoint(method, path, handler, scopes, name, media="text/html", error_page=error_page, described=False)
 
 
 def error_page(error: ApiError, scope: Scope) -> Response:

@@ -14,7 +14,7 @@ from ..auth import Caller
 from ..routing import Endpoint, caller_of
 from ..runs import RunService
 from .live import LiveViews, Render, Sections
-from .login import error_page
+from .login import page_endpoint
 from .render import base_of, fragment, page
 
 STUCK_SECONDS = 60.0
@@ -38,10 +38,7 @@ class NowPage:
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
         pages = (("/", self._show, "console_now"), ("/console/now", self._stream, "console_now_live"))
-        return [
-            Endpoint("GET", path, handler, ("read",), name, media="text/html", error_page=error_page, described=False)
-            for path, handler, name in pages
-        ]
+        return [page_endpoint("GET", path, handler, ("read",), name) for path, handler, name in pages]
 
     async def _show(self, request: Request) -> Response:
         sections = await self._live.show(*self._view(request))

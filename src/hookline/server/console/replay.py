@@ -17,7 +17,7 @@ from ..routing import Endpoint, caller_of, json_response, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RecordedQuery
 from .live import LiveViews, Render, Sections, Version
-from .login import error_page, form_lists, wants_sections
+from .login import form_lists, page_endpoint, wants_sections
 from .render import base_of, fragment, page
 
 PAGE = "/console/replay"
@@ -55,10 +55,7 @@ class ReplayPages:
             ("GET", TRY_LIVE, self._stream_try, "console_replay_try_live"),
             ("POST", CANCEL, self._cancel, "console_replay_cancel"),
         )
-        return [
-            Endpoint(method, path, handler, ("admin",), name, media="text/html", error_page=error_page, described=False)
-            for method, path, handler, name in pages
-        ]
+        return [page_endpoint(method, path, handler, ("admin",), name) for method, path, handler, name in pages]
 
     # Choosing.
 

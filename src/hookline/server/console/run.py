@@ -27,7 +27,7 @@ from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
 from .live import LiveViews, Render, Sections
-from .login import error_page, form, wants_sections
+from .login import form, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page
 from .timeline import Timeline, kind_of, step_line, totals
 
@@ -75,10 +75,7 @@ class RunPage:
             ("POST", CANCEL, self._cancel, ("run",), "console_cancel"),
             ("GET", TAPE, self._tape, ("admin",), "console_tape"),
         )
-        return [
-            Endpoint(method, path, handler, scopes, name, media="text/html", error_page=error_page, described=False)
-            for method, path, handler, scopes, name in pages
-        ]
+        return [page_endpoint(method, path, handler, scopes, name) for method, path, handler, scopes, name in pages]
 
     async def _show(self, request: Request) -> Response:
         caller, base = caller_of(request), base_of(request)

@@ -20,7 +20,7 @@ from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
 from .live import LiveViews, Render, Sections
-from .login import error_page
+from .login import page_endpoint
 from .render import base_of, caller_names, fragment, names_of, page
 
 Q = TypeVar("Q", RunsQuery, RefusalsQuery)
@@ -56,10 +56,7 @@ class RunsPages:
             (BLOCKED, self._show_blocked, "console_blocked"),
             (f"{LIVE}/blocked", self._stream_blocked, "console_blocked_live"),
         )
-        return [
-            Endpoint("GET", path, handler, ("read",), name, media="text/html", error_page=error_page, described=False)
-            for path, handler, name in pages
-        ]
+        return [page_endpoint("GET", path, handler, ("read",), name) for path, handler, name in pages]
 
     async def _show_runs(self, request: Request) -> Response:
         query = query_of(request, RunsQuery)

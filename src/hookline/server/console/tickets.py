@@ -11,7 +11,7 @@ from ..._base.workers import in_thread
 from ...stores.tickets import COLUMNS, TicketBoard
 from ..routing import Endpoint
 from .live import LiveViews, Render, Sections, Version
-from .login import error_page
+from .login import page_endpoint
 from .render import base_of, fragment, page
 
 PATH = "/console/tickets"
@@ -34,10 +34,7 @@ class TicketsPage:
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
         pages = ((PATH, self._show, "console_tickets"), (f"{PATH}/live", self._stream, "console_tickets_live"))
-        return [
-            Endpoint("GET", path, handler, ("admin",), name, media="text/html", error_page=error_page, described=False)
-            for path, handler, name in pages
-        ]
+        return [page_endpoint("GET", path, handler, ("admin",), name) for path, handler, name in pages]
 
     async def _show(self, request: Request) -> Response:
         sections = await self._live.show(*self._view(request))
