@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 import pytest
 from hypothesis import HealthCheck, settings
 
+from hookline._kernel import points as points_module
 from tests.postgres_cluster import MISSING, Cluster
 from tests.properties import ALL
 from tests.run_folder import RunFolder, memory_has_room
@@ -162,3 +163,13 @@ def pytest_collection():
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.fixture
+def own_points():
+    """Remove the points that a test declares."""
+    before, names = dict(points_module.TABLE), dict(points_module.NAMES)
+    yield
+    for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
+        table.clear()
+        table.update(was)

@@ -27,8 +27,9 @@ from hookline import (
     tool,
 )
 from hookline.events import HookExecuted, ShadowDecided
-from hookline.hooks import shadow
-from hookline.testing import EventLog, fire_hook, scripted_agent
+from hookline.hooks import Strict, shadow
+from hookline.payloads import AgentState
+from hookline.testing import EventLog, fire_hook, sample, scripted_agent
 
 
 @tool
@@ -378,3 +379,41 @@ def test_objects_that_decide_nothing_are_rejected(given, says):
         shadow(given)
     with pytest.raises(RegistrationError, match="already in shadow mode"):
         shadow(shadow(Judge()))
+
+
+@pytest.mark.parametrize("ctx", [None, AgentContext(), object()], ids=["no context", "a conversation", "any object"])
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+async def test_outside_a_run_a_decision_is_reported_too(ctx, is_async):
+    def decide(ctx, payload):
+        return HookResult.block("No.", state=AgentState().with_metadata(a=1))
+
+    async def decide_later(ctx, payload):
+        await asyncio.sleep(0)
+        return decide(ctx, payload)
+
+    def fail(ctx, payload):
+        raise ValueError("oh no")
+
+    trials = [shadow(guard(BEFORE_TOOL)(made)) for made in (decide_later if is_async else decide, fail)]
+    verdict = await HookRegistry(trials).fire(BEFORE_TOOL, sample(BEFORE_TOOL, name="add"), ctx=ctx)
+    assert (verdict.action, verdict.failures) == ("cont", ())  # shadow() itself did not fail
+    assert [[decision.verb for decision in trial.decisions] for trial in trials] == [["block"], ["failed"]]
+
+
+def test_strict_in_shadow_mode_reports_the_tools_that_no_guard_names():
+    @tool
+    def named() -> str:
+        """Named by a guard."""
+        return ""
+
+    @guard(BEFORE_TOOL, tools="named")
+    def rule(ctx, request):
+        return None
+
+    trial = shadow(Strict())
+    turns = [[call("add", a=1, b=2), call("named")], reply("ok")]
+    result = scripted_agent(turns, tools=[add, named], hooks=[trial, rule]).run("go")
+    assert result.steps[0].outcomes == ("ok", "ok")
+    assert [(verb, text) for _, verb, _, text in reported(trial)] == [
+        ("block", "add is not available: no guard judges it. Go on without it.")
+    ]

@@ -26,9 +26,8 @@ from hookline import (
     ToolCallRequest,
 )
 from hookline._kernel import dispatch
-from hookline._kernel import points as points_module
 from hookline._kernel.dispatch import Firing
-from hookline._kernel.scope import CURRENT, BaseContext, Scope, running_hooks, scope_of
+from hookline._kernel.scope import CURRENT, BaseContext, Scope, running_hooks
 from hookline.errors import CallRefusedError, HookTimeoutError
 from hookline.events import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
 from hookline.payloads import AgentState, ErrorInfo, PromptParts, RunStart, StopSignal
@@ -736,12 +735,8 @@ async def test_a_hook_that_was_called_for_this_tool_judged_it():
 
 
 @pytest.fixture
-def own_merge():
-    before, names = dict(POINTS), dict(points_module.NAMES)
-    yield Point("test_gather", RunStart, model="merge")
-    for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
-        table.clear()
-        table.update(was)
+def own_merge(own_points):
+    return Point("test_gather", RunStart, model="merge")
 
 
 async def test_at_a_merge_point_the_first_non_null_value_per_field_wins():
@@ -1086,43 +1081,93 @@ async def test_the_shorter_of_timeout_and_deadline_holds():
             await registry.fire(BEFORE_STEP, {"index": 1}, ctx=scope.ctx)
 
 
-async def test_which_hook_runs_is_known_inside_it_and_as_before_after_it():
-    outer, seen = object(), []
-    scope = Listening()
-    scope.entry = outer
-    for is_async in (False, True):
-        for tracing in (False, True):
-            scope.tracing = tracing
-            hooks = [rewriter(PASS), rewriter(REWRITE), guard(PASS), observer()]
-            fire = Fire(BEFORE_TOOL, *hooks, scope=scope, is_async=is_async)
-            fire.registry.on(BEFORE_TOOL, lambda ctx, call: seen.append(scope_of(ctx).entry.name), name="me")
-            await fire()
-            assert scope.entry is outer
-    assert seen == ["me"] * 4
-    scope.tracing = False
+def running(*hooks):
+    """Return which of these functions count as running in the current code."""
+    return [hook for hook in hooks if id(hook) in running_hooks()]
+
+
+@pytest.mark.parametrize("tracing", [False, True])
+async def test_a_hook_counts_as_running_inside_its_own_call_only(tracing):
+    seen = []
+
+    def plain(ctx, call):
+        seen.append(running(plain, later))
 
     async def later(ctx, call):
-        seen.append(scope_of(ctx).entry)
+        await asyncio.sleep(0)
+        seen.append(running(plain, later))
+
+    scope = Listening()
+    scope.tracing = tracing
+    for phase in ("rewrite", "guard", "observe"):
+        registry = HookRegistry()
+        for made in (plain, later, plain):
+            registry.on(BEFORE_TOOL, made, phase=phase)
+        await registry.fire(BEFORE_TOOL, CALL, ctx=scope.ctx)
+        assert running_hooks() == frozenset()
+    assert sorted(map(len, seen)) == [1] * len(seen)
+    assert [names for names in seen if names == [later]] == [[later]] * 3
+
+
+async def test_work_that_a_hook_started_is_inside_the_hook_until_the_hook_returns():
+    seen, tasks = [], []
+    returned = asyncio.Event()
+
+    async def work(hook):
+        seen.append(running(hook))
+        await returned.wait()
+        seen.append(running(hook))
+
+    def plain(ctx, call):
+        tasks.append(asyncio.ensure_future(work(plain)))
+
+    async def later(ctx, call):
+        tasks.append(asyncio.ensure_future(work(later)))
+        await asyncio.sleep(0)
+
+    def promised(ctx, call):
+        return asyncio.ensure_future(finish(promised))
+
+    async def finish(hook):
+        seen.append(running(hook))
 
     registry = HookRegistry()
-    for made in (lambda ctx, call: None, later):
+    for made in (plain, later, promised):
         registry.on(BEFORE_TOOL, made)
-    await registry.fire(BEFORE_TOOL, CALL, ctx=scope.ctx)
-    assert seen[4:] == [outer]
+    await registry.fire(BEFORE_TOOL, CALL)
+    returned.set()
+    await asyncio.gather(*tasks)
+    # The task of the sync hook starts after it returned; that of the async one while it waits.
+    assert seen == [[], [later], [promised], [], []]
+
+
+async def test_a_hook_whose_timeout_is_over_counts_as_running_in_its_thread():
+    go_on, seen = threading.Event(), []
+
+    def slow(ctx, call):
+        go_on.wait(10)
+        seen.append(running(slow))
+        done.set()
+
+    done, registry = threading.Event(), HookRegistry()
+    registry.on(BEFORE_TOOL, slow, timeout=0.01, on_failure="open")
+    await registry.fire(BEFORE_TOOL, CALL)
+    assert running_hooks() == frozenset()
+    go_on.set()
+    assert await asyncio.to_thread(done.wait, 10)
+    assert seen == [[slow]]
 
 
 @pytest.mark.parametrize("last", [PASS, R.block("no"), ValueError("oh no")], ids=["passes", "blocks", "fails"])
-async def test_which_hook_runs_is_known_when_there_are_no_listeners_too(last):
-    scope, seen, outer = Quiet(), [], object()
-    scope.entry = outer
+async def test_no_hook_counts_as_running_after_a_fire_without_listeners(last):
+    seen = []
 
     def look(ctx, call):
-        seen.append(scope.entry.name)
+        seen.append(len(running_hooks()))
 
-    fire = Fire(BEFORE_TOOL, rewriter(look), rewriter(look), rewriter(last, on_failure="open"), scope=scope)
+    fire = Fire(BEFORE_TOOL, rewriter(look), rewriter(look), rewriter(last, on_failure="open"), scope=Quiet())
     await fire.at_once()
-    assert seen == ["a", "b"]
-    assert scope.entry is outer
+    assert (seen, running_hooks()) == ([1, 1], frozenset())
 
 
 @pytest.mark.parametrize("phase", ["rewrite", "guard"])

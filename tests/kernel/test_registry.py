@@ -22,7 +22,7 @@ from hookline import (
 )
 from hookline._kernel.hook import compile_hook
 from hookline._kernel.registry import fire_outside_run, interceptor_entries
-from hookline._kernel.scope import CURRENT, BaseContext, Scope, scope_of
+from hookline._kernel.scope import CURRENT, FIRED, BaseContext, Scope, scope_of
 from hookline.compat import HookStack
 from hookline.hooks import PassThrough
 from hookline.payloads import InboundMessage, RunStart
@@ -333,13 +333,13 @@ def test_the_error_about_hooks_that_are_no_list_names_the_type():
         HookRegistry().extend("read")
 
 
-async def test_the_current_scope_is_set_only_while_it_fires():
+async def test_a_fire_outside_a_run_is_the_current_one_only_while_it_lasts():
     seen, window = [], BaseContext()
     registry = HookRegistry()
-    registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((CURRENT.get(), ctx)))
+    registry.on(BEFORE_TOOL, lambda ctx, call: seen.append((FIRED.get(), CURRENT.get(), ctx)))
     await registry.fire(BEFORE_TOOL, CALL, ctx=window)
-    assert seen == [(scope_of(window), window)]
-    assert CURRENT.get() is None
+    assert seen == [(scope_of(window), None, window)]
+    assert FIRED.get() is None
 
 
 # Firing by hand

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-from hookline._kernel.scope import CURRENT, BaseContext, Scope, is_being_closed, scope_of
+from hookline._kernel.scope import CURRENT, FIRED, BaseContext, Scope, is_being_closed, scope_of
 from hookline.payloads import AgentState
 
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():
     scope = Scope(BaseContext())
-    assert (scope.recording, scope.tracing, scope.cancellation.deadline, scope.entry) == (False, False, None, None)
+    assert (scope.is_run, scope.recording, scope.tracing, scope.cancellation.deadline) == (False, False, False, None)
 
 
 def test_contexts_share_neither_state_nor_hook_state():
@@ -52,9 +52,10 @@ def test_the_state_of_a_scope_that_has_ended_stays_readable():
 def test_a_coroutine_is_closed_outside_the_context_of_its_scope():
     scope = Scope(BaseContext())
     assert is_being_closed(scope)
-    token = CURRENT.set(scope)
-    assert not is_being_closed(scope)
-    CURRENT.reset(token)
+    for variable in (CURRENT, FIRED):
+        token = variable.set(scope)
+        assert not is_being_closed(scope)
+        variable.reset(token)
 
 
 async def test_outside_a_run_the_task_determines_whether_it_is_cancelled():

@@ -32,8 +32,6 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._kernel import points as points_module
-from hookline._kernel.points import POINTS
 from hookline._kernel.scope import CURRENT
 from hookline._run.context import services_of
 from hookline.errors import CallRefusedError
@@ -42,16 +40,6 @@ from hookline.hooks import PassThrough
 from hookline.payloads import RunStart, StopSignal, Usage
 from hookline.points import Point
 from hookline.testing import EventLog, FakeClock, scripted_agent
-
-
-@pytest.fixture
-def own_points():
-    """Remove the points that a test declares."""
-    before, names = dict(POINTS), dict(points_module.NAMES)
-    yield
-    for table, was in ((points_module.TABLE, before), (points_module.NAMES, names)):
-        table.clear()
-        table.update(was)
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import threading
+import time
 
 import pytest
 from hypothesis import given
@@ -21,6 +22,7 @@ from hookline import (
     ScriptedModel,
     guard,
     hook,
+    tool,
 )
 from hookline._run.events import is_silent, listener
 from hookline.events import (
@@ -34,6 +36,7 @@ from hookline.events import (
     StepStarted,
     SubagentEvent,
     TextDelta,
+    ToolSettled,
 )
 from hookline.payloads import Ids, ToolCall
 from hookline.plugins import Plugin
@@ -564,3 +567,78 @@ def test_the_decision_of_a_hook_carries_what_it_tells_the_model():
     Agent("a", llm=model, tools=[add], hooks=[decided, unfinished, no_tools], sinks=[seen.append]).run("go")
     notes = [(event.verb, event.note) for event in seen if isinstance(event, HookExecuted)]
     assert notes == [("retry", "Decide."), ("block", ""), ("keep_going", "Go on.")]
+
+
+class Noted(Event, frozen=True):
+    thread: int = 0
+    number: int = 0
+
+
+THREADS, NOTES = 8, 25
+
+
+class SlowClock:
+    """A clock that lets other threads run while it is read, in the middle of creating an event."""
+
+    monotonic = staticmethod(time.monotonic)
+
+    def time(self):
+        time.sleep(0.0005)
+        return time.time()
+
+
+async def test_events_from_many_threads_are_numbered_without_gaps_and_read_once():
+    """Sinks are called one at a time, and a reader that starts again after any event misses none."""
+    barrier, heard, busy = threading.Barrier(THREADS), [], []
+
+    @tool
+    def note(ctx: AgentContext, thread: int) -> str:
+        """Note."""
+        barrier.wait(10)
+        for number in range(NOTES):
+            ctx.emit(Noted, thread=thread, number=number)
+        return "noted"
+
+    def sink(event):
+        busy.append(event)
+        heard.append(event.seq)
+        assert busy == [event]
+        busy.clear()
+
+    calls = [[call("note", thread=thread) for thread in range(THREADS)], "done"]
+    agent = Agent("a", llm=ScriptedModel(calls), tools=[note], max_parallel_tools=THREADS)
+    run = agent.start("x", sinks=[sink], ctx=AgentContext(clock=SlowClock()))
+    read = []
+    while not read or not isinstance(read[-1], RunFinished):
+        async for event in run.events(after=len(read)):
+            read.append(event)
+            if len(read) % 7 == 0:
+                break
+    assert [event.seq for event in read] == list(range(1, len(read) + 1))
+    assert heard == [event.seq for event in read]
+    notes = [(event.thread, event.number) for event in read if isinstance(event, Noted)]
+    assert sorted(notes) == [(thread, number) for thread in range(THREADS) for number in range(NOTES)]
+    for thread in range(THREADS):
+        assert [number for by, number in notes if by == thread] == list(range(NOTES))
+    settled = next(i for i, event in enumerate(read) if isinstance(event, ToolSettled))
+    assert max(i for i, event in enumerate(read) if isinstance(event, Noted)) < settled
+
+
+async def test_an_event_from_a_thread_that_outlives_the_run_is_dropped():
+    go_on, done = threading.Event(), threading.Event()
+
+    @tool(timeout=0.01)
+    def slow(ctx: AgentContext) -> str:
+        """Go on after the run."""
+        go_on.wait(10)
+        ctx.emit(Noted)
+        done.set()
+        return ""
+
+    run = Agent("a", llm=ScriptedModel([call("slow"), "done"]), tools=[slow]).start("x")
+    await run.result()
+    go_on.set()
+    assert await asyncio.to_thread(done.wait, 10)
+    events = [event async for event in run.events()]
+    assert isinstance(events[-1], RunFinished)
+    assert not [event for event in events if isinstance(event, Noted)]

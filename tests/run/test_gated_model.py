@@ -9,6 +9,8 @@ from hookline import (
     BEFORE_TOOL,
     ON_ERROR,
     ON_RUN_START,
+    ON_STOP,
+    ON_TOKEN,
     AgentContext,
     Budget,
     HooklineError,
@@ -26,7 +28,7 @@ from hookline import (
     tool,
 )
 from hookline._run.context import GatedModel
-from hookline.errors import CallRefusedError
+from hookline.errors import CallRefusedError, ModelError
 from hookline.events import PointFired
 from hookline.payloads import Compaction, ToolSpec, Usage
 from hookline.points import BEFORE_COMPACTION
@@ -330,3 +332,48 @@ async def test_the_parts_of_a_request_are_its_messages_and_one_line_for_each_too
     counted.clear()
     await model.count_request(request.replace(tools=()))
     assert counted == [request.messages]
+
+
+@pytest.mark.parametrize("point", [ON_TOKEN, AFTER_LLM], ids=str)
+@pytest.mark.parametrize("phase", ["rewrite", "guard", "observe"])
+@pytest.mark.parametrize("answered", [False, True], ids=["model", "answered by a hook"])
+def test_a_model_call_of_a_hook_at_a_limit_stops_the_run_at_every_point_of_a_reply(point, phase, answered):
+    """The limit is reached by the call of the hook itself, so that the run stops and has not failed."""
+    errors, stops = [], []
+
+    async def judge_text(ctx, payload):
+        if payload.purpose == "step":
+            await ctx.llm.complete("Is this fine?", purpose="judge")
+            await ctx.llm.complete("Really?", purpose="judge")
+
+    @hook(BEFORE_LLM)
+    def answer(ctx, request):
+        return HookResult.answer("from a cache") if answered and request.purpose == "step" else None
+
+    @observer(ON_ERROR)
+    def see_error(ctx, failure):
+        errors.append(failure)
+
+    @observer(ON_STOP)
+    def see_stop(ctx, stopping):
+        stops.append([signal.kind for signal in stopping.signals])
+
+    turns = [] if answered else [reply("a")]
+    turns += [reply("yes", usage=Usage(50, 50)), reply("b")]
+    agent = scripted_agent(turns, hooks=[answer, see_error, see_stop])
+    agent.hooks.on(point, judge_text, phase=phase, on_failure="closed")
+    result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
+    assert (result.status, result.stop.kind) == ("stopped", "token_limit")
+    assert (errors, stops) == ([], [["token_limit"]])
+
+
+def test_a_stop_inside_on_error_does_not_hide_the_failure_of_the_model():
+    @hook(ON_ERROR)
+    async def ask_for_advice(ctx, failure):
+        await ctx.llm.complete("What now?", purpose="advice")
+        await ctx.llm.complete("And then?", purpose="advice")
+
+    turns = [ModelError("the line is dead"), reply("wait", usage=Usage(50, 50)), reply("x")]
+    agent = scripted_agent(turns, hooks=[ask_for_advice])
+    with pytest.raises(RunFailedError, match="the line is dead"):
+        agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))

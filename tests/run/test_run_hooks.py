@@ -17,13 +17,15 @@ from hookline import (
     guard,
     hook,
     observer,
+    reply,
     tool,
 )
 from hookline._run.run_hooks import RunHooks
 from hookline.events import HookExecuted, ModelReplied, RunFinished, RunStarted, SubagentEvent, ToolSettled
 from hookline.hooks import ApplyContextConfigHook, PassThrough, PersistSessionHook, RoleBasedAccessHook
-from hookline.payloads import Usage
+from hookline.payloads import Frozen, Usage
 from hookline.plugins import Plugin
+from hookline.points import Point
 from hookline.stores import JsonSessionStore
 
 
@@ -593,3 +595,184 @@ def test_a_run_of_the_same_agent_inside_its_own_run_has_the_same_hooks():
     owner.hooks.register(twice, plugin="p")
     outer = hooks_of(owner)
     assert hooks_of(owner, outer=outer).stack.at("before_tool") == outer.stack.at("before_tool")
+
+
+# Guards, whatever task or thread starts the nested run
+
+
+class GuardThatReports:
+    """A guard that is also slow at ``on_progress``, in the thread of the event loop."""
+
+    points = ("before_tool", "on_progress")
+    phase = {"before_tool": "guard", "on_progress": "observe"}  # noqa: RUF012 - an option of a hook
+
+    def __init__(self):
+        self.is_busy, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, point, ctx, payload):
+        if point == "before_tool":
+            return HookResult.block("never") if payload.name == "wipe" else None
+        if payload.phase == "progress" and not self.is_busy.is_set():
+            self.is_busy.set()
+            self.go_on.wait(10)
+        return None
+
+
+def recording_wipe():
+    """Return a tool, and the list of its calls."""
+    calls = []
+
+    @tool(name="wipe")
+    def wipe_recorded() -> str:
+        """Wipe."""
+        calls.append("wiped")
+        return "wiped"
+
+    return wipe_recorded, calls
+
+
+def test_a_guard_that_is_busy_in_another_thread_still_judges_the_nested_run():
+    rule = GuardThatReports()
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
+
+    @tool
+    def work(ctx: AgentContext) -> str:
+        """Work in a thread."""
+        ctx.progress(0.5, "half")
+        assert rule.is_busy.wait(10)
+        try:
+            return inner.run("go").reply
+        finally:
+            rule.go_on.set()
+
+    result = Agent("outer", llm=ScriptedModel([call("work"), "done"]), tools=[work], hooks=[rule]).run("x")
+    assert (result.status, result.steps[0].outcomes) == ("completed", ("ok",))
+    assert calls == []
+
+
+class Note(Frozen, frozen=True):
+    text: str = ""
+
+
+@pytest.fixture
+def noted(own_points):
+    return Point("test_noted", Note, verbs=("replace",), when="a tool noted something")
+
+
+def noting(registry, noted, given):
+    """Return a tool that fires a point of the program, with a context of its own or without one."""
+
+    @tool
+    async def note(ctx: AgentContext) -> str:
+        """Note."""
+        contexts = {"none": None, "bare": AgentContext(), "of the run": ctx, "any object": object()}
+        await registry.fire(noted, {"text": "x"}, ctx=contexts[given])
+        return "noted"
+
+    return note
+
+
+@pytest.mark.parametrize("given", ["none", "bare", "of the run", "any object"])
+@pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
+def test_a_run_that_a_hook_starts_in_registry_fire_is_nested_in_the_run_around_it(noted, given, blocking):
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), reply("done", usage=Usage(5, 5))]), tools=[dangerous])
+    ended = []
+
+    async def start_run(ctx, payload):
+        result = await inner.arun("go")
+        ended.append(result.ids)
+
+    def block_on_run(ctx, payload):
+        ended.append(inner.run("go").ids)
+
+    registry = HookRegistry()
+    registry.on(noted, block_on_run if blocking else start_run)
+    agent = Agent("outer", llm=ScriptedModel([call("note"), "done"]), tools=[noting(registry, noted, given)])
+    result = agent.run("x", hooks=[no_wiping], metadata={"user": "u"})
+    assert calls == []
+    assert [(ids.agent, ids.parent_run_id) for ids in ended] == [("inner", result.ids.run_id)]
+    assert result.usage.input_tokens >= 5
+
+
+async def test_cancelling_a_run_reaches_the_run_that_a_hook_started_in_registry_fire(noted):
+    started, statuses = asyncio.Event(), []
+
+    @tool
+    async def hang() -> str:
+        """Hang."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    inner = Agent("inner", llm=ScriptedModel([call("hang"), "done"]), tools=[hang])
+
+    async def start_run(ctx, payload):
+        run = inner.start("go")
+        try:
+            await run.result()
+        finally:
+            await run.settled()
+            statuses.append((await run.result()).status)
+
+    registry = HookRegistry()
+    registry.on(noted, start_run)
+    agent = Agent("outer", llm=ScriptedModel([call("note"), "done"]), tools=[noting(registry, noted, "none")])
+    run = agent.start("x")
+    await started.wait()
+    run.cancel("enough")
+    assert (await run.result()).status == "cancelled"
+    assert statuses == ["cancelled"]
+
+
+def test_a_thread_that_outlives_its_run_starts_nothing_unguarded():
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"] * 2), tools=[dangerous])
+    go_on, done, errors = threading.Event(), threading.Event(), []
+
+    @tool(timeout=0.01)
+    def slow() -> str:
+        """Go on after the timeout, and after the end of the run."""
+        go_on.wait(10)
+        try:
+            inner.run("go")
+        except HooklineError as error:
+            errors.append(str(error))
+        inner.run("go", inherit=False)  # a decision of the program
+        done.set()
+        return ""
+
+    Agent("outer", llm=ScriptedModel([call("slow"), "done"]), tools=[slow], hooks=[no_wiping]).run("x")
+    go_on.set()
+    assert done.wait(10)
+    assert len(errors) == 1
+    assert all(words in errors[0] for words in ("has ended", "ctx.detached()", "inherit=False"))
+    assert calls == ["wiped"]
+
+
+async def test_a_guard_judges_a_run_that_it_started_and_that_outlives_its_call():
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
+    tasks, returned = [], asyncio.Event()
+
+    async def later():
+        await returned.wait()
+        await inner.arun("go")
+
+    @tool
+    async def wait_for_it() -> str:
+        """Wait for the other run."""
+        returned.set()
+        await asyncio.gather(*tasks)
+        return ""
+
+    @guard("before_tool")
+    async def rule(ctx, request):
+        if request.name == "wait_for_it":
+            tasks.append(asyncio.ensure_future(later()))
+        return HookResult.block("never") if request.name == "wipe" else None
+
+    llm = ScriptedModel([call("wait_for_it"), "done"])
+    result = await Agent("outer", llm=llm, tools=[wait_for_it], hooks=[rule]).arun("x")
+    assert (result.steps[0].outcomes, calls) == (("ok",), [])

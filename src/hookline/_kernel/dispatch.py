@@ -20,7 +20,7 @@ from .events import PointFired
 from .hook import Entry, Phase
 from .points import Point
 from .results import Verdict
-from .scope import ACTIVE, Scope, is_being_closed
+from .scope import HOOK_CALL, NO_HOOKS, HookCall, Scope, is_being_closed
 from .settlement import Settlement
 
 
@@ -33,8 +33,8 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     simple: bool = True
 
 
-HookOutcome = tuple[Entry, Any, BaseException | None]
-"""A hook with its return value and the exception it raised."""
+HookOutcome = tuple[Entry, Any, BaseException | None, HookCall]
+"""A hook with its return value, the exception it raised, and its call, which has not ended if it returned a value."""
 
 
 def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> HookOutcome | None:
@@ -42,17 +42,19 @@ def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> HookOutc
 
     The value may be the awaitable of an async hook, which :meth:`Firing.call_remaining` awaits.
     """
-    ctx, outer = scope.ctx, scope.entry
-    try:
-        for entry in entries:
-            scope.entry = entry
+    ctx, outer = scope.ctx, HOOK_CALL.get()
+    for entry in entries:
+        call = HookCall(entry.id_set, outer, True)
+        HOOK_CALL.set(call)
+        try:
             result = entry.call(ctx, payload)
-            if result is not None:
-                return entry, result, None
-    except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - on_failure decides
-        return entry, None, error  # pyright: ignore[reportPossiblyUnboundVariable] # only the call of a hook raises
-    finally:
-        scope.entry = outer
+        except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - on_failure decides
+            return entry, None, error, call
+        finally:
+            HOOK_CALL.set(outer)
+        if result is not None:
+            return entry, result, None, call
+        call.hooks = NO_HOOKS
     return None
 
 
@@ -111,36 +113,33 @@ class Firing(Settlement):
         """Call hooks, await the async ones and apply their results, until one of them settles the point.
 
         This is the async continuation of :func:`call_hooks`; ``first`` is the outcome of the first entry if it was
-        called there. An async hook counts as running until it ends, so that a model call or run that it starts does
-        not call it again (DESIGN 4.8). For a sync hook, ``scope.entry`` has the same purpose.
+        called there. A hook counts as running until it ends (``HookCall``), so that a model call or run that it starts
+        does not call it again (DESIGN 4.8).
         """
         scope, before = self.scope, self.payload
-        ctx, outer, tracing = scope.ctx, scope.entry, scope.tracing
+        ctx, tracing = scope.ctx, scope.tracing
         timing = tracing or self.recorder is not None
-        active, marked = ACTIVE.get(), False
+        latest = outer = HOOK_CALL.get()
         try:
             for entry in entries:
                 raised = None
+                latest = call = HookCall(entry.id_set, outer, True) if first is None else first[3]
+                HOOK_CALL.set(call)
                 if timing:
                     self.began = time.perf_counter()
                 try:
                     if first is not None:
-                        (_, result, raised), first = first, None
+                        (_, result, raised, _), first = first, None
                         if raised is not None:
                             raise raised
                     else:
-                        if marked and not entry.is_async:
-                            ACTIVE.set(active)
-                            marked = False
-                        scope.entry = entry
                         result = entry.call(ctx, self.payload)
-                        scope.entry = outer
                     if entry.is_async or hasattr(result, "__await__"):
-                        ACTIVE.set(active | entry.id_set if active else entry.id_set)
-                        marked = True
+                        call.is_sync = False
                         if entry.timeout is not None or scope.cancellation.deadline is not None:
                             result = self._in_time(entry, result)
                         result = await (result if scope.hold is None else scope.hold(entry, result))
+                    call.hooks = NO_HOOKS
                     if (result is not None or tracing) and self.apply(entry, phase, result):
                         return
                 except asyncio.CancelledError as cancelled:
@@ -154,12 +153,12 @@ class Firing(Settlement):
                     if self.fail(entry, closed):
                         return
                 except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
+                    call.end(failure)
                     if self.fail(entry, failure):
                         return
         finally:
-            scope.entry = outer
-            if marked:
-                ACTIVE.set(active)
+            if HOOK_CALL.get() is latest:  # not if Python closes this coroutine in another context
+                HOOK_CALL.set(outer)
             if self.changed and phase == "rewrite":
                 self.report_judged_before_rewrite(self.chain.rewriters, before)
 
@@ -177,21 +176,24 @@ class Firing(Settlement):
     async def call_observers(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
         """Call every observer, the async ones concurrently. None of them changes the verdict."""
         scope, pending = self.scope, list[Any]()
-        outer = scope.entry
+        outer = HOOK_CALL.get()
         for entry in observers:
             began = self.began = time.perf_counter() if scope.tracing or self.recorder is not None else 0.0
+            call = HookCall(entry.id_set, outer, True)
+            HOOK_CALL.set(call)
             try:
-                scope.entry = entry
                 given = {"verdict": verdict} if entry.wants_verdict else {}
                 result = entry.call(scope.ctx, verdict.payload, **given)
                 if hasattr(result, "__await__"):
-                    pending.append(self._observed(entry, result, began))
+                    pending.append(self._observed(entry, result, began, call))
                 else:
+                    call.hooks = NO_HOOKS
                     self._apply_observed(entry, result, began)
             except (Exception, asyncio.CancelledError, GeneratorExit) as failure:  # noqa: BLE001 - on_failure decides
+                call.hooks = NO_HOOKS
                 self.fail(entry, failure)
             finally:
-                scope.entry = outer
+                HOOK_CALL.set(outer)
         if len(pending) == 1:
             await pending[0]
         elif pending:
@@ -206,11 +208,14 @@ class Firing(Settlement):
                     abandon(task)
                 raise
 
-    async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float) -> None:
-        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
+    async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float, call: HookCall) -> None:
+        call.is_sync = False
+        HOOK_CALL.set(call)
         try:
-            result, hold = self._in_time(entry, awaitable), self.scope.hold
-            self._apply_observed(entry, await (result if hold is None else hold(entry, result)), began)
+            in_time, hold = self._in_time(entry, awaitable), self.scope.hold
+            result = await (in_time if hold is None else hold(entry, in_time))
+            call.hooks = NO_HOOKS
+            self._apply_observed(entry, result, began)
         except asyncio.CancelledError as cancelled:
             if self.scope.cancellation.is_cancelled():
                 raise
@@ -220,9 +225,11 @@ class Firing(Settlement):
                 raise
             self.fail(entry, closed)
         except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
+            call.end(failure)
             self.fail(entry, failure)
         finally:
-            ACTIVE.reset(token)
+            if HOOK_CALL.get() is call:  # not if Python closes this coroutine in another context
+                HOOK_CALL.set(call.outer)
 
     def _apply_observed(self, entry: Entry, result: Any, began: float) -> None:
         if result is not None or self.scope.tracing:

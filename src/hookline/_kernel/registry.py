@@ -16,7 +16,7 @@ from .errors import RegistrationError
 from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import AFTER_LLM, ON_TOKEN, POINTS, Point, resolve
 from .results import Verdict
-from .scope import CURRENT, Scope, scope_of
+from .scope import CURRENT, FIRED, Scope, scope_of
 
 _NOTHING = Chain()
 _lock = threading.Lock()
@@ -302,7 +302,8 @@ class HookRegistry:
         Args:
             point: the point.
             payload: its payload, or a mapping of the payload's fields.
-            ctx: the context for the hooks; a minimal one by default.
+            ctx: the context for the hooks; a minimal one by default. A run that one of them starts is nested in the
+                run in which this is called, whatever the context is.
             allowed_plugins: ``None`` for no filter, or the names of the plugins whose hooks take part.
 
         Raises:
@@ -320,11 +321,12 @@ async def fire_outside_run(chain: Chain, point: Point[Any], payload: Any, scope:
         HookError: a hook failed closed.
         CallRefusedError: a model call inside a hook was refused, and the hook did not catch that.
     """
-    token = CURRENT.set(scope)
+    current = CURRENT if scope.is_run else FIRED
+    token = current.set(scope)
     try:
         verdict, firing = await fire(chain, point, payload, scope)
     finally:
-        CURRENT.reset(token)
+        current.reset(token)
     if firing is not None and firing.error is not None:
         raise firing.error
     return verdict

@@ -7,6 +7,9 @@ from collections.abc import Awaitable
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
+import msgspec
+
+from .errors import HookTimeoutError
 from .state import AgentState
 
 if TYPE_CHECKING:
@@ -14,10 +17,34 @@ if TYPE_CHECKING:
     from .hook import Entry
     from .results import Verdict
 
-ACTIVE: ContextVar[frozenset[int]] = ContextVar("hookline_active", default=frozenset())
-"""Ids of the async hooks that have called the current code."""
+NO_HOOKS: frozenset[int] = frozenset()
+
+
+class HookCall(msgspec.Struct, eq=False):
+    """A call of a hook. It is immutable until the hook has returned; then ``hooks`` is empty.
+
+    A call that was interrupted, by its timeout or a cancellation, is never emptied: its thread may still be running.
+    """
+
+    hooks: frozenset[int]
+    """The id of the hook while it is running; for a nested run, the ids of all hooks that ran at its start."""
+    outer: HookCall | None = None
+    """The call of another hook that caused this one."""
+    is_sync: bool = False
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """Mark the call as ended, unless it was interrupted by its timeout."""
+        if not isinstance(failure, HookTimeoutError):
+            self.hooks = NO_HOOKS
+
+
+HOOK_CALL: ContextVar[HookCall | None] = ContextVar("hookline_hook_call", default=None)
+"""The hook that has called or started the current code. Each task and each thread has its own value: another thread
+of the same run is not inside of a hook that happens to be running meanwhile."""
 CURRENT: ContextVar[Scope | None] = ContextVar("hookline_scope", default=None)
-"""The scope whose hooks or tools are running. A nested run finds its outer run here."""
+"""The run whose hooks or tools are running. A nested run finds its outer run here."""
+FIRED: ContextVar[Scope | None] = ContextVar("hookline_fired", default=None)
+"""The scope of a fire that belongs to no run. The run that encloses it is still ``CURRENT``."""
 
 
 class BaseContext:
@@ -132,6 +159,7 @@ class Scope:
     The engine of a run is a scope; this base class is used outside a run.
     """
 
+    is_run = False
     recording = False
     """Whether a consumer wants an event for every fire."""
     tracing = False
@@ -149,8 +177,6 @@ class Scope:
         self.emit: Emit = emit
         """Adds an event to the stream of the run, if there is a run."""
         self.cancellation: Cancellable = _UNLIMITED
-        self.entry: Entry | None = None
-        """The sync hook that is running."""
         self._state = state
 
     @property
@@ -181,11 +207,18 @@ def scope_of(ctx: Any) -> Scope:
 
 
 def running_hooks() -> frozenset[int]:
-    """Return the ids of all hooks, sync and async, that have directly or indirectly called the current code."""
-    scope, active = CURRENT.get(), ACTIVE.get()
-    if scope is not None and scope.entry is not None:
-        return active | {id(scope.entry.hook)}
-    return active
+    """Return the ids of all hooks that have directly or indirectly called the current code and are still running."""
+    call, running = HOOK_CALL.get(), NO_HOOKS
+    while call is not None:
+        running |= call.hooks
+        call = call.outer
+    return running
+
+
+def is_in_sync_hook() -> bool:
+    """Whether a sync hook has called the current code and is still running."""
+    call = HOOK_CALL.get()
+    return call is not None and call.is_sync and bool(call.hooks)
 
 
 def is_being_closed(scope: Scope) -> bool:
@@ -194,4 +227,4 @@ def is_being_closed(scope: Scope) -> bool:
     Python closes a coroutine outside the context of its run. A hook or tool that raises GeneratorExit itself does so
     inside that context.
     """
-    return CURRENT.get() is not scope
+    return scope is not CURRENT.get() and scope is not FIRED.get()

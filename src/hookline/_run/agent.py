@@ -466,7 +466,7 @@ class Agent(Generic[DepsT, OutputT]):
         prepared = Preparation(self, task, options, output_type, keep=keep)
         engine = prepared.engine
         run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base, prepared.attachments))
-        if prepared.outer is not None:
+        if prepared.outer is not None and not prepared.is_detached:
             run.follow(prepared.outer)
         elif (ctx := options.get("ctx")) is not None:
             run.follow_interrupt(ctx.interrupt)

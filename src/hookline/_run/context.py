@@ -505,8 +505,9 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
     def detached(self, *, budget: Budget | None = None) -> AgentContext[DepsT_co]:
         """Return a context for work that may outlive this run.
 
-        Runs started with it have the same hooks and plugin filter. They are not cancelled with this run, and count in
-        its budget unless another ``budget`` is given.
+        Runs started with it have the same hooks and plugin filter. They are not cancelled with this run, which does not
+        wait for them. Until it ends, they are recorded with it: in its stream, and on its tape or in its journal. They
+        count in its budget unless another ``budget`` is given.
 
         Example:
             >>> reviewer.start("Review the report.", ctx=ctx.detached())

@@ -79,6 +79,7 @@ from .journal import (
 from .recorded import RecordedError, RequestDigests, outcome_of, without_addresses
 from .session import Session
 from .sources import install_sources
+from .termination import RunStoppedError
 
 T = TypeVar("T")
 
@@ -811,8 +812,8 @@ class DurableRun:
         return Call(self, lane, key, None)
 
     async def _committed(self, status: str = "", result: bytes | None = None) -> None:
-        if not await self._writer.flush(status, result):
-            await self._stop()
+        if not await self._writer.flush(status, result) and self.error is not None:
+            await self._stop()  # without an error, the run has ended, and a run that is detached from it goes on
 
     def _find_asked(self, lane: str) -> int | None:
         """Return the position of the next entry that is not about text or observers."""
@@ -991,7 +992,7 @@ class DurableRun:
         place = PLACE.set((lane, mode or PAST))
         try:
             for failure in answer.failures if failed is None else (failed, *answer.failures):
-                with suppress(HookError, CallRefusedError):
+                with suppress(RunStoppedError, HookError, CallRefusedError):
                     await report(failure)
         finally:
             PLACE.reset(place)

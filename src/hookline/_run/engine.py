@@ -82,6 +82,8 @@ class AgentSetup(Protocol):
 class Engine(Scope):
     """The state, hooks, events, budget and cancellation of one run, and the operations that all its parts use."""
 
+    is_run = True
+
     def __init__(
         self,
         agent: AgentSetup,

@@ -69,7 +69,7 @@ class Environment:
     ``instrument(engine, start)``, such as the recorder of tapes, can replace them.
     """
 
-    __slots__ = ("_random", "boundary", "clock", "durable", "new_id")
+    __slots__ = ("_random", "boundary", "clock", "durable", "new_id", "real")
 
     def __init__(
         self,
@@ -83,6 +83,8 @@ class Environment:
         self.boundary = boundary
         self.durable: Any = None
         """The ``DurableRun`` that the run is part of, or ``None``."""
+        self.real: Environment | None = None
+        """The environment before a tape or a journal replaced its clock, random numbers and ids."""
         self._random = random
 
     @property
@@ -111,7 +113,20 @@ class Environment:
         """Return a copy for a nested run."""
         copy = Environment(self.clock, self.new_id, self._random, self.boundary)
         copy.durable = self.durable
+        copy.real = self.real
         return copy
+
+    def unrecorded(self) -> Environment:
+        """Return the environment without the tape and the journal, which end with the outermost run.
+
+        In a replay it is the same, because a replay calls no model and no tool.
+        """
+        if self.boundary is not None and self.boundary.is_replay:
+            return self.copy()
+        real = self
+        while real.real is not None:
+            real = real.real
+        return Environment(real.clock, real.new_id, real._random)
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments. Return the values for the tool, or the problem as text."""

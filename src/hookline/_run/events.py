@@ -331,12 +331,25 @@ class EventStream:
         return self.wanted is None or kind in self.wanted
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Create and deliver an event if a consumer wants it. A failing sink is logged and does not affect the run."""
+        """Create and deliver an event if a consumer wants it. A failing sink is logged and does not affect the run.
+
+        An event from another thread is numbered and delivered in the event loop of the run, so that numbers are
+        without gaps and sinks are called one at a time.
+        """
         wanted = self.wanted
         if wanted is not None and kind not in wanted:
             return
+        if self.aio is not None and running_loop() is not self.aio:
+            with suppress(RuntimeError):  # the loop is closed, and this stream too
+                self.aio.call_soon_threadsafe(partial(self._deliver, kind, self._now(), fields))
+        else:
+            self._deliver(kind, self._now(), fields)
+
+    def _deliver(self, kind: type[Event], at: float, fields: dict[str, Any]) -> None:
+        if self._closed:
+            return
         self._seq += 1
-        event = kind(seq=self._seq, at=self._now(), run_id=self._run_id, **fields)
+        event = kind(seq=self._seq, at=at, run_id=self._run_id, **fields)
         if self.is_new is not None and not self.is_new(event):
             self._seq -= 1
             return
@@ -366,17 +379,9 @@ class EventStream:
 
         def take(event: Event) -> None:
             inner = event if isinstance(event, SubagentEvent) else SubagentEvent(event=event, ids=ids)
-            if self.aio is None or running_loop() is self.aio:
-                self._add_nested(inner)
-            else:  # a blocking run in a tool has its own event loop
-                with suppress(RuntimeError):  # the loop is closed, and this stream too
-                    self.aio.call_soon_threadsafe(self._add_nested, inner)
+            self.emit(SubagentEvent, event=inner.event, ids=inner.ids)
 
         return take
-
-    def _add_nested(self, inner: SubagentEvent) -> None:
-        if not self._closed:
-            self.emit(SubagentEvent, event=inner.event, ids=inner.ids)
 
     def close(self) -> None:
         """End the stream: no more events follow."""

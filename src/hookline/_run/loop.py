@@ -33,7 +33,7 @@ from .._kernel.points import (
     Point,
 )
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import ACTIVE, CURRENT
+from .._kernel.scope import CURRENT, HOOK_CALL
 from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Message, Status, Step, StopSignal, Usage
 from .batch import Batch
@@ -71,7 +71,7 @@ class Loop:
         """Run to the end. Every failure becomes a status of the result."""
         engine = self.engine
         engine.cancellation.begin()
-        active, current = ACTIVE.set(engine.hooks.running), CURRENT.set(engine)
+        hook_call, current = HOOK_CALL.set(engine.hooks.hook_call), CURRENT.set(engine)
         engine.events.aio = asyncio.get_running_loop()
         try:
             engine.emit(RunStarted, ids=engine.ids)
@@ -90,7 +90,7 @@ class Loop:
         result = await self._finish()
         engine.cancellation.end()
         CURRENT.reset(current)
-        ACTIVE.reset(active)
+        HOOK_CALL.reset(hook_call)
         if engine.cause is not None and not isinstance(engine.cause, (Exception, asyncio.CancelledError)):
             raise engine.cause
         return result

@@ -17,7 +17,7 @@ from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelEr
 from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from .._kernel.results import HookAction, HookAnswer, Verdict
-from .._kernel.scope import is_being_closed
+from .._kernel.scope import is_being_closed, is_in_sync_hook
 from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from ..models.attachments import check_attachments
 from ..models.errors import ProviderError
@@ -33,6 +33,7 @@ MAX_RETRIES = 2
 NOTHING = ModelResponse()
 
 _REJECTIONS = (RunEndedError, RunStoppedError, HookError, CallRefusedError)
+"""What the hooks decided about a reply. It is not a failure of the model."""
 
 replace = msgspec.structs.replace
 
@@ -111,7 +112,7 @@ async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ..
     generation.announce()
     try:
         await engine.wrap(request, generation.ask())
-    except (RunEndedError, HookError, CallRefusedError):
+    except _REJECTIONS:
         raise
     except (Exception, asyncio.CancelledError, GeneratorExit) as error:
         if isinstance(error, asyncio.CancelledError) and engine.cancellation.is_cancelling():
@@ -200,7 +201,7 @@ class Generation(msgspec.Struct):
             streamed = bool(self.text)
             self.store(complete)
             await self._show("" if streamed else self.response.content, final=True)
-        except (RunEndedError, HookError, CallRefusedError):
+        except _REJECTIONS:
             if complete is None:
                 self.store(self._partial())
             await self._observe_shown()
@@ -222,7 +223,7 @@ class Generation(msgspec.Struct):
         if self.engine.has_listeners(ON_TOKEN):
             try:
                 await self._show(response.content, final=True)
-            except (RunEndedError, HookError):
+            except _REJECTIONS:
                 await self._observe_shown()
                 raise
 
@@ -361,7 +362,7 @@ async def _fire_on_error(
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
-    except (HookError, CallRefusedError):  # already reported; the failure of the model is raised
+    except (RunStoppedError, HookError, CallRefusedError):  # already reported; the failure of the model is raised
         verdict = None
     return verdict or Verdict(failure)
 
@@ -396,7 +397,7 @@ async def _output_problem(generation: Generation, output: RunOutput, reply: Mode
     if problem:
         generation.discard("retry" if failure is None else "rejected")
     if failure is not None:
-        with suppress(HookError, CallRefusedError):  # already reported; the failure of the output is raised
+        with suppress(RunStoppedError, HookError, CallRefusedError):  # reported; the failure of the output is raised
             await engine.report(ErrorInfo("output", "OutputError", error_text(failure), reply.model, fatal=True))
         raise failure
     return problem
@@ -429,7 +430,7 @@ def make_gated_model(engine: Engine, model: Model) -> GatedModel:
 
 
 def _start_gated(engine: Engine, model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
-    if running_loop() is None or engine.entry is not None:
+    if running_loop() is None or is_in_sync_hook():
         raise HooklineError("ctx.llm is async: define this hook or tool with 'async def' and await ctx.llm.complete()")
     return _call_gated(engine, model, replace(request, hop=engine.hop, ids=engine.ids))
 

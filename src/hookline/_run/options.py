@@ -21,6 +21,7 @@ from .budget import Budget, Limits, Spending
 from .cancellation import Cancellation, Interrupt
 from .context import AgentContext, DepsT, Services, call_of, new_services, services_of
 from .engine import AgentSetup, Engine
+from .environment import Environment
 from .events import EventStream, Sink, listener, log
 from .model_call import make_gated_model
 from .output import OutputSpec, RunOutput, output_spec
@@ -162,6 +163,8 @@ class Preparation:
         self._given = options.get("ctx")
         self._inherit = options.get("inherit", True)
         self._cancellation = Cancellation()
+        self.is_detached = self._given is not None and services_of(self._given).origin is not None
+        """Whether the run has a context of ``ctx.detached()``: it has the hooks of the outer run and may outlive it."""
         self.outer = self._find_outer()
         """The outer run, if this is a nested run."""
         self.task = task
@@ -180,9 +183,11 @@ class Preparation:
         self.engine = self._make_engine()
 
     def _find_outer(self) -> Engine | None:
-        """Return the outer run: that of the given context, or else the run whose tool or hook is calling."""
-        current = CURRENT.get()
-        enclosing = current if isinstance(current, Engine) and current.services.run is current else None
+        """Return the outer run: that of the given context, or else the run whose tool or hook is calling.
+
+        Raises:
+            HooklineError: that run has ended, so that its hooks would not apply.
+        """
         if self._given is not None:
             services = services_of(self._given)
             outer = services.run or services.origin
@@ -192,7 +197,15 @@ class Preparation:
                 )
             if isinstance(outer, Engine):
                 return outer
-        return enclosing if self._inherit else None
+        enclosing = CURRENT.get()
+        if not self._inherit or not isinstance(enclosing, Engine):
+            return None
+        if enclosing.services.run is not enclosing:
+            raise HooklineError(
+                f"the run {enclosing.ids.run_id} that started this code has ended, and its hooks with it: give "
+                f"{self._agent.name!r} a ctx.detached() of that run, or inherit=False for a run without its hooks"
+            )
+        return enclosing
 
     # Durable runs.
 
@@ -205,7 +218,7 @@ class Preparation:
         store, run_id = self._options.get("durable"), self._options.get("run_id")
         if store is None:
             return None
-        if self.outer is not None and self.outer.environment.durable is not None:
+        if self.outer is not None and self._outer_environment.durable is not None:
             raise HooklineError("a run inside a durable run is part of its journal: leave out durable=")
         stored = store.journal.get(run_id) if run_id is not None else None
         if stored is None:
@@ -256,6 +269,8 @@ class Preparation:
         services.depth = parent.depth + bool(parent.ids.run_id)
         services.tree_state = parent.tree_state if self._inherits else {}
         services.session = self._session(base)
+        if self.is_detached:
+            services.environment = self._outer_environment
         if (deps := options.get("deps")) is not None:
             services.deps = deps
             if isinstance(agent.deps_type, type) and not isinstance(deps, agent.deps_type):
@@ -277,6 +292,13 @@ class Preparation:
         if services is not base:
             services.interrupt = Interrupt(self._cancellation.request)
         return services
+
+    @property
+    def _outer_environment(self) -> Environment:
+        """The environment of the outer run; for a detached run without its tape and journal, if they are closed."""
+        assert self.outer is not None
+        environment = self._base_services().environment
+        return environment.copy() if self.outer.services.run is self.outer else environment.unrecorded()
 
     def _base_services(self) -> Services:
         """Return the services to start from: those of the given context, else of the outer run, else defaults."""
@@ -310,8 +332,8 @@ class Preparation:
     def _budget(self, base: Services) -> Budget:
         if self._given is None and self.outer is None:
             return base.budget
-        detached = base.origin is not None  # a detached run counts in its own budget, not in that of the outer run
-        outer = None if self.outer is None or detached else self.outer.budget
+        # A detached run counts in the budget of its context, which need not be that of the outer run.
+        outer = None if self.outer is None or self.is_detached else self.outer.budget
         return base.budget.child(self._agent.limits, outer=outer)
 
     @property

@@ -10,7 +10,7 @@ from .._kernel.dispatch import Chain
 from .._kernel.hook import Entry
 from .._kernel.points import Point
 from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
-from .._kernel.scope import ACTIVE
+from .._kernel.scope import HOOK_CALL, HookCall, running_hooks
 from .budget import Limits, declared_limits
 
 
@@ -83,6 +83,8 @@ class RunHooks:
         self._outer = outer
         self.allowed_plugins = allowed_plugins
         self.running = running
+        self.hook_call = HookCall(running) if running else None
+        """Marks these hooks as running in the tasks of this run."""
         self._is_silent = False
         self._nested: tuple[HookStack | None, frozenset[int], HookStack] = (None, running, own)
         self.compile()
@@ -140,9 +142,10 @@ class RunHooks:
 
     def callable(self) -> HookStack:
         """Return the hooks that may be called now: all except those that are running."""
-        active = ACTIVE.get()
-        if active is self.running or not active:
+        call = HOOK_CALL.get()
+        if call is None or call is self.hook_call:
             return self.stack
+        active = running_hooks()
         if self._nested[0] is not self.stack or self._nested[1] != active:
             self._nested = self.stack, active, self.stack.without(active)
         return self._nested[2]

@@ -92,7 +92,8 @@ def install_sources(engine: Engine, read: ReadValue, set_timer: SetTimer) -> Non
     """Route the clock, random numbers, ids and timers of a run and its nested runs through these functions."""
     # A seed of its own would cost a system call; the numbers come from ``inner``.
     environment, generator = engine.environment, RecordedRandom(0)
-    generator.environment, generator.read = environment.copy(), read
+    generator.environment = environment.real = environment.copy()
+    generator.read = read
     real = environment.new_id
     environment.clock = engine.budget.clock = RecordedClock(environment.clock, read, set_timer)
     environment.random = generator

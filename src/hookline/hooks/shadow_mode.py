@@ -17,7 +17,7 @@ from .._kernel.errors import CallRefusedError, HookTimeoutError, InvalidResultEr
 from .._kernel.events import Event
 from .._kernel.hook import Entry, compile_hook
 from .._kernel.results import HookAction, HookResult, parse_result
-from .._kernel.scope import ACTIVE, running_hooks
+from .._kernel.scope import HOOK_CALL, HookCall, running_hooks, scope_of
 from .._kernel.state import AgentState
 from ..tools.registry import ToolView
 
@@ -74,7 +74,8 @@ def shadow(hook: Any) -> Shadow:
     Raises:
         RegistrationError: ``hook`` is not a hook, or is an observer, which changes nothing anyway.
     """
-    return Shadow(hook)
+    shadowed = Shadow(hook)
+    return ShadowOfGuards(hook) if shadowed.wants_guards else shadowed
 
 
 class Shadow:
@@ -94,6 +95,7 @@ class Shadow:
         if all(entry.phase == "observe" for entry in entries):
             raise RegistrationError(f"{hook!r} is an observer, which changes nothing: register it without shadow()")
         self.name = f"shadow({next(iter(entries)).name})"
+        self.wants_guards = any(entry.wants_guards for entry in entries)
         self.points = frozenset(self._entries)
         self.phase = {entry.point: entry.phase for entry in entries}
         self.priority = {entry.point: entry.priority for entry in entries}
@@ -117,38 +119,50 @@ class Shadow:
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Awaitable[None] | None:
         """Run the hook, and report its result."""
+        return self._call(point, ctx, payload)
+
+    def _call(self, point: str, ctx: Any, payload: Any, **extras: Any) -> Awaitable[None] | None:
         if id(self.hook) in running_hooks():  # the hook itself is running here, and is not re-entered
             return None
-        entry, before = self._entries[point], ctx.state
-        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
+        entry, before = self._entries[point], scope_of(ctx).state
+        call = HookCall(entry.id_set, HOOK_CALL.get(), True)
+        HOOK_CALL.set(call)
         try:
-            result = entry.call(ctx, payload)
+            result = entry.call(ctx, payload, **extras)
         except (Exception, asyncio.CancelledError) as failure:  # noqa: BLE001 - every failure is only reported
+            call.end()
             self._report_failure(entry, ctx, failure)
             return None
         finally:
-            ACTIVE.reset(token)
+            HOOK_CALL.set(call.outer)
         if hasattr(result, "__await__"):
-            return self._wait(entry, ctx, payload, before, result)
+            call.is_sync = False
+            return self._wait(entry, ctx, payload, before, result, call)
+        call.end()
         self._judge(entry, ctx, payload, before, result)
         return None
 
-    async def _wait(self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any]) -> None:
-        token = ACTIVE.set(ACTIVE.get() | entry.id_set)
+    async def _wait(
+        self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any], call: HookCall
+    ) -> None:
+        HOOK_CALL.set(call)
         try:
             value = await (result if entry.timeout is None else with_timeout(entry.timeout, result))
         except StillRunningError:
             self._report_failure(entry, ctx, HookTimeoutError(f"still running after {entry.timeout:g} s"))
         except asyncio.CancelledError as failure:
-            if ctx.is_cancelled():
+            if scope_of(ctx).cancellation.is_cancelled():
                 raise
             self._report_failure(entry, ctx, failure)
         except Exception as failure:  # noqa: BLE001 - every failure is only reported
+            call.end()
             self._report_failure(entry, ctx, failure)
         else:
+            call.end()
             self._judge(entry, ctx, payload, before, value)
         finally:
-            ACTIVE.reset(token)
+            if HOOK_CALL.get() is call:  # not if Python closes this coroutine in another context
+                HOOK_CALL.set(call.outer)
 
     def _judge(self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Any) -> None:
         if result is None:
@@ -156,7 +170,7 @@ class Shadow:
         try:
             decision = parse_result(result, entry.point, payload, entry.name, entry.phase)
             if decision.state is not None:
-                _check_state(entry, decision.state, before, ctx.state)
+                _check_state(entry, decision.state, before, scope_of(ctx).state)
         except InvalidResultError as failure:
             self._report_failure(entry, ctx, failure)
             return
@@ -178,7 +192,15 @@ class Shadow:
             self._decisions.append(decided)
         level = logging.WARNING if verb == "failed" else logging.INFO
         log.log(level, "%s at %s %s", self.name, entry.point, decided.would)
-        ctx.emit(ShadowDecided, point=decided.point, hook=entry.name, verb=verb, reason=reason, text=text)
+        scope_of(ctx).emit(ShadowDecided, point=decided.point, hook=entry.name, verb=verb, reason=reason, text=text)
+
+
+class ShadowOfGuards(Shadow):
+    """The shadow of a guard that gets the other guards of its chain, such as ``Strict`` (DESIGN 4.10)."""
+
+    def __call__(self, point: str, ctx: Any, payload: Any, *, guards: tuple[Entry, ...] = ()) -> Awaitable[None] | None:
+        """Run the guard, and report its result."""
+        return self._call(point, ctx, payload, guards=guards)
 
 
 def _check_state(entry: Entry, state: AgentState, before: AgentState, now: AgentState) -> None:

@@ -184,6 +184,7 @@ async def areplay(
         playback.run.cancel("the replay was cancelled")
         raise
     then, now = playback.finish()
+    player.end_detached()
     return Replay(
         tape,
         result,

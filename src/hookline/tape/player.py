@@ -25,13 +25,14 @@ from .._kernel.hook import Entry as HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import ACTIVE, CURRENT, running_hooks
+from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
-from .._run.events import AllEventsExcept, ToolEnded, ToolStarted
+from .._run.events import AllEventsExcept, RunFinished, ToolEnded, ToolStarted
 from .._run.recorded import RecordedError, RequestDigests
 from .._run.run import Run
 from .._run.sources import install_sources
+from .._run.termination import RunStoppedError
 from ..models.attachments import ANY_TYPE
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool, WithAttachments
@@ -62,6 +63,10 @@ class Player:
         self.playback = Playback(tape)
         self.clock = self.playback.clock
         self._index = EntryIndex(tape.entries)
+        if tape.run.ids.run_id in self._index.finished:
+            self.playback.outlived = frozenset(self._index.runs) - self._index.finished
+        self._inside: dict[str, Engine] = {}
+        """The runs inside the replayed one that have not ended."""
         self.digests = RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
         self.counted: Mapping[str, float | None] = self._index.counted
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
@@ -81,7 +86,7 @@ class Player:
         engine.add_recorder(fires, fmt.recorded_points())
         engine.hold = partial(self.playback.hold, engine)
         if engine.environment.clock is not self.clock:
-            return self._run_inside(engine.ids.run_id)
+            return self._run_inside(engine)
         engine.environment.random = Random(self.tape.run.ids.run_id)
         install_sources(engine, self.read, self.set_timer)
         self.playback.interrupt = engine.cancellation.interrupt
@@ -89,7 +94,9 @@ class Player:
         return nullcontext()
 
     @contextmanager
-    def _run_inside(self, run_id: str) -> Iterator[None]:
+    def _run_inside(self, engine: Engine) -> Iterator[None]:
+        run_id = engine.ids.run_id
+        self._inside[run_id] = engine
         branch = BRANCH.set(self.playback, self._index.branches.get((run_id, "", 0), self.playback.branch))
         if run_id in self._index.runs:
             self.playback.produced(self._index.runs[run_id])
@@ -97,6 +104,12 @@ class Player:
             yield
         finally:
             BRANCH.reset(branch)
+            self._inside.pop(run_id, None)
+
+    def end_detached(self) -> None:
+        """Cancel the detached runs that outlived the recording: the tape does not say how they went on."""
+        for engine in list(self._inside.values()):
+            engine.services.interrupt.cancel("the replay has ended")
 
     def on_event(self, event: Event) -> None:
         """Compare an event with the one on the tape. The start of a tool call enters the recorded call's branch."""
@@ -238,7 +251,7 @@ class Player:
             await self._wait_for_cancellation(position)
         failed = approval.failed
         for failure in approval.failures if failed is None else (failed, *approval.failures):
-            with suppress(HookError, CallRefusedError) if failed is not None else nullcontext():
+            with suppress(RunStoppedError, HookError, CallRefusedError) if failed is not None else nullcontext():
                 await report(failure)
         await self.playback.wait_for_answer(position)
         self.playback.produced(position)
@@ -330,6 +343,8 @@ class Playback:
         self._outer_hooks = running_hooks()
         self._cancelled = self._exact = False
         self._end = len(tape.entries)
+        self.outlived: frozenset[str] = frozenset()
+        """The detached runs that had not ended when the recorded run ended."""
 
     @property
     def branch(self) -> int:
@@ -429,7 +444,7 @@ class Playback:
         return raise_exit(work.result())
 
     def _in_hook(self) -> bool:
-        return ACTIVE.get() > self._outer_hooks
+        return running_hooks() > self._outer_hooks
 
     async def wait_for_cancellation(self, position: int) -> Never:
         """Wait for the event that cancelled a call in the recording.
@@ -451,7 +466,13 @@ class Playback:
         await forever()
 
     async def stop(self, why: str, position: int | None = None) -> Never:
-        """Stop the replay because the tape has no answer, once everything recorded before has been produced."""
+        """Stop the replay because the tape has no answer, once everything recorded before has been produced.
+
+        A detached run that outlived the recorded run waits instead: what follows was not recorded.
+        """
+        current = CURRENT.get()
+        if isinstance(current, Engine) and current.ids.run_id in self.outlived:
+            await forever()
         await self.order.hold(self.branch)
         await self.wait_until(self.order.give_up(self.branch) if position is None else position)
         if not self.stop_reason:
@@ -562,6 +583,8 @@ class EntryIndex:
         """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
         self.runs: dict[str, int] = {}
         """The position at which each run started, by its id."""
+        self.finished: set[str] = set()
+        """The runs that ended."""
         self.branches: dict[Call, int] = {}
         """The branch of an attempt at a call; of a run if the call id is empty."""
         for position, entry in enumerate(entries):
@@ -573,6 +596,8 @@ class EntryIndex:
             case fmt.EventEntry():
                 if isinstance(event := entry.event, ToolEnded):
                     self.ended.setdefault((event.run_id, event.call_id, event.attempt), (position, event.outcome))
+                elif isinstance(event, RunFinished):
+                    self.finished.add(event.run_id)
             case fmt.BranchEntry(run=run) if run and not entry.inside:
                 self.branches[run, entry.call_id, entry.attempt] = entry.branch
             case fmt.RunEntry() if not entry.inside:

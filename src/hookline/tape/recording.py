@@ -100,6 +100,8 @@ class TapeHook:
         register_own_file(self, tape)
         self._lock = threading.Lock()
         self._recordings: dict[str, Recording] = {}
+        self._in_file: set[str] = set()
+        """The runs on the tape, if this is a file for one tape, and the runs detached from them."""
 
     @property
     def own_files(self) -> tuple[str, ...]:
@@ -134,7 +136,12 @@ class TapeHook:
         if isinstance(outer, Recording):
             recording = outer
             place = recording.enter_branch(recording.number(), start.ids.run_id)
+        elif self._is_file and start.ids.parent_run_id in self._in_file:
+            self._in_file.add(start.ids.run_id)
+            yield  # a detached run would replace the tape of its outer run
+            return
         else:
+            self._in_file.clear()
             recording = Recording(self, self._file_of(start.ids.run_id), engine)
             engine.environment.boundary = recording
             place = PLACE.set(recording, (0, 0))  # so that it can be reset: the task of the caller may go on for long
@@ -142,6 +149,7 @@ class TapeHook:
             engine.on_interruption = recording.interrupted
         with self._lock:
             self._recordings[ctx.run_id] = recording
+            self._in_file.add(ctx.run_id)
         engine.hold = partial(recording.hold, engine, engine.hold)
         try:
             recording.run_started(engine, start)
