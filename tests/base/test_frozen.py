@@ -19,11 +19,14 @@ from hookline._base.frozen import (
     FrozenList,
     History,
     HistoryBuilder,
+    any_digest,
+    digest,
     empty,
     fingerprint,
     freeze,
     plain,
     private_copy,
+    scrub,
     thaw,
 )
 from hookline._kernel.payloads import ModelRequest, ToolCallResult
@@ -522,3 +525,25 @@ def test_a_fingerprint_tells_every_change_in_place(change, text):
     assert fingerprint(private_copy(frozen)) == before
     change(frozen)
     assert fingerprint(frozen) != before
+
+
+@given(values, values)
+def test_equal_digests_mean_equal_json(one, other):
+    assert (digest(one) == digest(other)) == (sorted_json(one) == sorted_json(other))
+
+
+def sorted_json(value):
+    return json.dumps(value, sort_keys=True)
+
+
+@pytest.mark.parametrize("value", [float("inf"), float("-inf"), float("nan"), "\ud800", "a\udfffb"])
+@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [None, v], lambda v: {"a": [v]}, lambda v: freeze({"a": v})])
+def test_a_value_that_json_cannot_express_has_no_digest(value, wrap):
+    with pytest.raises(ValueError, match="is not a number in JSON|not valid Unicode"):
+        digest(wrap(value))
+    assert any_digest(wrap(value)) == any_digest(wrap(scrub(value)))
+
+
+def test_a_key_that_json_cannot_express_has_no_digest():
+    with pytest.raises(ValueError, match="not valid Unicode"):
+        digest({"\ud800": 1})

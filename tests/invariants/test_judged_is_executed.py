@@ -7,7 +7,7 @@ import copy
 import heapq
 from collections import Counter
 from datetime import date
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import msgspec
@@ -29,9 +29,11 @@ from hookline import (
     hook,
     observer,
 )
-from hookline._base.frozen import thaw
-from hookline.events import ToolStarted
+from hookline._base.frozen import json_problem, thaw
+from hookline.events import ToolSettled, ToolStarted
+from hookline.hooks import ApprovalsHook
 from hookline.payloads import ToolCall
+from hookline.stores import ApprovalStore
 from hookline.testing import EventLog
 from tests.properties import examples
 
@@ -355,3 +357,159 @@ async def test_c_code_cannot_change_a_list_in_the_arguments(change: Any, phase: 
     assert len(refused) == 1
     assert judged == {"c0": ("nested", GIVEN)}
     assert bench.given == [("nested", GIVEN)]
+
+
+# Values that JSON cannot express: a guard or an approver would see ``null`` or ``?`` where the tool gets the value.
+
+INF, NAN, HALF = float("inf"), float("nan"), "half \ud83d"
+
+
+class Offer(BaseModel):
+    limit: float | None = None
+    notes: dict[str, str] = {}
+
+
+NOT_JSON: dict[str, tuple[dict[str, Any], str]] = {
+    "a word for infinity": ({"limit": "inf"}, "limit: Infinity is not a number in JSON"),
+    "a word for minus infinity": ({"limit": "-Infinity"}, "limit: -Infinity is not a number in JSON"),
+    "a word for not a number": ({"limit": "nan"}, "limit: NaN is not a number in JSON"),
+    "infinity": ({"limit": INF}, "limit: Infinity is not a number in JSON"),
+    "in a model": ({"offer": {"limit": "inf"}}, "offer.limit: Infinity is not a number in JSON"),
+    "in a list": ({"prices": [1, "2", NAN]}, "prices.2: NaN is not a number in JSON"),
+    "in any value": ({"extra": {"deep": [INF]}}, "extra.deep.0: Infinity is not a number in JSON"),
+    "half a character": ({"text": HALF}, "text: half of a character (a lone surrogate) is not valid Unicode"),
+    "half a character in a model": (
+        {"offer": {"notes": {"a": HALF}}},
+        "offer.notes.a: half of a character (a lone surrogate) is not valid Unicode",
+    ),
+    "half a character as a key": (
+        {"extra": {HALF: 1}},
+        "extra.half ?: half of a character (a lone surrogate) is not valid Unicode",
+    ),
+}
+
+
+class Desk:
+    """A tool that takes many types, behind a guard, an approver and an edit."""
+
+    def __init__(self, arguments: dict[str, Any], edit: dict[str, Any] | None = None, *hooks: Any) -> None:
+        self.executed: list[dict[str, Any]] = []
+        self.judged: list[Any] = []
+        self.asked: list[Any] = []
+
+        def pay(
+            limit: float | None = None,
+            offer: Offer | None = None,
+            prices: list[float] | None = None,
+            extra: Any = None,
+            text: str = "",
+        ) -> str:
+            self.executed.append({"limit": limit, "offer": offer, "prices": prices, "extra": extra, "text": text})
+            return "paid"
+
+        @guard(BEFORE_TOOL)
+        def judge(ctx: Any, request: Any) -> HookResult:
+            self.judged.append(request.arguments)
+            return HookResult.ask("may it?")
+
+        @hook(APPROVAL_REQUESTED)
+        def approver(ctx: Any, request: Any) -> HookResult:
+            self.asked.append(request.digest)
+            return HookResult.approve() if edit is None else HookResult.edit(edit)
+
+        llm = ScriptedModel([ToolCall("c", "pay", arguments), "done"])
+        self.agent = Agent("a", llm=llm, tools=[pay], hooks=[judge, approver, *hooks])
+
+    async def answer(self) -> str:
+        """Return what the model reads as the result of its call."""
+        result = await self.agent.arun("pay")
+        assert result.status == "completed"
+        return result.messages[2].content
+
+
+@pytest.mark.parametrize(("arguments", "problem"), NOT_JSON.values(), ids=NOT_JSON)
+async def test_arguments_that_json_cannot_express_are_refused_with_a_message_to_the_model(
+    arguments: dict[str, Any], problem: str
+) -> None:
+    desk = Desk(arguments)
+    assert await desk.answer() == f"Invalid arguments for pay: {problem}"
+    assert (desk.judged, desk.asked, desk.executed) == ([], [], [])
+
+
+@pytest.mark.parametrize(("arguments", "problem"), NOT_JSON.values(), ids=NOT_JSON)
+async def test_neither_a_rewriter_nor_an_approver_can_put_them_into_a_call(
+    arguments: dict[str, Any], problem: str
+) -> None:
+    rewrite = hook(BEFORE_TOOL)(lambda ctx, request: HookResult.replace({"arguments": arguments}))
+    rewritten, edited = Desk({}, None, rewrite), Desk({}, arguments)
+    assert await rewritten.answer() == f"Invalid arguments for pay: {problem}"
+    # Words are valid JSON, and only the tool's types make them infinite. Other edits are a failure of the approver.
+    expected = f"Invalid arguments for pay: {problem}" if json_problem(arguments) is None else "The approval failed."
+    assert await edited.answer() == expected
+    assert (rewritten.executed, edited.executed) == ([], [])
+
+
+async def test_a_default_that_json_cannot_express_is_left_to_the_function() -> None:
+    seen: list[Any] = []
+
+    def pay(amount: int, limit: float = INF) -> str:
+        seen.append((amount, limit))
+        return "paid"
+
+    judge = guard(BEFORE_TOOL)(lambda ctx, request: seen.append(request.arguments))
+    await Agent("a", llm=ScriptedModel([call("pay", amount=1), "done"]), tools=[pay], hooks=[judge]).arun("pay")
+    assert seen == [{"amount": 1}, (1, INF)]
+
+
+async def test_an_argument_changed_in_place_from_none_to_infinity_is_noticed() -> None:
+    change = observer(BEFORE_TOOL)(lambda ctx, request: dict.__setitem__(request.arguments, "limit", INF))
+    desk = Desk({"limit": None}, None, change)
+    assert await desk.answer() == "Blocked: a hook changed the arguments of this call in place."
+    assert desk.executed == []
+
+
+async def test_a_permission_for_exactly_none_is_not_one_for_infinity(tmp_path: Path) -> None:
+    store, executed = ApprovalStore(tmp_path / "approvals.db"), []
+
+    def pay(limit: float | None) -> str:
+        executed.append(limit)
+        return "paid"
+
+    ask = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.ask("may it?"))
+
+    async def run(limit: Any, decision: str) -> None:
+        llm = ScriptedModel([call("pay", limit=limit), "done"])
+        agent = Agent("a", llm=llm, tools=[pay], hooks=[ask, ApprovalsHook(store, seconds=30)])
+        running = asyncio.ensure_future(agent.arun("pay"))
+        while not running.done() and not (rows := store.rows(status="pending")):
+            await asyncio.sleep(0.01)
+        if not running.done():
+            remember: Any = "always" if decision == "approve" else "once"
+            store.decide(rows[0].id, decision=decision, digest=rows[0].digest, by="ann", remember=remember)
+        await running
+
+    await run(None, "approve")
+    for other in ("inf", "-inf", "nan", INF, 0):
+        await run(other, "deny")
+    await run(None, "deny")
+    assert executed == [None, None]
+
+
+@pytest.mark.parametrize("by_hook", [False, True], ids=["of a tool", "of a hook"])
+async def test_a_result_with_infinity_is_not_shown_as_null(by_hook: bool) -> None:
+    value, seen = {"a": INF, "rows": [NAN, -INF, None]}, []
+
+    def measure() -> Any:
+        return None if by_hook else value
+
+    @hook(AFTER_TOOL)
+    def replace(ctx: Any, result: Any) -> Any:
+        return result.replace(result=value) if by_hook else None
+
+    log = EventLog()
+    agent = Agent("a", llm=ScriptedModel([call("measure"), "done"]), tools=[measure], hooks=[replace])
+    see = observer(AFTER_TOOL)(lambda ctx, result: seen.append(result.text))
+    result = await agent.arun("measure", sinks=[log], hooks=[see])
+    shown = '{"a":"Infinity","rows":["NaN","-Infinity",null]}'
+    assert (result.messages[2].content, seen) == (shown, [shown])
+    assert [event.text for event in log.of(ToolSettled)] == [shown]

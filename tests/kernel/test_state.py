@@ -137,7 +137,8 @@ def test_text_that_is_no_unicode_does_not_break_json(text):
     for value in (Message("user", text), ToolCallResult("1", "t", {text: text}, [text])):
         again = type(value).from_json(value.to_json())
         assert type(again) is type(value)
-    ToolCallRequest("1", "t", {"a": text}).digest.encode()
+    with pytest.raises(ValueError, match="lone surrogate"):  # another text would have the same digest
+        _ = ToolCallRequest("1", "t", {"a": text}).digest
 
 
 def test_events_of_different_types_can_be_told_apart_in_json():

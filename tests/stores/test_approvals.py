@@ -69,10 +69,15 @@ def test_a_call_is_stored_with_its_exact_arguments_and_the_asking_hooks(store):
     assert ask(store).root_id == "run_1"
 
 
-def test_text_with_lone_surrogates_is_stored_as_the_digest_covers_it(store):
-    row = ask(store, tool="a\ud800", path="b\udfff")
-    assert store.find(row.id).arguments == {"path": "b?"}
-    assert decide(store, store.find(row.id), message="\ud800").message == "?"
+@pytest.mark.parametrize("value", [float("inf"), float("nan"), "b\udfff", {"\ud800": 1}])
+def test_arguments_that_json_cannot_express_are_not_asked_about_and_no_edit_has_them(store, value):
+    """The approver would see another value than the tool gets."""
+    with pytest.raises(ValueError, match="JSON|surrogate"):
+        ask(store, path=value)
+    row = ask(store, path="a")
+    with pytest.raises(DecisionRefusedError, match="the new arguments are not a JSON object: path"):
+        decide(store, row, decision="edit", arguments={"path": value})
+    assert decide(store, row, message="\ud800").message == "?"
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache, partial
 from itertools import chain, islice
+from math import isfinite
 from types import UnionType
 from typing import (
     Annotated,
@@ -239,10 +240,50 @@ def parse_object(value: object) -> tuple[FrozenDict, str | None]:
     return empty(), value if isinstance(value, str) else json_text(frozen)
 
 
+def json_problem(value: Any, where: str = "") -> str | None:
+    """Return why a value of JSON types cannot be written as JSON, or ``None`` if it can.
+
+    Encoders would write infinity and NaN as ``null``, and replace half a character (a lone surrogate): different values
+    would look the same to a person who approves a call, and have the same digest.
+    """
+    prefix = f"{where}: " if where else ""
+    if isinstance(value, str):
+        if not value.isascii() and _SURROGATE.search(value):
+            return f"{prefix}half of a character (a lone surrogate) is not valid Unicode"
+    elif isinstance(value, float):
+        if not isfinite(value):
+            return f"{prefix}{_NOT_FINITE[str(value)]} is not a number in JSON"
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            inside = scrub(f"{where}.{key}" if where else str(key))
+            if problem := json_problem(key, inside) or json_problem(item, inside):
+                return problem
+    elif isinstance(value, (list, tuple)):
+        for index, item in enumerate(value):
+            if type(item) is not int and (problem := json_problem(item, f"{where}.{index}" if where else str(index))):
+                return problem
+    return None
+
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_NOT_FINITE = {"inf": "Infinity", "-inf": "-Infinity", "nan": "NaN"}
+
+
+def has_non_finite(value: Any) -> bool:
+    """Whether a JSON value contains infinity or NaN, which encoders write as ``null``."""
+    if isinstance(value, float):
+        return not isfinite(value)
+    if isinstance(value, Mapping):
+        return any(map(has_non_finite, value.values()))
+    return isinstance(value, (list, tuple)) and any(map(has_non_finite, value))
+
+
 def scrub(value: Any) -> Any:
-    """Replace invalid Unicode (lone surrogates) in a JSON value, so that it can be encoded."""
+    """Replace what JSON cannot express: lone surrogates by ``?``, and infinity and NaN by their names."""
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
+    if isinstance(value, float) and not isfinite(value):
+        return _NOT_FINITE[str(value)]
     if isinstance(value, Mapping):
         return {scrub(key): scrub(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
@@ -251,11 +292,14 @@ def scrub(value: Any) -> Any:
 
 
 def json_text(value: Any) -> str:
-    """Return a JSON value as JSON text."""
+    """Return a JSON value as JSON text, after :func:`scrub` where that is needed."""
     try:
-        return msgspec.json.encode(value).decode()
+        text = msgspec.json.encode(value).decode()
+        if "null" not in text or not has_non_finite(value):
+            return text
     except UnicodeEncodeError:
-        return msgspec.json.encode(scrub(value)).decode()
+        pass
+    return msgspec.json.encode(scrub(value)).decode()
 
 
 def fingerprint(value: Any) -> bytes:
@@ -264,20 +308,39 @@ def fingerprint(value: Any) -> bytes:
     This is stricter than ``==`` with a copy: ``True`` differs from ``1``, and the order of keys matters.
     """
     try:
-        return msgspec.json.encode(value)
+        data = msgspec.json.encode(value)
+        if b"null" not in data or not has_non_finite(value):
+            return data
     except Exception:  # noqa: BLE001 - invalid Unicode, or the value is no longer JSON
-        return repr(value).encode("utf-8", "backslashreplace")
+        pass
+    return repr(value).encode("utf-8", "backslashreplace")
 
 
 def digest(value: Any) -> str:
-    """Return the SHA-256 of a JSON value. The order of keys does not matter."""
+    """Return the SHA-256 of a JSON value. The order of keys does not matter.
+
+    Raises:
+        ValueError: JSON cannot express the value, so that another value would have the same digest.
+    """
     import hashlib
 
     try:
         data = msgspec.json.encode(value, order="sorted")
-    except (UnicodeEncodeError, TypeError):  # invalid Unicode, or another kind of mapping
-        data = msgspec.json.encode(scrub(value), order="sorted")
+    except TypeError:  # another kind of mapping
+        data = msgspec.json.encode(thaw(freeze(value)), order="sorted")
+    except UnicodeEncodeError:
+        raise ValueError(json_problem(value) or "it is not valid Unicode") from None
+    if b"null" in data and (problem := json_problem(value)):
+        raise ValueError(problem)
     return hashlib.sha256(data).hexdigest()
+
+
+def any_digest(value: Any) -> str:
+    """Return the digest of a value after :func:`scrub`. It identifies what was recorded, never what was approved."""
+    try:
+        return digest(value)
+    except ValueError:
+        return digest(scrub(plain(value)))
 
 
 class History(Sequence[T], Generic[T]):

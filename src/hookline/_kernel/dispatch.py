@@ -33,14 +33,15 @@ class Chain(msgspec.Struct, frozen=True, eq=False):
     simple: bool = True
 
 
-HookOutcome = tuple[Entry, Any, BaseException | None, HookCall]
-"""A hook with its return value, the exception it raised, and its call, which has not ended if it returned a value."""
+HookOutcome = tuple[Entry, Any, BaseException | None]
+"""A hook with its return value and the exception it raised."""
 
 
-def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> HookOutcome | None:
+def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> tuple[HookOutcome, HookCall] | None:
     """Call hooks in order until one returns a value or raises. Most fires end with this loop.
 
-    The value may be the awaitable of an async hook, which :meth:`Firing.call_remaining` awaits.
+    The value may be the awaitable of an async hook, which :meth:`Firing.call_remaining` awaits. So the call of that
+    hook, which is returned too, has not ended.
     """
     ctx, outer = scope.ctx, HOOK_CALL.get()
     for entry in entries:
@@ -49,11 +50,11 @@ def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> HookOutc
         try:
             result = entry.call(ctx, payload)
         except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - on_failure decides
-            return entry, None, error, call
+            return (entry, None, error), call
         finally:
             HOOK_CALL.set(outer)
         if result is not None:
-            return entry, result, None, call
+            return (entry, result, None), call
         call.hooks = NO_HOOKS
     return None
 
@@ -109,12 +110,18 @@ class Firing(Settlement):
         if self.scope.recording:
             self.scope.emit(PointFired, point=self.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
 
-    async def call_remaining(self, entries: Iterable[Entry], phase: Phase, first: HookOutcome | None = None) -> None:
+    async def call_remaining(
+        self,
+        entries: Iterable[Entry],
+        phase: Phase,
+        first: HookOutcome | None = None,
+        first_call: HookCall | None = None,
+    ) -> None:
         """Call hooks, await the async ones and apply their results, until one of them settles the point.
 
-        This is the async continuation of :func:`call_hooks`; ``first`` is the outcome of the first entry if it was
-        called there. A hook counts as running until it ends (``HookCall``), so that a model call or run that it starts
-        does not call it again (DESIGN 4.8).
+        This is the async continuation of :func:`call_hooks`; ``first`` is the outcome of the first entry, and
+        ``first_call`` its call, if it was called there. A hook counts as running until it ends (``HookCall``), so that
+        a model call or run that it starts does not call it again (DESIGN 4.8).
         """
         scope, before = self.scope, self.payload
         ctx, tracing = scope.ctx, scope.tracing
@@ -123,13 +130,14 @@ class Firing(Settlement):
         try:
             for entry in entries:
                 raised = None
-                latest = call = HookCall(entry.id_set, outer, True) if first is None else first[3]
+                latest = call = first_call or HookCall(entry.id_set, outer, True)
+                first_call = None
                 HOOK_CALL.set(call)
                 if timing:
                     self.began = time.perf_counter()
                 try:
                     if first is not None:
-                        (_, result, raised, _), first = first, None
+                        (_, result, raised), first = first, None
                         if raised is not None:
                             raise raised
                     else:
@@ -246,8 +254,9 @@ async def fire(
         first = call_hooks(remaining, payload, scope)
         if first is None:
             return Verdict(payload), None
+        outcome, call = first
         firing = Firing(chain, point, payload, scope, no_retry)
-        await firing.call_remaining((first[0], *remaining), "rewrite", first)
+        await firing.call_remaining((outcome[0], *remaining), "rewrite", outcome, call)
         if not firing.has_results:
             return Verdict(payload), None
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .._base.frozen import Frozen, freeze
+from .._base.frozen import Frozen, freeze, json_problem
 from .errors import InvalidResultError
 from .payloads import ApprovalAnswer, ApprovalRequest, Question, ToolCallRequest
 from .state import AgentState
@@ -266,6 +266,8 @@ def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:
         checked.approve + (checked.deny is not None) + (checked.edit is not None) + checked.wait != 1
     ):
         raise TypeError("an approval must be exactly one of approve=True, deny=message, edit=arguments, wait=True")
+    if isinstance(checked, ApprovalAnswer) and (problem := json_problem(checked.edit)):
+        raise ValueError(f"edit: {problem}")
     if point.model == "claim":
         return checked
     return {name: getattr(checked, name) for name in given if getattr(checked, name) is not None}

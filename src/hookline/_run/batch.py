@@ -19,7 +19,7 @@ import msgspec
 
 from .._base.attachment import Attachment, check_size
 from .._base.errors import PlainError
-from .._base.frozen import fingerprint, private_copy
+from .._base.frozen import fingerprint, has_non_finite, private_copy
 from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
 from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError
@@ -93,18 +93,13 @@ class Batch:
                 await self._fire_before_tool(call)
                 if engine.cancellation.triggered:
                     engine.cancellation.check()
+            self._block_changed(calls)
             if asked := [call for call in calls if call.asks and call.result is None]:
                 engine.checkpoint()
                 await self._each([self._approve(call) for call in asked])
+                self._block_changed(calls)  # an approver may hold on to the arguments of any of them
             engine.checkpoint()
             executing = True
-            for call in calls:
-                if (
-                    call.result is None
-                    and call.checked_arguments
-                    and fingerprint(call.request.arguments) != call.checked_arguments
-                ):
-                    self._block(call, "Blocked: a hook changed the arguments of this call in place.", "")
             ready = self._within_limit(calls)
             if len(ready) < len(calls):
                 for call in calls:
@@ -196,12 +191,22 @@ class Batch:
 
     def _use_answer(self, call: PendingCall, answer: HookAnswer) -> None:
         call.by = answer.hook
-        call.settle(self.engine, "answered", answer.value)
+        call.settle(self.engine, "answered", jsonable(answer.value))
 
     def _block(self, call: PendingCall, message: str, source: str) -> None:
         call.by = source
         call.settle(self.engine, "blocked", error=message)
         self.engine.record_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
+
+    def _block_changed(self, calls: list[PendingCall]) -> None:
+        """Block the calls whose arguments a hook changed in place since they were validated."""
+        for call in calls:
+            if (
+                call.result is None
+                and call.checked_arguments
+                and fingerprint(call.request.arguments) != call.checked_arguments
+            ):
+                self._block(call, "Blocked: a hook changed the arguments of this call in place.", "")
 
     # Approve.
 
@@ -382,7 +387,7 @@ class Batch:
             if engine.has_listeners(AFTER_TOOL) and isinstance(result.result, (dict, list)):
                 shown = replace(result, result=private_copy(result.result))  # hooks get a copy
             verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
-            call.result = result if verdict.payload is shown else verdict.payload
+            call.result = result if verdict.payload is shown else _encodable(verdict.payload)
             retried = verdict.action is HookAction.RETRY
         except RunEndedError as ended:
             call.result = ended.verdict.payload
@@ -459,6 +464,11 @@ class Batch:
 
     async def _record_cause(self, cause: BaseException) -> None:
         self.cause = stronger_cause(self.cause, await self.engine.resolve_cause(cause))
+
+
+def _encodable(result: ToolCallResult) -> ToolCallResult:
+    """Return the result of a hook, without numbers that would be stored as ``null``."""
+    return replace(result, result=jsonable(result.result)) if has_non_finite(result.result) else result
 
 
 async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -26,7 +26,7 @@ from typing import Any, Literal
 import msgspec
 
 from .._base.attachment import Attachment
-from .._base.frozen import freeze, scrub, thaw
+from .._base.frozen import freeze, thaw
 from .._base.tasks import running_loop
 from .._base.text import describe, error_text
 from .._kernel.errors import HooklineError, ModelError, RegistrationError
@@ -310,8 +310,8 @@ class ForeignTool(Tool):
         if exchange is not None and exchange.validate is not None:
             return exchange.validate(self.name, arguments)
         try:
-            checked = freeze(scrub(arguments))
-            return CheckedArguments(checked, thaw(checked))
+            checked = freeze(arguments)
+            return CheckedArguments.of(self.name, checked, thaw(checked))
         except (TypeError, ValueError) as error:
             return f"Invalid arguments for {self.name}: {describe(error):.200}"
 

@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import Any
 
 from .._base.errors import PlainError
-from .._base.frozen import Frozen, History, digest, scrub
+from .._base.frozen import Frozen, History, any_digest
 from .._base.text import error_text
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ModelRequest
@@ -72,7 +72,7 @@ def without_empty_attachments(message: bytes) -> bytes:
     return message[: -len(_NO_ATTACHMENTS)] + b"}" if message.endswith(_NO_ATTACHMENTS) else message
 
 
-NO_SETTINGS = digest((None, None, {}))[:16]
+NO_SETTINGS = any_digest((None, None, {}))[:16]
 
 
 class RequestDigests:
@@ -88,18 +88,18 @@ class RequestDigests:
         """The digest of each message by its identity; with the message, so that its identity is not reused."""
         self._last: dict[tuple[str, str], tuple[Sequence[Message], Any]] = {}
         """By run and purpose, the messages of the last request and the hash of their digests."""
-        self._tools: tuple[Any, str] = (), digest(())[:16]
+        self._tools: tuple[Any, str] = (), any_digest(())[:16]
         """The tools of the last request, and their digest."""
 
     def of(self, request: ModelRequest) -> dict[str, str]:
         """Return the digests of a request."""
         if request.tools is not self._tools[0]:
-            self._tools = request.tools, digest(request.tools)[:16]
+            self._tools = request.tools, any_digest(request.tools)[:16]
         settings = request.response_format, request.tool_choice, request.params
         return {
             "messages": self._digest_of_request(request),
             "tools": self._tools[1],
-            "settings": NO_SETTINGS if settings == (None, None, {}) else digest(settings)[:16],
+            "settings": NO_SETTINGS if settings == (None, None, {}) else any_digest(settings)[:16],
         }
 
     def request_key(self, request: ModelRequest) -> str:
@@ -109,7 +109,7 @@ class RequestDigests:
     def count_key(self, content: str | Sequence[Message]) -> str:
         """Return the key of the token count of a text or of messages."""
         if isinstance(content, str):
-            return digest(scrub(content))[:16]
+            return any_digest(content)[:16]
         return sha256(self._digests_of(content)).hexdigest()[:16]
 
     def _digest_of_request(self, request: ModelRequest) -> str:

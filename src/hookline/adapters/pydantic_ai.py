@@ -23,7 +23,7 @@ from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any, Unpack
 
-from .._base.frozen import freeze, json_text, parse_object, thaw
+from .._base.frozen import freeze, json_problem, json_text, parse_object, thaw
 from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
@@ -420,11 +420,13 @@ class _HookedToolset(WrapperToolset):  # type: ignore[misc]
         def validate(name: str, arguments: Mapping[str, Any]) -> CheckedArguments | str:
             if name not in tools:
                 return f"There is no tool {name!r}."
+            if problem := json_problem(arguments):
+                return f"Invalid arguments for {name}: {problem}"
             try:
                 text = json_text(arguments)
                 values = tools[name].args_validator.validate_json(text, context=ctx.validation_context)
                 shown = pydantic_core.to_jsonable_python(values, fallback=str)
-                return CheckedArguments(freeze(shown), values)
+                return CheckedArguments.of(name, freeze(shown), values)
             except pydantic_core.ValidationError as error:
                 invalid[:] = [error, f"Invalid arguments for {name}: {error}"]
                 return str(invalid[1])

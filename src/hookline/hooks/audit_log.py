@@ -12,7 +12,7 @@ from msgspec import UNSET, UnsetType
 
 from .._base.attachment import Attachment
 from .._base.errors import HooklineError
-from .._base.frozen import digest, json_text
+from .._base.frozen import any_digest, json_text
 from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
@@ -379,10 +379,10 @@ class AuditLogHook:
         if point == AFTER_LLM:
             return self._records.model(payload, verdict)
         known = run.digests.pop((payload.id, payload.attempt), None) if run else None
-        return self._records.tool(payload, known or digest([payload.name, payload.arguments]))
+        return self._records.tool(payload, known or any_digest([payload.name, payload.arguments]))
 
     def _tool_start(self, event: ToolStarted) -> AuditRecord:
-        made = digest([event.tool, event.arguments])
+        made = any_digest([event.tool, event.arguments])
         if run := self._runs.get(event.run_id):
             run.digests[event.call_id, event.attempt] = made
         return self._records.tool_start(event, made)

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from .._base.frozen import digest
+from .._base.frozen import any_digest
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest, ToolCallResult
 from .._kernel.points import AFTER_TOOL, BEFORE_TOOL
@@ -54,7 +54,7 @@ class LoopDetectorHook:
     def __call__(self, point: str, ctx: Any, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
         """Check a call before it runs, and remember its result."""
         history: _CallHistory = ctx.hook_state.setdefault(id(self), _CallHistory())
-        call = digest([payload.name, payload.arguments])
+        call = any_digest([payload.name, payload.arguments])
         if isinstance(payload, ToolCallResult) and payload.id in history.calls:
             if payload.outcome in ("ok", "answered"):
                 history.results[call] = payload.text

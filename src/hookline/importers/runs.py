@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import digest, parse_object
+from .._base.frozen import any_digest, parse_object
 from .._kernel.values import Ids, Usage
 from ..records.format import (
     NO_NOTES,
@@ -279,7 +279,7 @@ class RunEncoder:
         """Return the lines of a run with its nested runs; nothing if it was imported before."""
         lines: list[bytes] = []
         hooks = run.hooks
-        key = digest([msgspec.to_builtins(hook) for hook in hooks])[:12] if hooks else ""
+        key = any_digest([msgspec.to_builtins(hook) for hook in hooks])[:12] if hooks else ""
         self._block = _Block(run.time, key)
         counts = self.runs, self.moments, self.labels
         self._run(run, None, lines)

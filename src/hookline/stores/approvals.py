@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import freeze, json_text, scrub, thaw
+from .._base.frozen import freeze, json_problem, json_text, scrub, thaw
 from .._base.text import is_number
 from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, Question
@@ -533,7 +533,9 @@ def _checked_decision(
     edit = None
     if arguments is not None:
         try:
-            edit = scrub(thaw(freeze(arguments)))
+            edit = thaw(freeze(arguments))
+            if problem := json_problem(edit):
+                raise ValueError(problem)
         except (TypeError, ValueError, RecursionError) as error:
             raise DecisionRefusedError("bad", f"the new arguments are not a JSON object: {error}") from error
         if not isinstance(edit, dict):

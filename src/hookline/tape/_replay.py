@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import digest, freeze, thaw
+from .._base.frozen import any_digest, freeze, thaw
 from .._kernel.errors import OutputError
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
@@ -202,7 +202,7 @@ def replay_agent(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
     began = tape.run
     first = tape.first_request
     checks = {
-        (entry.tool, digest(thaw(entry.arguments))): entry
+        (entry.tool, any_digest(thaw(entry.arguments))): entry
         for entry in tape.entries
         if isinstance(entry, fmt.ValidationEntry)
     }
@@ -279,7 +279,7 @@ class ReplayTool(Tool):
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the recorded result for these arguments. Unknown arguments are not validated."""
-        known = self._recorded_checks.get((self.name, digest(thaw(arguments))))
+        known = self._recorded_checks.get((self.name, any_digest(thaw(arguments))))
         if known is not None and known.problem:
             return known.problem
         checked = freeze(arguments if known is None else known.checked)

@@ -14,7 +14,7 @@ import msgspec
 
 from .._base.attachment import Attachment
 from .._base.errors import PlainError
-from .._base.frozen import EMPTY, Frozen, digest, plain, scrub
+from .._base.frozen import EMPTY, Frozen, any_digest, plain
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.points import ON_TOKEN, POINTS, TABLE
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
@@ -380,14 +380,14 @@ class Version2Digests(RequestDigests):
             "tools": plain(request.tools),
             "settings": [plain(request.response_format), request.tool_choice, plain(request.params)],
         }
-        return {name: digest(part)[:16] for name, part in parts.items()}
+        return {name: any_digest(part)[:16] for name, part in parts.items()}
 
     def count_key(self, content: str | Sequence[Message]) -> str:
         """Return the key of the token count of a text or of messages."""
         if isinstance(content, str):
-            return digest(scrub(content))[:16]
+            return any_digest(content)[:16]
         messages = [msgspec.json.decode(without_empty_attachments(message.to_json())) for message in content]
-        return digest(messages)[:16]
+        return any_digest(messages)[:16]
 
 
 def price_key(usage: Usage) -> str:

@@ -259,7 +259,7 @@ class McpTool(Tool):
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the arguments to send, or a text that says what is wrong with them."""
         try:
-            checked = freeze(scrub(arguments))
+            checked = freeze(arguments)
             values = thaw(checked)
             problems = list(self._problems(values)) if self._checker is not None else []
         except Exception as error:  # noqa: BLE001 - a schema may be broken in many ways, such as a dangling reference
@@ -267,7 +267,7 @@ class McpTool(Tool):
         return (
             f"Invalid arguments for {self.name}: {'; '.join(problems)}"
             if problems
-            else CheckedArguments(checked, values)
+            else CheckedArguments.of(self.name, checked, values)
         )
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:

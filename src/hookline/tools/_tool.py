@@ -26,7 +26,7 @@ from typing import (
 import msgspec
 
 from .._base.attachment import Attachment
-from .._base.frozen import FrozenDict, freeze, freeze_flat, scrub, thaw
+from .._base.frozen import FrozenDict, freeze, freeze_flat, has_non_finite, json_problem, scrub, thaw
 from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
@@ -58,6 +58,15 @@ class CheckedArguments(msgspec.Struct, frozen=True):
 
     arguments: FrozenDict
     values: dict[str, Any]
+
+    @classmethod
+    def of(cls, tool: str, arguments: FrozenDict, values: dict[str, Any]) -> CheckedArguments | str:
+        """Return the arguments of a tool, or a text that says why JSON cannot express them.
+
+        A person who approves the call must see exactly what the tool gets.
+        """
+        problem = json_problem(arguments)
+        return cls(arguments, values) if problem is None else f"Invalid arguments for {tool}: {problem}"
 
 
 class Tool(Generic[P, R_co]):
@@ -182,18 +191,20 @@ class Tool(Generic[P, R_co]):
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the arguments as JSON and as Python values, or a text that says what is wrong with them."""
+        if not self._native and (problem := json_problem(arguments)):  # as JSON, some types would replace the value
+            return f"Invalid arguments for {self.name}: {problem}"
         try:
             values = self._validate(dict(arguments) if self._native else thaw(arguments))
             if self._native and len(values) == len(self._params):
-                return CheckedArguments(freeze_flat(values), values)
+                return CheckedArguments.of(self.name, freeze_flat(values), values)
             shown, values = (values, values) if self._native else self._as_json(values)
         except Exception as error:  # noqa: BLE001 - a validator may raise anything
             return self._explain(error, arguments)
         missing = {name: default for name, default in self._defaults.items() if name not in values}
-        checked: FrozenDict = freeze(scrub({**shown, **missing}) if missing or not self._native else values)
+        checked: FrozenDict = freeze({**shown, **missing})
         for name in missing:
             values[name] = deepcopy(self._params[name].default)
-        return CheckedArguments(checked, values)
+        return CheckedArguments.of(self.name, checked, values)
 
     def _as_json(self, values: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return values as JSON, and the values that this JSON stands for, so that guards see everything that runs."""
@@ -288,7 +299,9 @@ class Tool(Generic[P, R_co]):
             if param.default is not param.empty:
                 with suppress(Exception):  # pydantic raises various errors for a default without a JSON form
                     hint = self._hints[name]
-                    defaults[name] = freeze(TypeAdapter(hint).dump_python(param.default, mode="json", warnings="error"))
+                    shown = freeze(TypeAdapter(hint).dump_python(param.default, mode="json", warnings="error"))
+                    if json_problem(shown) is None:
+                        defaults[name] = shown
         return defaults
 
     @cached_property
@@ -537,15 +550,15 @@ def _names_of(attachments: tuple[Attachment, ...]) -> str:
 
 
 def jsonable(value: Any) -> Any:
-    """Convert any result of a tool to JSON that can be encoded."""
+    """Convert any result of a tool to JSON that can be encoded. Infinity and NaN become their names."""
     if type(value) is not str:
         try:
             value = freeze(value)
         except (TypeError, ValueError):
             value = _converted(value)
-    if type(value) is str and not value.isascii():
-        return scrub(value)
-    return value
+    if type(value) is str:
+        return value if value.isascii() else scrub(value)
+    return freeze(scrub(value)) if has_non_finite(value) else value
 
 
 def _converted(value: Any) -> Any:
