@@ -240,29 +240,38 @@ def parse_object(value: object) -> tuple[FrozenDict, str | None]:
     return empty(), value if isinstance(value, str) else json_text(frozen)
 
 
-def json_problem(value: Any, where: str = "") -> str | None:
+def json_problem(value: Any) -> str | None:
     """Return why a value of JSON types cannot be written as JSON, or ``None`` if it can.
 
     Encoders would write infinity and NaN as ``null``, and replace half a character (a lone surrogate): different values
     would look the same to a person who approves a call, and have the same digest.
     """
+    return None if _is_expressible(value) else _describe_problem(value, "")
+
+
+def _is_expressible(value: Any) -> bool:
+    kind = type(value)
+    if kind is str:
+        return value.isascii() or _SURROGATE.search(value) is None
+    if kind is float:
+        return isfinite(value)
+    if kind in _SCALARS:
+        return True
+    if isinstance(value, Mapping):
+        return all(map(_is_expressible, value.values())) and all(map(_is_expressible, value))
+    return all(map(_is_expressible, value)) if isinstance(value, (list, tuple)) else True
+
+
+def _describe_problem(value: Any, where: str) -> str | None:
     prefix = f"{where}: " if where else ""
     if isinstance(value, str):
-        if not value.isascii() and _SURROGATE.search(value):
-            return f"{prefix}half of a character (a lone surrogate) is not valid Unicode"
-    elif isinstance(value, float):
-        if not isfinite(value):
-            return f"{prefix}{_NOT_FINITE[str(value)]} is not a number in JSON"
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            inside = scrub(f"{where}.{key}" if where else str(key))
-            if problem := json_problem(key, inside) or json_problem(item, inside):
-                return problem
-    elif isinstance(value, (list, tuple)):
-        for index, item in enumerate(value):
-            if type(item) is not int and (problem := json_problem(item, f"{where}.{index}" if where else str(index))):
-                return problem
-    return None
+        return f"{prefix}half of a character (a lone surrogate) is not valid Unicode"
+    if isinstance(value, float):
+        return f"{prefix}{_NOT_FINITE[str(value)]} is not a number in JSON"
+    items = value.items() if isinstance(value, Mapping) else enumerate(value)
+    key, item = next((key, item) for key, item in items if not (_is_expressible(key) and _is_expressible(item)))
+    inside = scrub(f"{where}.{key}" if where else str(key))
+    return _describe_problem(item if _is_expressible(key) else key, inside)
 
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
