@@ -378,7 +378,7 @@ def test_a_tool_of_an_mcp_server_with_a_long_name_is_judged(claude):
     assert claude.judge(f"mcp__{'a' * 80}__get", path="/etc/passwd")["permissionDecision"] == "deny"
 
 
-@pytest.mark.parametrize("path", ["rules.py", ".claude/settings.json", "sub/../rules.py"])
+@pytest.mark.parametrize("path", ["rules.py", ".claude/settings.json", "sub/../rules.py", ".codex/hooks.json"])
 def test_claude_code_asks_before_it_changes_the_rules(claude, path):
     (claude.folder / "sub").mkdir(exist_ok=True)
     answer = claude.judge("Write", file_path=str(claude.folder / path), content="")

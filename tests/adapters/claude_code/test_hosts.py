@@ -68,7 +68,7 @@ def judge(ctx, request):
 
 @hook(APPROVAL_REQUESTED)
 def approver(ctx, request):
-    command = request.call.arguments["command"]
+    command = request.call.arguments.get("command", "")
     if "approved" in command:
         return HookResult.approve()
     if "denied" in command:
@@ -374,6 +374,13 @@ def test_a_tool_that_no_guard_knows_is_denied_outside_claude_code(agent, tool, g
         denies(agent.become(host).tell("PreToolUse", tool_name=tool, tool_input=given))
     code, stdout, _ = agent.become(CLAUDES["1.0.128"]).tell("PreToolUse", tool_name="TodoWrite", tool_input={})
     assert (code, stdout) == (0, "")
+
+
+@each_case("path", [".github/hooks/guard.json", ".codex/config.toml", ".claude/settings.json", "rules.py"])
+def test_another_agent_cannot_change_the_settings_that_make_it_ask(agent, path):
+    call = {"tool_name": "Write", "tool_input": {"path": str(agent.folder / path), "file_text": "{}"}}
+    agent.become(OTHERS["Copilot CLI"])
+    assert "decides what this session may do" in denies(agent.tell("PreToolUse", **call))
 
 
 def test_a_tool_of_another_agent_is_judged_under_the_name_that_an_option_gives_it(agent):

@@ -232,6 +232,11 @@ def test_a_block_in_odd_json_that_javascript_accepts_is_a_block(project, output)
     assert done_work == []
 
 
+def test_a_line_that_blocks_and_asks_for_the_background_blocks(project):
+    project.add("PreToolUse", 'echo \'{"async": true, "decision": "block"}\'; echo')
+    assert project.run([call("shell", command="true"), "Never."]).steps[0].outcomes == ("blocked",)
+
+
 @pytest.mark.parametrize("limit", ["1" + "0" * 400, "1e300", "-1", "true", '"x"'])
 def test_an_odd_time_limit_in_the_background_is_not_used(project, limit):
     project.add("PreToolUse", f'echo \'{{"async": true, "asyncTimeout": {limit}}}\'')

@@ -96,8 +96,12 @@ MAX_SESSIONS = 200
 MAX_RUNS = 50
 """Runs of a session whose state is kept: the current one, and those of its subagents."""
 
-PROTECTED = (".claude/settings.json", ".claude/settings.local.json")
-"""The settings of Claude Code, which say that it must ask Hookline."""
+PROTECTED = (
+    *(".claude/settings.json", ".claude/settings.local.json"),
+    *(".codex/hooks.json", ".codex/config.toml", ".cursor/hooks.json", ".gemini/settings.json", ".qwen/settings.json"),
+    *(".github/hooks/*.json", ".github/copilot/settings.json", ".github/copilot/settings.local.json"),
+)
+"""The settings of coding agents, which say that they must ask Hookline."""
 
 _USUAL_TOOLS = ToolMap()
 
@@ -167,7 +171,7 @@ class Rules:
 
 
 class KeepRules:
-    """Asks before a tool changes the rules, or the settings of Claude Code, which say that the rules apply."""
+    """Asks before a tool changes the rules, or the settings of a coding agent, which say that the rules apply."""
 
     points = frozenset({BEFORE_TOOL})
     phase = "guard"
