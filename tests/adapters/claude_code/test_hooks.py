@@ -127,6 +127,10 @@ PRE = {"hookEventName": "PreToolUse"}
         {"permissionDecision": "deny"},
         {"permission_decision": "deny"},
         {"permission": "deny"},
+        {"permission": False},
+        {"ok": False, "reason": "No."},
+        {"allowed": False},
+        {"block": True},
         {"behavior": "deny"},
         {"cancel": True},
         {"updatedInput": {"command": "true"}},
@@ -186,6 +190,7 @@ def test_text_and_other_exit_codes_decide_nothing_as_in_claude_code(code, stdout
         {"permissionDecision": "allow"},
         {"permission": "allow"},
         {"cancel": False},
+        {"ok": True},
         {"hookSpecificOutput": PRE | {"decision": {"behavior": "allow"}}},
     ],
 )

@@ -42,21 +42,23 @@ _GUARDED = frozenset(
     ("PermissionRequest", "PostToolBatch", "PostToolUse", "PreCompact", "PreToolUse", "UserPromptSubmit")
 )
 """The events at which a hook can prevent something."""
-_DECIDING = {
-    "continue": "continue",
-    "decision": "decision",
-    "hookspecificoutput": "hookSpecificOutput",
-    "permissiondecision": "hookSpecificOutput.permissionDecision",
-    "updatedinput": "hookSpecificOutput.updatedInput",
-    "updatedtooloutput": "hookSpecificOutput.updatedToolOutput",
-    "behavior": "hookSpecificOutput.decision.behavior",
-    "permission": "hookSpecificOutput.permissionDecision",
-    "cancel": "decision",
+_PERMISSION = "hookSpecificOutput.permissionDecision"
+_DECIDING: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "continue": ("continue", (True,)),
+    "decision": ("decision", ("allow", "approve")),
+    "hookspecificoutput": ("hookSpecificOutput", ()),
+    "permissiondecision": (_PERMISSION, ("allow", "approve")),
+    "updatedinput": ("hookSpecificOutput.updatedInput", ()),
+    "updatedtooloutput": ("hookSpecificOutput.updatedToolOutput", ()),
+    "behavior": ("hookSpecificOutput.decision.behavior", ("allow",)),
+    "permission": (_PERMISSION, ("allow", "approve")),
+    **dict.fromkeys(("ok", "allow", "allowed", "approve", "approved"), (_PERMISSION, (True,))),
+    **dict.fromkeys(("cancel", "block", "blocked", "deny", "denied"), (_PERMISSION, (False,))),
 }
-"""Fields that decide, in lower case and without ``_``, each with its place. The last two are those of other agents."""
+"""Fields that decide, or would in other agents, in lower case and without ``_``.
 
-_PERMITS: tuple[tuple[Any, ...], ...] = ((None, False, "allow", "approve"), (None, True))
-"""Values of a deciding field that prevent nothing: of all fields, and of ``continue``."""
+Each has the field to use instead, and the values that prevent nothing.
+"""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -177,7 +179,7 @@ def _decode(event: str, text: str) -> tuple[HookOutput | None, str, bool]:
         problem = f"the JSON that it printed is not valid: {error_text(error)}" if text[0] == "{" else ""
         return None, problem, False
     if isinstance(found, list):
-        answers = [each for each in found if isinstance(each, dict) and any(map(_place, each))]
+        answers = [each for each in found if isinstance(each, dict) and any(map(_meant, each))]
         return None, "it printed a list instead of a JSON object" if answers else "", True
     try:
         output = msgspec.convert(found, HookOutput)
@@ -191,10 +193,10 @@ def _decode(event: str, text: str) -> tuple[HookOutput | None, str, bool]:
     return (None, problem, True) if problem else (output, "", True)
 
 
-def _place(name: str) -> str:
-    """Return the place of the deciding field that a name resembles; nothing for other names."""
+def _meant(name: str) -> tuple[str, tuple[Any, ...]] | None:
+    """Return the entry of the deciding field that a name resembles."""
     close = closest_match(name.replace("_", "").replace("-", "").lower(), _DECIDING, cutoff=0.85)
-    return _DECIDING[close] if close else ""
+    return _DECIDING[close] if close else None
 
 
 def _misplaced(event: str, found: dict[str, Any]) -> str:
@@ -206,12 +208,13 @@ def _misplaced(event: str, found: dict[str, Any]) -> str:
     for part, kind, prefix in ((found, HookOutput, ""), (specific, SpecificOutput, "hookSpecificOutput.")):
         known = {field.encode_name for field in msgspec.structs.fields(kind)}
         for name, value in part.items():
-            if name not in known and (place := _place(name)) and value not in _PERMITS[place == "continue"]:
-                return f"it printed {prefix}{name:.80}, which is not a field of an answer: use {place}"
+            meant = None if name in known else _meant(name)
+            if meant is not None and value not in (None, *meant[1]):
+                return f"it printed {prefix}{name:.80}, which is not a field of an answer: use {meant[0]}"
     ignored = [(found, "decision")] if event == "PermissionRequest" else [(specific, "decision")]
     ignored += [] if event == "PreToolUse" else [(specific, "permissionDecision")]
     for part, name in ignored:
-        if part.get(name) not in _PERMITS[False] and part.get(name) != {"behavior": "allow"}:
+        if part.get(name) not in (None, "allow", "approve", {"behavior": "allow"}):
             return f"it printed the field {name}, which does not decide at {event}"
     return ""
 
