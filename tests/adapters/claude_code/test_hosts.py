@@ -1,7 +1,8 @@
 """``hookline claude-hook`` in other coding agents, which get only the answers that they obey.
 
-The events are those that the programs sent: Codex 0.169.0, Copilot CLI 1.0.102, Gemini CLI 0.61.0, Qwen Code 0.24.4 and
-Claude Code 1.0.128, 2.0.14 and 2.1.326. Those of Cursor are from its documentation.
+The common fields and the variables are those of a ``PreToolUse`` that the programs sent: Codex 0.169.0, Copilot CLI
+1.0.102, Gemini CLI 0.61.0 (``BeforeTool``), Qwen Code 0.24.4, and Claude Code 1.0.128, 2.0.14 and 2.1.326, with other
+paths and ids. The other events are made from them. Those of Cursor and Cline were read in their code, not recorded.
 """
 
 import json
