@@ -29,12 +29,16 @@ command for each event: it reads the event from stdin and prints the answer. --p
 Hooks know the tools of Claude Code by Hookline's names: Bash is shell, Read, Write and Edit are read_file, write_file
 and edit_file with the argument path, Glob is list_files, Grep is find_text, WebFetch is fetch. Other names stay.
 
+Codex, and agents that are not recognised, get only answers that they obey: a question, and a change that the agent does
+not apply, is a denial there.
+
 The first call starts a process that keeps the hooks in memory, so that the next calls take a few hundredths of a second
 of CPU. It ends when it is not used, and starts again when the rules change.
 
 Exit codes:
   0    the answer is on stdout; without one, nothing speaks against the event
-  2    blocked, because the event could not be judged: the rules or the input are broken, or a hook failed
+  2    blocked; the reason is on stderr. Claude Code gets this if the event could not be judged (the rules or the input
+       are broken, or a hook failed), other agents for every denial
 """
 
 

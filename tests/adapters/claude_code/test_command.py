@@ -148,12 +148,15 @@ class ClaudeCode:
 
     def env(self) -> dict[str, str]:
         """Return the environment of a hook."""
-        return {**os.environ, "XDG_RUNTIME_DIR": str(self.runtime), "CLAUDE_PROJECT_DIR": str(self.folder)}
+        own = {name: value for name, value in os.environ.items() if not name.startswith("CLAUDE")}
+        claude = {"CLAUDE_PROJECT_DIR": str(self.folder), "CLAUDE_CODE_ENTRYPOINT": "cli"}
+        return own | claude | {"XDG_RUNTIME_DIR": str(self.runtime)}
 
     def event(self, event: str, **fields: object) -> bytes:
         """Return an event as JSON."""
-        known = {"session_id": self.session, "transcript_path": "", "cwd": str(self.folder), "hook_event_name": event}
-        return json.dumps(known | fields).encode()
+        known = {"session_id": self.session, "cwd": str(self.folder), "hook_event_name": event} | fields
+        transcript = f"/home/ada/.claude/projects/-shop/{known['session_id']}.jsonl"
+        return json.dumps({"transcript_path": transcript} | known).encode()
 
     def send(self, event: str, **fields: object) -> dict:
         """Return the answer to an event; an empty one means no decision."""
@@ -225,7 +228,7 @@ def place(tmp_path_factory):
 @pytest.fixture
 def claude(place, request):
     """A session of Claude Code of its own."""
-    place.session = request.node.name
+    place.session = request.node.name.replace("/", "-")
     return place
 
 
@@ -375,7 +378,7 @@ def test_a_tool_of_an_mcp_server_with_a_long_name_is_judged(claude):
     assert claude.judge(f"mcp__{'a' * 80}__get", path="/etc/passwd")["permissionDecision"] == "deny"
 
 
-@pytest.mark.parametrize("path", ["rules.py", ".claude/settings.json", "sub/../rules.py"])
+@pytest.mark.parametrize("path", ["rules.py", ".claude/settings.json", "sub/../rules.py", ".codex/hooks.json"])
 def test_claude_code_asks_before_it_changes_the_rules(claude, path):
     (claude.folder / "sub").mkdir(exist_ok=True)
     answer = claude.judge("Write", file_path=str(claude.folder / path), content="")
@@ -494,9 +497,16 @@ def test_the_user_learns_what_has_no_effect(claude):
     assert "the limits of ToolCallsLimitHook" in message
 
 
-@pytest.mark.parametrize("event", ["Notification", "SubagentStart", "SomethingNew", "SessionEnd"])
+@pytest.mark.parametrize("event", ["Notification", "SubagentStart", "SessionEnd"])
 def test_an_event_without_a_point_passes(claude, event):
     assert claude.send(event, message="hello") == {}
+
+
+@pytest.mark.parametrize("event", ["SomethingNew", "BeforeTool", "preToolUse", "pretooluse", ""])
+def test_an_event_that_nobody_knows_is_blocked(claude, event):
+    done = claude.call(claude.event(event, tool_name="Bash", tool_input={"command": "ls"}))
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert b"is not known" in done.stderr
 
 
 # Failure.

@@ -32,6 +32,7 @@ from hookline.hooks import Compactor, ContextCompactionHook
 from hookline.teams import Team
 from hookline.tools import shell_tool
 
+from ...cases import each_case
 from ...waiting import block_until
 
 pytestmark = pytest.mark.slow  # real processes and servers
@@ -104,6 +105,155 @@ def test_the_older_way_to_decide_still_works():
 
 def test_unknown_fields_are_ignored():
     assert answer(stdout='{"decision": "block", "reason": "No.", "tomorrow": {"new": 1}}').reason == "No."
+    assert answer(stdout='{"tomorrow": {"decision": "block"}, "reason": "Fine."}').permission is None
+
+
+PRE = {"hookEventName": "PreToolUse"}
+
+
+@each_case(
+    "output",
+    [
+        {"decision": "ask"},
+        {"decision": "deny", "reason": "No."},
+        {"decision": "Block"},
+        {"decision": ["block"]},
+        {"decision": {"behavior": "deny"}},
+        {"decision": True},
+        {"decison": "block"},
+        {"Decision": "block"},
+        {"continue": "false"},
+        {"Continue": False},
+        {"permissionDecision": "deny"},
+        {"permission_decision": "deny"},
+        {"permission": "deny"},
+        {"permission": False},
+        {"ok": False, "reason": "No."},
+        {"allowed": False},
+        {"block": True},
+        {"behavior": "deny"},
+        {"cancel": True},
+        {"updatedInput": {"command": "true"}},
+        {"hook_specific_output": PRE | {"permissionDecision": "deny"}},
+        {"hookSpecificOutput": "deny"},
+        {"hookSpecificOutput": [PRE | {"permissionDecision": "deny"}]},
+        {"hookSpecificOutput": {"permissionDecision": "deny"}},
+        {"hookSpecificOutput": {"hookEventName": "PostToolUse", "permissionDecision": "deny"}},
+        {"hookSpecificOutput": PRE | {"permissionDecision": "block"}},
+        {"hookSpecificOutput": PRE | {"permissionDecision": "DENY"}},
+        {"hookSpecificOutput": PRE | {"permissionDecision": False}},
+        {"hookSpecificOutput": PRE | {"permissionDecision": {"behavior": "deny"}}},
+        {"hookSpecificOutput": PRE | {"permission_decision": "deny"}},
+        {"hookSpecificOutput": PRE | {"permissionDecison": "deny"}},
+        {"hookSpecificOutput": PRE | {"behavior": "deny"}},
+        {"hookSpecificOutput": PRE | {"decision": "deny"}},
+        {"hookSpecificOutput": PRE | {"decision": {"behavior": "deny"}}},
+        {"hookSpecificOutput": PRE | {"updatedInput": "true"}},
+        {"hookSpecificOutput": PRE | {"updated_input": {"command": "true"}}},
+        [{"decision": "block"}],
+        [PRE | {"permissionDecision": "deny"}],
+    ],
+)
+def test_a_decision_about_a_call_that_is_not_understood_is_a_denial(output):
+    for code in (0, 1):
+        found = answer(code=code, stdout=json.dumps(output))
+        assert found.permission == "deny"
+        assert found.failure
+
+
+@each_case(
+    ("code", "stdout"),
+    [
+        (0, ""),
+        (0, "plain text"),
+        (0, '"deny"'),
+        (0, "[1, 2]"),
+        (0, "[info] all is well"),
+        (0, "log line\n{}"),
+        (0, "{}"),
+        (0, '{"decision": null, "reason": "all is well"}'),
+        (0, '{"suppressOutput": true}'),
+        (0, '{"continue": true}'),
+        (1, ""),
+        (1, "plain text"),
+        (1, "{ not JSON"),
+        (3, "{}"),
+    ],
+)
+def test_text_and_other_exit_codes_decide_nothing_as_in_claude_code(code, stdout):
+    assert answer(code=code, stdout=stdout).permission is None
+
+
+@each_case(
+    "output",
+    [
+        {"permissionDecision": "allow"},
+        {"permission": "allow"},
+        {"cancel": False},
+        {"ok": True},
+        {"hookSpecificOutput": PRE | {"decision": {"behavior": "allow"}}},
+    ],
+)
+def test_a_permission_in_a_field_that_is_not_read_is_ignored(output):
+    assert answer(stdout=json.dumps(output)).permission is None
+
+
+def test_a_command_does_not_run_if_its_hook_asks_in_a_field_that_cannot_ask(project):
+    project.python("PreToolUse", say(decision="ask", reason="Push?"), "Bash")
+    result = project.run([call("shell", command="touch pushed"), "Ok."])
+    assert result.steps[0].outcomes == ("blocked",)
+    assert not (project.folder / "pushed").exists()
+
+
+def test_a_prompt_is_blocked_if_the_answer_about_it_is_not_understood(project):
+    project.python("UserPromptSubmit", say(decision="deny"))
+    result = project.run(["Never."])
+    assert result.status == "ended"
+    assert project.model.requests == []
+
+
+@pytest.mark.parametrize(
+    "output",
+    [
+        {"decision": "block"},
+        {"decision": "deny"},
+        {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"behavior": "ask"}}},
+        {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": {"message": "No."}}},
+        {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": "deny"}},
+        {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "behavior": "deny"}},
+        {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "permissionDecision": "deny"}},
+        {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "deny"}},
+    ],
+    ids=range(8),
+)
+def test_a_permission_request_is_denied_if_the_answer_about_it_is_not_understood(project, output):
+    project.python("PermissionRequest", say(**output)).python("PreToolUse", decide("ask"))
+    approve = hook(APPROVAL_REQUESTED, priority=-1)(lambda ctx, request: HookResult.approve())
+    assert project.run([call("list_files"), "Ok."], approve).steps[0].outcomes == ("blocked",)
+
+
+def test_a_new_input_of_an_approved_call_that_cannot_be_used_keeps_it_from_running(project):
+    decision = {"behavior": "allow", "updatedInput": {"file_path": "b", "path": "c", "content": "b"}}
+    project.python(
+        "PermissionRequest", say(hookSpecificOutput={"hookEventName": "PermissionRequest", "decision": decision})
+    ).python("PreToolUse", decide("ask"))
+    approve = hook(APPROVAL_REQUESTED, priority=-1)(lambda ctx, request: HookResult.approve())
+    result = project.run([call("write_file", path="a", content="a"), "Ok."], approve)
+    assert result.steps[0].outcomes == ("blocked",)
+    assert not (project.folder / "a").exists()
+
+
+def test_a_result_is_withheld_if_the_answer_about_it_is_not_understood(project):
+    project.write("notes.txt", "the secret")
+    project.python("PostToolUse", say(hookSpecificOutput={"updatedToolOutput": "[hidden]"}))
+    result = project.run([call("read_file", path="notes.txt"), "Ok."])
+    assert "the secret" not in json.dumps(texts(project.model))
+    assert "PostToolUse hook" in result.messages[2].content
+
+
+def test_a_run_stops_if_the_answer_about_a_batch_is_not_understood(project):
+    project.python("PostToolBatch", say(decision="stop"))
+    assert project.run([call("list_files"), "Never."]).status == "stopped"
 
 
 # Precedence.
@@ -703,7 +853,6 @@ def test_a_url_gets_the_input_and_decides_with_json(project, web, monkeypatch):
     [
         (500, b'{"decision": "block"}', "status 500"),
         (302, b"", "status 302"),
-        (200, b"{", "not valid"),
         (200, b"<html>Please log in.</html>", "not a JSON object"),
         (200, b"", ""),
     ],
@@ -715,6 +864,13 @@ def test_only_json_with_status_2xx_decides(project, web, status, reply, problem,
     outcome = project.run([call("list_files"), "Ok."]).steps[0].outcomes[0]
     assert outcome == ("blocked" if policy == "block" and problem else "ok")
     assert problem in caplog.text
+
+
+@pytest.mark.parametrize("reply", [b"{", b'{"decision": "ask"}', b'[{"decision": "block"}]'])
+def test_a_decision_of_a_url_that_is_not_understood_blocks(project, web, reply):
+    add_url(project, web, "/")
+    web.replies["/"] = (200, reply)
+    assert project.run([call("list_files"), "Ok."]).steps[0].outcomes == ("blocked",)
 
 
 def test_a_url_that_nobody_answers_is_a_failure(project, web, caplog):
@@ -840,10 +996,10 @@ def test_half_of_a_surrogate_pair_from_a_model_reaches_the_hooks_as_an_escape(pr
     assert json.loads((project.folder / "input").read_text())["tool_input"]["command"] == "echo \ud83d"
 
 
-@pytest.mark.parametrize(("policy", "outcome"), [("open", "ok"), ("block", "blocked")])
-def test_an_updated_input_that_cannot_be_used_is_a_failure_of_its_hook(project, policy, outcome, caplog):
+@pytest.mark.parametrize("policy", ["open", "block"])
+def test_a_call_whose_updated_input_cannot_be_used_does_not_run(project, policy, caplog):
     project.write("a.txt", "A")
     both = {"file_path": "a.txt", "path": "b.txt"}
     project.python("PreToolUse", decide("allow", updatedInput=both), on_failure=policy)
-    assert project.run([call("read_file", path="a.txt"), "Ok."]).steps[0].outcomes == (outcome,)
+    assert project.run([call("read_file", path="a.txt"), "Ok."]).steps[0].outcomes == ("blocked",)
     assert "its updatedInput cannot be used: an argument is given under two names" in caplog.text

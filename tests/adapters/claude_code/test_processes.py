@@ -125,20 +125,7 @@ BAD = {
     "a signal": ("kill -KILL $$", "ended by signal 9"),
     "too slow": ("sleep 600", "took longer than 0.3 s"),
     "100 MB": ("head -c 100000000 /dev/zero", "printed more than"),
-    "garbage": ("echo '{\"decision\": '", "the JSON that it printed is not valid"),
-    "another shape": ('echo \'{"hookSpecificOutput": {"permissionDecision": "deny"}}\'', "not valid"),
-    "an unknown decision": (
-        'echo \'{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "maybe"}}\'',
-        "not valid",
-    ),
-    "nested too deeply": ("printf '{%s' '\"x\":'; head -c 200000 /dev/zero | tr '\\0' '['", "not valid"),
-    "an input that is nested too deeply": (
-        'python3 -c \'print("{\\"hookSpecificOutput\\":{\\"hookEventName\\":\\"PreToolUse\\",\\"updatedInput\\":" '
-        '+ "{\\"a\\":" * 300 + "1" + "}" * 302)\'',
-        "levels deep",
-    ),
-    "NaN": ('echo \'{"decision": "block", "more": NaN}\'', "not valid"),
-    "another event": ('echo \'{"hookSpecificOutput": {"hookEventName": "Stop"}}\'', "is for 'Stop'"),
+    "exit code 1 after a part of an answer": ("echo '{\"decision\": '; exit 1", "ended with exit code 1"),
 }
 
 
@@ -161,6 +148,44 @@ def test_a_hook_that_fails_follows_its_failure_policy(project, line, problem, po
     if policy == "block":
         assert result.steps[0].outcomes == ("blocked",)
         assert problem in result.messages[2].content
+
+
+NOT_UNDERSTOOD = {
+    "garbage": ("echo '{\"decision\": '", "the JSON that it printed is not valid"),
+    "another shape": ('echo \'{"hookSpecificOutput": {"permissionDecision": "deny"}}\'', "not valid"),
+    "an unknown decision": (
+        'echo \'{"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "maybe"}}\'',
+        "not valid",
+    ),
+    "nested too deeply": ("printf '{%s' '\"x\":'; head -c 200000 /dev/zero | tr '\\0' '['", "not valid"),
+    "an input that is nested too deeply": (
+        'python3 -c \'print("{\\"hookSpecificOutput\\":{\\"hookEventName\\":\\"PreToolUse\\",\\"updatedInput\\":" '
+        '+ "{\\"a\\":" * 300 + "1" + "}" * 302)\'',
+        "levels deep",
+    ),
+    "NaN": ('echo \'{"decision": "block", "more": NaN}\'', "not valid"),
+    "another event": ('echo \'{"hookSpecificOutput": {"hookEventName": "Stop"}}\'', "is for 'Stop'"),
+    "a question in the older field": ('echo \'{"decision": "ask"}\'', "not valid"),
+    "a question with exit code 1": ('echo \'{"decision": "ask"}\'; exit 1', "not valid"),
+    "two answers": ('echo \'{"systemMessage": "x"}\'; echo \'{"decision": "block"}\'', "not valid"),
+}
+
+
+@pytest.mark.parametrize(("line", "problem"), NOT_UNDERSTOOD.values(), ids=NOT_UNDERSTOOD)
+@pytest.mark.parametrize("policy", ["open", "block", "closed"])
+def test_an_answer_that_is_not_understood_blocks_whatever_the_failure_policy(project, line, problem, policy, caplog):
+    done_work.clear()
+    project.add("PreToolUse", line, on_failure=policy)
+    agent = Agent("worker", llm=ScriptedModel([call("work"), "Ok."]), tools=[work], hooks=[project.hooks()])
+    if policy == "closed":
+        with pytest.raises(RunFailedError, match="PreToolUse hook"):
+            agent.run("Go.")
+    else:
+        result = agent.run("Go.")
+        assert result.steps[0].outcomes == ("blocked",)
+        assert problem in result.messages[2].content
+        assert problem in caplog.text
+    assert done_work == []
 
 
 def test_the_failure_policy_of_all_hooks_is_an_argument_and_that_of_a_hook_wins(project):
@@ -205,6 +230,11 @@ def test_a_block_in_odd_json_that_javascript_accepts_is_a_block(project, output)
     agent = Agent("worker", llm=ScriptedModel([call("work"), "Ok."]), tools=[work], hooks=[project.hooks()])
     assert agent.run("Go.").steps[0].outcomes == ("blocked",)
     assert done_work == []
+
+
+def test_a_line_that_blocks_and_asks_for_the_background_blocks(project):
+    project.add("PreToolUse", 'echo \'{"async": true, "decision": "block"}\'; echo')
+    assert project.run([call("shell", command="true"), "Never."]).steps[0].outcomes == ("blocked",)
 
 
 @pytest.mark.parametrize("limit", ["1" + "0" * 400, "1e300", "-1", "true", '"x"'])

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ..._base.frozen import freeze
-from ..._base.text import error_text
+from ..._base.text import closest_match, error_text
 from .errors import ClaudeHookError
 from .processes import Ran
 from .protocol import (
@@ -38,6 +38,27 @@ _WITHOUT_EFFECT = (
 """Fields with which a hook asks for what Hookline does not have."""
 _FOR_THE_USER = frozenset(("SessionStart", "SubagentStart", "PostCompact", "SessionEnd"))
 """The events at which exit code 2 blocks nothing, and its text is for the user."""
+_GUARDED = frozenset(
+    ("PermissionRequest", "PostToolBatch", "PostToolUse", "PreCompact", "PreToolUse", "UserPromptSubmit")
+)
+"""The events at which a hook can prevent something."""
+_PERMISSION = "hookSpecificOutput.permissionDecision"
+_DECIDING: dict[str, tuple[str, tuple[Any, ...]]] = {
+    "continue": ("continue", (True,)),
+    "decision": ("decision", ("allow", "approve")),
+    "hookspecificoutput": ("hookSpecificOutput", ()),
+    "permissiondecision": (_PERMISSION, ("allow", "approve")),
+    "updatedinput": ("hookSpecificOutput.updatedInput", ()),
+    "updatedtooloutput": ("hookSpecificOutput.updatedToolOutput", ()),
+    "behavior": ("hookSpecificOutput.decision.behavior", ("allow",)),
+    "permission": (_PERMISSION, ("allow", "approve")),
+    **dict.fromkeys(("ok", "allow", "allowed", "approve", "approved"), (_PERMISSION, (True,))),
+    **dict.fromkeys(("cancel", "block", "blocked", "deny", "denied"), (_PERMISSION, (False,))),
+}
+"""Fields that decide, or would in other agents, in lower case and without ``_``.
+
+Each has the field to use instead, and the values that prevent nothing.
+"""
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,18 +101,18 @@ def read_answer(handler: Handler, ran: Ran) -> Answer:
     """
     if ran.problem:
         return failed(handler, ran.problem)
-    output, problem = _decode(handler.event, ran.stdout)
+    output, problem, is_json = _decode(handler.event, ran.stdout)
     errors = ran.stderr.strip()
     if ran.code == BLOCKED:  # even if its JSON says something else
         reason = (output and _reason(output)) or errors or f"Blocked by the hook {handler.label}."
         return Answer(handler=handler, blocked=True, reason=_cut(reason), output=output or _NO_OUTPUT)
     if output is not None:
         return _from_output(handler, output)
+    if problem and (is_json or ran.code == 0):
+        return not_understood(handler, problem)
     if ran.code != 0:
         how = f"it was ended by signal {-ran.code}" if ran.code < 0 else f"it ended with exit code {ran.code}"
         return failed(handler, f"{how}: {errors.splitlines()[-1][:300]}" if errors else how)
-    if problem:
-        return failed(handler, problem)
     text = ran.stdout.strip() if handler.event in CONTEXT_FROM_TEXT else ""
     return Answer(handler=handler, context=_cut(text))
 
@@ -104,12 +125,14 @@ def read_reply(handler: Handler, status: int, body: bytes) -> Answer:
     """
     if not 200 <= status < 300:
         return failed(handler, f"it responded with status {status}")
-    output, problem = _decode(handler.event, text := body.decode(errors="replace"))
+    output, problem, _ = _decode(handler.event, text := body.decode(errors="replace"))
     if output is not None:
         return _from_output(handler, output)
-    if not problem and text.strip():  # such as the login page of a proxy
-        problem = "its response is not a JSON object"
-    return failed(handler, problem) if problem else Answer(handler=handler)
+    if problem:
+        return not_understood(handler, problem)
+    if text.strip():  # such as the login page of a proxy
+        return failed(handler, "its response is not a JSON object")
+    return Answer(handler=handler)
 
 
 def failed(handler: Handler, problem: str) -> Answer:
@@ -124,20 +147,76 @@ def failed(handler: Handler, problem: str) -> Answer:
     return Answer(handler=handler, blocked=handler.on_failure == "block", reason=_cut(text), failure=text)
 
 
-def _decode(event: str, text: str) -> tuple[HookOutput | None, str]:
-    """Return the JSON that a hook printed, or what is wrong with it. Text that is not JSON is neither."""
-    text = text.strip(_SPACE)
-    if not text.startswith("{"):
-        return None, ""
+def not_understood(handler: Handler, problem: str) -> Answer:
+    """Return the answer of a handler that decided something, but not in a way that Hookline understands.
+
+    It may have been a denial. So it blocks where a hook can prevent something, also if failures do not.
+
+    Raises:
+        ClaudeHookError: its ``on_failure`` is ``closed``.
+    """
+    if handler.event not in _GUARDED or handler.background:
+        return failed(handler, problem)
+    policy = "closed" if handler.on_failure == "closed" else "block"
+    answer = failed(msgspec.structs.replace(handler, on_failure=policy), problem)
+    if handler.event != "PostToolUse":
+        return answer
+    withheld = SpecificOutput(hook_event_name=handler.event, updated_tool_output=answer.reason)
+    return msgspec.structs.replace(answer, output=HookOutput(hook_specific_output=withheld))
+
+
+def _decode(event: str, text: str) -> tuple[HookOutput | None, str, bool]:
+    """Return the answer that a hook printed, what is wrong with it, and whether it is JSON.
+
+    Text that does not look like an answer is neither an answer nor wrong.
+    """
+    text = _without_lone_surrogates(text.strip(_SPACE))
+    if not text.startswith(("{", "[")):
+        return None, "", False
     try:
-        output = msgspec.json.decode(_without_lone_surrogates(text), type=HookOutput)
+        found = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        problem = f"the JSON that it printed is not valid: {error_text(error)}" if text[0] == "{" else ""
+        return None, problem, False
+    if isinstance(found, list):
+        answers = [each for each in found if isinstance(each, dict) and any(map(_meant, each))]
+        return None, "it printed a list instead of a JSON object" if answers else "", True
+    try:
+        output = msgspec.convert(found, HookOutput)
         _check_depth(output)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        return None, f"the JSON that it printed is not valid: {error_text(error)}"
+        return None, f"the JSON that it printed is not valid: {error_text(error)}", True
     named = output.hook_specific_output
     if named is not None and named.hook_event_name != event:
-        return None, f"its hookSpecificOutput is for {named.hook_event_name!r:.80}"
-    return output, ""
+        return None, f"its hookSpecificOutput is for {named.hook_event_name!r:.80}", True
+    problem = _misplaced(event, found)
+    return (None, problem, True) if problem else (output, "", True)
+
+
+def _meant(name: str) -> tuple[str, tuple[Any, ...]] | None:
+    """Return the entry of the deciding field that a name resembles."""
+    close = closest_match(name.replace("_", "").replace("-", "").lower(), _DECIDING, cutoff=0.85)
+    return _DECIDING[close] if close else None
+
+
+def _misplaced(event: str, found: dict[str, Any]) -> str:
+    """Return what is wrong with an answer that decides in a field that is not read at this event.
+
+    A permission in such a field is ignored: nothing was to be prevented.
+    """
+    specific = found.get("hookSpecificOutput") or {}
+    for part, kind, prefix in ((found, HookOutput, ""), (specific, SpecificOutput, "hookSpecificOutput.")):
+        known = {field.encode_name for field in msgspec.structs.fields(kind)}
+        for name, value in part.items():
+            meant = None if name in known else _meant(name)
+            if meant is not None and value not in (None, *meant[1]):
+                return f"it printed {prefix}{name:.80}, which is not a field of an answer: use {meant[0]}"
+    ignored = [(found, "decision")] if event == "PermissionRequest" else [(specific, "decision")]
+    ignored += [] if event == "PreToolUse" else [(specific, "permissionDecision")]
+    for part, name in ignored:
+        if part.get(name) not in (None, "allow", "approve", {"behavior": "allow"}):
+            return f"it printed the field {name}, which does not decide at {event}"
+    return ""
 
 
 def _without_lone_surrogates(text: str) -> str:

@@ -42,7 +42,7 @@ from ..._net.urls import parse_url
 from ..._run.events import log
 from ..._toolbox.processes import set_variables
 from ...plugins.trust import check_file
-from .answers import Answer, Answers, failed, read_answer, read_reply
+from .answers import Answer, Answers, failed, not_understood, read_answer, read_reply
 from .errors import ClaudeHookError
 from .processes import MAX_OUTPUT, Ran, Script, read_variables, shell_argv
 from .protocol import BatchCall, HookInput, ToolMap, encode
@@ -447,11 +447,9 @@ class ClaudeHooks:
             try:
                 new = self._translator.arguments(name, updated[1], request.arguments, tool)
             except ValueError as error:
-                broken = Answers([failed(updated[0].handler, f"its updatedInput cannot be used: {error}")])
+                broken = Answers([not_understood(updated[0].handler, f"its updatedInput cannot be used: {error}")])
                 self._report(broken)
-                if broken.blocked is not None:
-                    return HookResult.block(broken.blocked, reason="a PreToolUse hook", state=state)
-                new = dict(request.arguments)
+                return HookResult.block(broken.blocked or "", reason="a PreToolUse hook", state=state)
             # The other hooks have not seen the new arguments. They judge them in the guard phase.
             others = len(answers.all) > 1
             rewriter = updated[0].handler.identity if others else None

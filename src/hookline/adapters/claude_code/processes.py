@@ -29,6 +29,7 @@ _POLL = 0.05
 _ENV_SECONDS = 30.0
 _OF_THE_SHELL = frozenset(("_", "OLDPWD", "PWD", "SHLVL", MARK))
 """Variables that a shell sets itself."""
+_DECIDING = frozenset(("continue", "decision", "hookSpecificOutput"))
 _MAX_LIMIT = 1e10
 """The longest time in the background, in milliseconds: about four months."""
 
@@ -192,12 +193,15 @@ class Script:
 
 
 def _asked_for_background(line: bytes) -> float | None:
-    """Return the time limit in seconds if a script's first line is ``{"async": true}``; 0 if it names none."""
+    """Return the time limit in seconds if a script's first line is ``{"async": true}``; 0 if it names none.
+
+    A line that decides too is an answer, for which the run must wait.
+    """
     try:
         found = msgspec.json.decode(line)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(found, dict) or found.get("async") is not True:
+    if not isinstance(found, dict) or found.get("async") is not True or not _DECIDING.isdisjoint(found):
         return None
     limit = found.get("asyncTimeout")
     return limit / 1000 if isinstance(limit, (int, float)) and 0 < limit < _MAX_LIMIT else 0.0

@@ -58,7 +58,7 @@ class HookInput(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 
     session_id: str
     hook_event_name: str
-    transcript_path: str = ""
+    transcript_path: str | None = ""
     cwd: str = ""
     prompt_id: str | None = None
     permission_mode: str | None = None

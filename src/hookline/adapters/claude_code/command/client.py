@@ -16,7 +16,8 @@ import stat
 import sys
 import time
 
-from .options import BLOCKED, MAX_INPUT, STALE, NoAnswerError, Options, encode_answer
+from .hosts import environment
+from .options import BLOCKED, MAX_INPUT, STALE, NoAnswerError, Options, encode_answer, encode_event
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,15 +34,27 @@ def run(options: Options) -> int:
         data = sys.stdin.buffer.read(MAX_INPUT + 1)
         answer = _answer(options, data)
     except BaseException as error:  # noqa: BLE001 - whatever is broken, the call must not run because of it
+        answer = _refuse(data, error)
+    stdout, stderr, code = answer
+    try:
+        _write(1, stdout)
+    except OSError:  # nobody reads the answer, which may have been a denial
+        stderr, code = stderr or b"Hookline: the answer cannot be written, so this is not allowed.\n", BLOCKED
+    try:
+        _write(2, stderr)
+    except OSError:
+        code = BLOCKED
+    return code
+
+
+def _refuse(data: bytes, error: BaseException) -> tuple[bytes, bytes, int] | Answer:
+    """Return the answer to an event that could not be judged."""
+    try:
         from .refusal import refusal
 
-        answer = refusal(data, _describe(error))
-    try:
-        _write(1, answer[0])
-        _write(2, answer[1])
-    except OSError:  # nobody reads the answer, which may have been a denial
-        return BLOCKED
-    return answer[2]
+        return refusal(environment(), data, _describe(error))
+    except BaseException as broken:  # noqa: BLE001 - with another exit code than 2, most agents run the call
+        return b"", f"Hookline: the event could not be judged: {type(broken).__name__}.\n".encode(), BLOCKED
 
 
 def _write(file: int, text: bytes) -> None:
@@ -56,7 +69,7 @@ def _describe(error: BaseException) -> str:
 
 def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Answer:
     if not data.strip():
-        raise NoAnswerError("there is no event on stdin: this command is for the hooks in Claude Code's settings")
+        raise NoAnswerError("there is no event on stdin: this command is for the hooks of a coding agent")
     if len(data) > MAX_INPUT:
         raise NoAnswerError(f"the event is larger than {MAX_INPUT // 1_000_000} MB")
     if not options.folder:
@@ -65,10 +78,11 @@ def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Answer:
     if options.once:
         return _answer_once(options, data, deadline)
     address = os.path.join(_runtime_folder(), f"claude-{_digest(options.identity())}")
-    answer = _ask(f"{address}.sock", data, deadline)
+    message = encode_event(environment(), data)
+    answer = _ask(f"{address}.sock", message, deadline)
     if answer is None:
         _start(options, address, deadline)
-        answer = _ask(f"{address}.sock", data, deadline)
+        answer = _ask(f"{address}.sock", message, deadline)
     if answer is None:
         raise NoAnswerError(f"the process with the hooks has ended: its log is {address}.log")
     return answer
@@ -79,16 +93,14 @@ def _answer_once(options: Options, data: bytes, deadline: float) -> tuple[bytes,
     from .resident import answer_once
 
     if not hasattr(os, "fork"):
-        return answer_once(options, data)
+        return answer_once(options, environment(), data)
     ours, theirs = socket.socketpair()
     if (child := os.fork()) == 0:
         try:
             ours.close()
-            theirs.sendall(encode_answer(*answer_once(options, data)))
+            theirs.sendall(encode_answer(*answer_once(options, environment(), data)))
         except BaseException as error:  # noqa: BLE001 - the parent must know
-            from .refusal import refusal
-
-            theirs.sendall(encode_answer(*refusal(data, _describe(error))))
+            theirs.sendall(encode_answer(*_refuse(data, error)))
         finally:
             os._exit(0)
     theirs.close()
@@ -152,7 +164,7 @@ def _left(deadline: float) -> float:
     return max(deadline - time.monotonic(), 0.001)
 
 
-def _ask(address: str, data: bytes, deadline: float) -> tuple[bytes, bytes, int] | None:
+def _ask(address: str, message: bytes, deadline: float) -> tuple[bytes, bytes, int] | None:
     """Ask the resident process; return ``None`` if there is none, or if it is about to end."""
     process = 0
     with socket.socket(socket.AF_UNIX) as connection:
@@ -160,7 +172,7 @@ def _ask(address: str, data: bytes, deadline: float) -> tuple[bytes, bytes, int]
             connection.settimeout(_left(deadline))
             connection.connect(address)
             process = _process_behind(connection)
-            connection.sendall(data)
+            connection.sendall(message)
             connection.shutdown(socket.SHUT_WR)
             answer = _receive(connection, deadline)
         except TimeoutError:

@@ -73,7 +73,7 @@ class Options:
 def _working_folder() -> str:
     try:
         return os.getcwd()
-    except FileNotFoundError:  # deleted: this is reported with the event, which must be blocked
+    except OSError:  # deleted or not readable: this is reported with the event, which must be blocked
         return ""
 
 
@@ -109,6 +109,18 @@ def parse(args: Sequence[str]) -> Options | None:
 def encode_answer(stdout: bytes, stderr: bytes, code: int) -> bytes:
     """Return an answer as one process sends it to another. The lengths show whether it is complete."""
     return b"%d %d %d\n%b%b" % (code, len(stdout), len(stderr), stdout, stderr)
+
+
+def encode_event(variables: str, data: bytes) -> bytes:
+    """Return an event, and what the environment says about the agent that sent it, as the resident process reads it."""
+    encoded = variables.encode("utf-8", "surrogateescape")
+    return b"%d\n%b%b" % (len(encoded), encoded, data)
+
+
+def decode_event(message: bytes) -> tuple[str, bytes]:
+    """Return what :func:`encode_event` got."""
+    length, _, rest = message.partition(b"\n")
+    return rest[: int(length)].decode("utf-8", "surrogateescape"), rest[int(length) :]
 
 
 class NoAnswerError(Exception):

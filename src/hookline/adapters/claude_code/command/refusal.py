@@ -5,9 +5,13 @@ This must work whatever is broken, and fast, so the module needs nothing but the
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .hosts import CLAUDE_CODE, CODEX, detect
 from .options import BLOCKED
+
+if TYPE_CHECKING:
+    from .hosts import Host
 
 _MAX_TEXT = 10_000
 _KEPT = frozenset(("type", "filePath", "file_path", "media_type", "mimeType"))
@@ -22,13 +26,28 @@ class Answer(NamedTuple):
     code: int = 0
 
 
-def refusal(data: bytes, problem: str, details: str = "") -> Answer:
+def denial(host: Host, event: str, reason: str) -> Answer:
+    """Return the answer that prevents an event in another agent than Claude Code.
+
+    All of them obey exit code 2 with a reason on stderr and nothing on stdout. The first word is there because Gemini
+    CLI reads JSON on stderr as an answer, and others ignore exit code 2 without a reason.
+    """
+    text = f"Hookline: {reason.strip() or 'a hook does not allow this.'}"
+    if host == CODEX and event == "PreCompact":  # where Codex ignores exit code 2
+        import json
+
+        return Answer(json.dumps({"continue": False, "stopReason": text}).encode())
+    return Answer(b"", text.encode(errors="backslashreplace") + b"\n", BLOCKED)
+
+
+def refusal(variables: str, data: bytes, problem: str, details: str = "") -> Answer:
     """Return the answer to an event that cannot be judged.
 
     A call is denied, a prompt and a compaction are blocked, and a result is withheld. Where there is nothing to
     prevent, the user is told: a session that must stop, for example, may stop.
 
     Args:
+        variables: what the environment says about the agent, for :func:`~.hosts.detect`.
         data: the event, which may be anything.
         problem: what went wrong, for the model.
         details: more about it, only for the user, because an exception may contain secrets.
@@ -36,13 +55,20 @@ def refusal(data: bytes, problem: str, details: str = "") -> Answer:
     import json
 
     problem, details = problem[: _MAX_TEXT // 2], details[: _MAX_TEXT // 2]
-    event, response = "", None
+    given: Any = None
     try:
         given = json.loads(data)
-        event, response = str(given.get("hook_event_name")), given.get("tool_response")
-    except (ValueError, AttributeError, RecursionError):
+    except (ValueError, RecursionError):
         pass
+    host = detect(variables, given)
+    event, response = "", None
+    if isinstance(given, dict):
+        event, response = str(given.get("hook_event_name")), given.get("tool_response")
     message, notice = f"Hookline: {problem}, so this is not allowed.", f"Hookline: {details or problem}"
+    if host != CLAUDE_CODE:
+        if event in ("Stop", "SubagentStop", "SessionStart", "SessionEnd"):
+            return Answer(stderr=f"Hookline: {problem}\n".encode(errors="backslashreplace"))
+        return denial(host, event, f"{problem}, so this is not allowed.")
     output: dict[str, Any] = {"systemMessage": notice}
     code = 0
     if event == "PreToolUse":
@@ -64,10 +90,10 @@ def refusal(data: bytes, problem: str, details: str = "") -> Answer:
         output |= {"decision": "block", "reason": notice}
     elif event in ("PermissionRequest", "Stop", "SubagentStop", "SessionStart", "SessionEnd", "PostToolUseFailure"):
         message = notice
-    else:  # perhaps an event that should have been blocked, in an input that cannot be read
-        return Answer(b"", f"{message} {details}".rstrip().encode() + b"\n", BLOCKED)
+    else:  # perhaps an event that should have been blocked
+        return Answer(b"", message.encode(errors="backslashreplace") + b"\n", BLOCKED)
     # Versions that do not understand the JSON still obey the exit code.
-    return Answer(json.dumps(output).encode(), message.encode() + b"\n", code)
+    return Answer(json.dumps(output).encode(), message.encode(errors="backslashreplace") + b"\n", code)
 
 
 def with_text(response: Any, content: Any) -> Any:

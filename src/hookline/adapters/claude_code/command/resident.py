@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ...._base.tasks import wait_at_most
 from ...._base.text import error_text
 from ...._kernel.errors import HooklineError
-from .options import MAX_INPUT, STALE, NoAnswerError, Options, encode_answer
+from .options import MAX_INPUT, STALE, NoAnswerError, Options, decode_event, encode_answer
 from .refusal import Answer, refusal
 
 if TYPE_CHECKING:
@@ -23,6 +23,8 @@ log = logging.getLogger("hookline")
 
 MAX_LOG = 1_000_000
 """A larger log is emptied: hooks may print, and the folder of the socket is often in memory."""
+_MAX_MESSAGE = MAX_INPUT + 1_000_000
+"""Bytes that are read of a message: an event, and a few variables of the environment."""
 _CHECK = 2.0
 """Seconds between two checks whether the socket is still there."""
 _MARGIN = 0.8
@@ -45,16 +47,25 @@ def load_judge(options: Options) -> Judge:
     return Judge(rules, tools, sandboxed=options.sandboxed, allow_rewritten=options.allow_rewritten)
 
 
-def answer_once(options: Options, data: bytes) -> Answer:
-    """Load the rules and answer one event in this process."""
-    stdout = os.dup(1)
-    os.dup2(2, 1)  # what rules print must not be taken for an answer
+def answer_once(options: Options, variables: str, data: bytes) -> Answer:
+    """Load the rules and answer one event in this process.
+
+    What rules print or log must not be taken for a part of the answer: agents read stdout and stderr. Only a person at
+    a terminal sees it.
+    """
+    kept = os.dup(1), os.dup(2)
+    if not os.isatty(2):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 2)
+        os.close(nowhere)
+    os.dup2(2, 1)
     try:
         judge = load_judge(options)
-        return asyncio.run(judge.answer(data, options.seconds * _MARGIN))
+        return asyncio.run(judge.answer(variables, data, options.seconds * _MARGIN))
     finally:
-        os.dup2(stdout, 1)
-        os.close(stdout)
+        for number, file in zip((1, 2), kept, strict=True):
+            os.dup2(file, number)
+            os.close(file)
 
 
 def serve(options: Options, address: str, ready: int) -> None:
@@ -144,12 +155,11 @@ class _Resident:
     async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._open += 1
         self._last = time.monotonic()
-        data = b""
         try:
-            data = await self._read(reader)
-            if not data:
+            message = await self._read(reader)
+            if not message:
                 return  # another call only wanted to know whether this process listens
-            answer = await self._answer(data)
+            answer = await self._answer(*decode_event(message))
             writer.write(encode_answer(*answer))
             await writer.drain()
         except OSError as error:  # the caller is gone
@@ -163,11 +173,11 @@ class _Resident:
         while piece := await reader.read(1 << 20):
             pieces.append(piece)
             size += len(piece)
-            if size > MAX_INPUT:
+            if size > _MAX_MESSAGE:
                 break
         return b"".join(pieces)
 
-    async def _answer(self, data: bytes) -> Answer:
+    async def _answer(self, variables: str, data: bytes) -> Answer:
         if os.fstat(2).st_size > MAX_LOG:
             os.ftruncate(2, 0)
         if self.judge.rules.changed():
@@ -175,5 +185,5 @@ class _Resident:
             self._ended.set()
             return Answer(code=STALE)
         if len(data) > MAX_INPUT:
-            return refusal(data, "the event is too large")
-        return await self.judge.answer(data, self.options.seconds * _MARGIN)
+            return refusal(variables, data, "the event is too large")
+        return await self.judge.answer(variables, data, self.options.seconds * _MARGIN)

@@ -16,7 +16,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -60,9 +60,15 @@ from ....config.loading import load_hooks
 from ....config.sources import load, parse_reference
 from ....config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
 from ....plugins.trust import is_installed, only_trusted
-from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap, encode
+from ..protocol import EVENTS as KNOWN_EVENTS
+from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
+from .hosts import CLAUDE_CODE, CODEX, detect
 from .refusal import Answer, refusal, with_text
-from .tools import SEARCHES, tools_for
+from .rendering import render
+from .tools import SEARCHES, judged_argument, tools_for
+
+if TYPE_CHECKING:
+    from .hosts import Host
 
 log = logging.getLogger("hookline")
 
@@ -77,7 +83,9 @@ EVENTS: dict[str, tuple[Point[Any], ...]] = {
     "Stop": (ON_STOP, ON_RUN_END),
     "SubagentStop": (ON_STOP, ON_RUN_END),
 }
-"""The events, each with the points that fire. At all other events, nothing happens."""
+"""The events, each with the points that fire. At other events of Claude Code and Codex, nothing happens."""
+
+WITHOUT_POINT = (KNOWN_EVENTS | {"Interrupt"}) - EVENTS.keys()
 
 FIRED = frozenset(point for points in EVENTS.values() for point in points)
 
@@ -88,10 +96,14 @@ MAX_SESSIONS = 200
 MAX_RUNS = 50
 """Runs of a session whose state is kept: the current one, and those of its subagents."""
 
-PROTECTED = (".claude/settings.json", ".claude/settings.local.json")
-"""The settings of Claude Code, which say that it must ask Hookline."""
+PROTECTED = (
+    *(".claude/settings.json", ".claude/settings.local.json"),
+    *(".codex/hooks.json", ".codex/config.toml", ".cursor/hooks.json", ".gemini/settings.json", ".qwen/settings.json"),
+    *(".github/hooks/*.json", ".github/copilot/settings.json", ".github/copilot/settings.local.json"),
+)
+"""The settings of coding agents, which say that they must ask Hookline."""
 
-_decode = msgspec.json.Decoder(HookInput).decode
+_USUAL_TOOLS = ToolMap()
 
 
 class Rules:
@@ -159,7 +171,7 @@ class Rules:
 
 
 class KeepRules:
-    """Asks before a tool changes the rules, or the settings of Claude Code, which say that the rules apply."""
+    """Asks before a tool changes the rules, or the settings of a coding agent, which say that the rules apply."""
 
     points = frozenset({BEFORE_TOOL})
     phase = "guard"
@@ -217,7 +229,7 @@ class _Session:
 
 
 class Judge:
-    """Answers the events of Claude Code.
+    """Answers the events of Claude Code, and those of other agents that have the same form.
 
     Args:
         rules: the hooks.
@@ -234,37 +246,39 @@ class Judge:
         self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
-    async def answer(self, data: bytes, seconds: float | None = None) -> Answer:
+    async def answer(self, variables: str, data: bytes, seconds: float | None = None) -> Answer:
         """Return the answer to one event, as Claude Code sends it on stdin.
 
         Args:
+            variables: what the environment says about the agent that sent it (:func:`~.hosts.environment`).
             data: the JSON object.
             seconds: after this time, the answer is a refusal.
         """
         try:
-            given = _decode(data)
-            _check(given)
-        except (msgspec.MsgspecError, ValueError) as error:
-            return refusal(data, f"the input is not an event of Claude Code: {error_text(error)}")
+            found = msgspec.json.decode(data)
+            given = msgspec.convert(found, HookInput)
+            host = detect(variables, found)
+            _check(given, host)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            return refusal(variables, data, f"the input is not an event of Claude Code: {error_text(error)}")
         if given.hook_event_name == "SessionEnd":
             self._sessions.pop(given.session_id, None)
-            return Answer()
-        if given.hook_event_name not in EVENTS:
+        if given.hook_event_name in WITHOUT_POINT:
             return Answer()
         session = self._session(given.session_id)
         try:
             async with asyncio.timeout(seconds), session.lock:
-                output = await self._judge(session, given)
+                output = await self._judge(session, given, host)
         except (HookError, CallRefusedError) as error:
             log.error("%s", describe(error))
             hook = f"hook {error.hook!r}" if isinstance(error, HookError) else "a hook"
-            return refusal(data, f"{hook} failed", error_text(error))
+            return refusal(variables, data, f"{hook} failed", error_text(error))
         except TimeoutError:
-            return refusal(data, f"the hooks did not answer within {seconds:g} s")
+            return refusal(variables, data, f"the hooks did not answer within {seconds:g} s")
         except Exception as error:  # whatever it is, nothing may run because of it
             log.exception("%s could not be judged", given.hook_event_name)
-            return refusal(data, f"the event could not be judged: {type(error).__name__}", describe(error))
-        return Answer() if output is None or output == HookOutput() else Answer(encode(output))
+            return refusal(variables, data, f"the event could not be judged: {type(error).__name__}", describe(error))
+        return render(host, given, output)
 
     def _session(self, ident: str) -> _Session:
         session = self._sessions.setdefault(ident, _Session())
@@ -273,7 +287,7 @@ class Judge:
             self._sessions.popitem(last=False)
         return session
 
-    async def _judge(self, session: _Session, given: HookInput) -> HookOutput | None:
+    async def _judge(self, session: _Session, given: HookInput, host: Host) -> HookOutput | None:
         run = session.run(given)
         match given.hook_event_name:
             case "SessionStart":
@@ -281,7 +295,7 @@ class Judge:
             case "UserPromptSubmit":
                 return await self._prompt(run, given)
             case "PreToolUse":
-                return self._in_their_words(await self._before_tool(run, given), given)
+                return self._in_their_words(await self._before_tool(run, given, host), given)
             case "PermissionRequest":
                 return await self._permission(run, given)
             case "PostToolUse" | "PostToolUseFailure":
@@ -325,7 +339,9 @@ class Judge:
 
     # Tool calls.
 
-    async def _before_tool(self, run: _Run, given: HookInput) -> HookOutput | None:
+    async def _before_tool(self, run: _Run, given: HookInput, host: Host) -> HookOutput | None:
+        if host != CLAUDE_CODE and (problem := self._unknown_call(given)):
+            return _permission("deny", problem)
         request, added = self._request(run, given)
         verdict = await self._fire(run, BEFORE_TOOL, request)
         asks = verdict.asks
@@ -350,9 +366,25 @@ class Judge:
         if asks:
             return _permission("ask", "\n".join(question.text for question in asks), changed)
         if changed is not None:
-            free = self.allow_rewritten or given.permission_mode == "bypassPermissions"
+            # Codex applies its own permissions to a changed call, also if the answer is "allow".
+            free = self.allow_rewritten or given.permission_mode == "bypassPermissions" or host == CODEX
             return _permission("allow" if free else "ask", "A hook of Hookline changed this call.", changed)
         return None
+
+    def _unknown_call(self, given: HookInput) -> str:
+        """Return why guards cannot judge a call of another agent, whose tools may have other names and arguments."""
+        name = given.tool_name or ""
+        if name.startswith("mcp__"):
+            return ""
+        judged = judged_argument(name)
+        if judged is None and name not in {names.claude for names in self.tools}:
+            return (
+                f"{name:.80} is not a tool of Claude Code, so no guard knows it. Name it with --tool {name:.80}=NAME."
+            )
+        _, arguments = _USUAL_TOOLS.to_hookline(name, given.tool_input or {})
+        if judged is not None and not isinstance(arguments.get(judged), str):
+            return f"This call of {name:.80} has no {judged}, so no guard can judge it."
+        return ""
 
     def _in_their_words(self, output: HookOutput | None, given: HookInput) -> HookOutput | None:
         """Return a decision whose reason calls the tool as the model does. Names without ``_`` may be plain words."""
@@ -478,8 +510,12 @@ class Judge:
         return None
 
 
-def _check(given: HookInput) -> None:
+def _check(given: HookInput, host: Host) -> None:
     event = given.hook_event_name
+    if event not in EVENTS and event not in WITHOUT_POINT:
+        raise ValueError(f"{event!r:.80} is not known")
+    if event == "PostToolUse" and given.tool_response is None and host != CLAUDE_CODE:
+        raise ValueError("PostToolUse needs tool_response")
     if event in ("PreToolUse", "PermissionRequest", "PostToolUse", "PostToolUseFailure") and (
         not given.tool_name or given.tool_input is None
     ):

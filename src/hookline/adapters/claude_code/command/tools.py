@@ -110,3 +110,10 @@ def _hidden_globs(arguments: Mapping[str, Any]) -> Iterator[str]:
 def tools_for(claude: str, name: str, folder: str, sandboxed: bool) -> ToolRegistry:
     """Return the tools of a session as hooks see them during one call: the tool that is called."""
     return ToolRegistry([ClaudeTool(claude, name, folder, sandboxed)])
+
+
+def judged_argument(claude: str) -> str | None:
+    """Return our name of the argument of a tool that guards judge first; ``None`` for a tool that is not known."""
+    if claude not in _KNOWN:
+        return None
+    return _KNOWN[claude][0].__code__.co_varnames[0]  # type: ignore[no-any-return]
