@@ -9,6 +9,7 @@ from copy import copy
 from fnmatch import fnmatchcase
 
 from ..._base.files import is_below, matches_globs, matches_path
+from ..._base.own_files import protection_of
 from ..._toolbox.command_line import Word
 from .errors import BlockedError
 
@@ -27,13 +28,13 @@ class PathScope:
         folder: the folder that all paths must be in; ``None`` for no limit.
         secrets: globs of files that must not be touched, see :func:`matches_globs`.
         writes: whether files may be written.
-        protect: globs or paths of files that must not be written.
+        protect: globs or paths of further files that must not be written.
     """
 
     def __init__(
         self, start: str, folder: str | None, secrets: Sequence[str], writes: bool, protect: Sequence[str]
     ) -> None:
-        self.folder, self.writes, self._secrets, self._protected = folder, writes, secrets, (".git", *protect)
+        self.folder, self.writes, self._secrets, self._protected = folder, writes, secrets, protect
         self.start = os.path.realpath(start)
         self._left = MAX_FILES
 
@@ -75,8 +76,11 @@ class PathScope:
         Raises:
             BlockedError: the path is protected.
         """
-        if matches_path(os.path.realpath(os.path.join(self.start, text)), self._protected):
-            raise BlockedError("redirect", f"{text!r:.100} may not be changed.", final=True)
+        path = os.path.join(self.start, text)
+        why = protection_of(path)
+        if why is not None or matches_path(os.path.realpath(path), self._protected):
+            reason = "" if why is None else f": it is {why}"
+            raise BlockedError("redirect", f"{text!r:.100} may not be changed{reason}.", final=True)
 
     def check_glob(self, word: Word) -> None:
         """Check all files that a glob can match.

@@ -13,15 +13,16 @@ import logging
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from ...._base.files import matches_path
+from ...._base.files import is_below, matches_path
 from ...._base.frozen import plain
+from ...._base.own_files import protection_of
 from ...._base.text import describe, error_text
 from ...._kernel.errors import CallRefusedError, HookError, HooklineError
 from ...._kernel.payloads import (
@@ -62,6 +63,7 @@ from ....config.trust import TrustStore, check_trust, project_files, trust_varia
 from ....plugins.trust import is_installed, only_trusted
 from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap, encode
 from .refusal import Answer, refusal, with_text
+from .searches import ExcludeSecrets
 from .tools import SEARCHES, tools_for
 
 log = logging.getLogger("hookline")
@@ -88,9 +90,6 @@ MAX_SESSIONS = 200
 MAX_RUNS = 50
 """Runs of a session whose state is kept: the current one, and those of its subagents."""
 
-PROTECTED = (".claude/settings.json", ".claude/settings.local.json")
-"""The settings of Claude Code, which say that it must ask Hookline."""
-
 _decode = msgspec.json.Decoder(HookInput).decode
 
 
@@ -105,6 +104,7 @@ class Rules:
         paths = {str(path.resolve()) for path in files} | {str(Path(name).resolve()) for name in loaded if name}
         self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(Path(path))}
         registry.register(KeepRules(self.files))
+        registry.register(ExcludeSecrets(registry))
 
     @classmethod
     def load(cls, references: Sequence[str]) -> Rules:
@@ -159,23 +159,23 @@ class Rules:
 
 
 class KeepRules:
-    """Asks before a tool changes the rules, or the settings of Claude Code, which say that the rules apply."""
+    """Asks before a tool changes the rules, or another file that controls the session, if no guard blocks that."""
 
     points = frozenset({BEFORE_TOOL})
     phase = "guard"
     priority = 100
 
     def __init__(self, files: Iterable[str]) -> None:
-        self._files = (*files, *PROTECTED)
+        self._files = tuple(files)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Ask if a path of the call is one of the files."""
         tool = ctx.tool_registry.get(request.name)
-        if tool is None or not tool.effects or "write" not in tool.effects:
+        if tool is None or tool.effects == {"execute"} or not tool.may("write"):
             return None
         for path in tool.paths(request.arguments):
-            real = os.path.realpath(os.path.join(tool.folder, os.path.expanduser(path)))
-            if matches_path(real, self._files):
+            target = os.path.join(tool.folder, os.path.expanduser(path))
+            if matches_path(os.path.realpath(target), self._files) or protection_of(target) is not None:
                 return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
         return None
 
@@ -350,7 +350,7 @@ class Judge:
         if asks:
             return _permission("ask", "\n".join(question.text for question in asks), changed)
         if changed is not None:
-            free = self.allow_rewritten or given.permission_mode == "bypassPermissions"
+            free = self.allow_rewritten or given.permission_mode == "bypassPermissions" or _is_narrowed(given, changed)
             return _permission("allow" if free else "ask", "A hook of Hookline changed this call.", changed)
         return None
 
@@ -476,6 +476,14 @@ class Judge:
         )
         await self._fire(run, ON_RUN_END, result)
         return None
+
+
+def _is_narrowed(given: HookInput, changed: Mapping[str, Any]) -> bool:
+    """Return whether a search in the working folder, for which Claude Code asks nobody, got only another glob."""
+    before, cwd = given.tool_input or {}, os.path.realpath(given.cwd or os.getcwd())
+    place = os.path.realpath(os.path.join(cwd, before.get("path") or ""))
+    same = {**before, "glob": None} == {**changed, "glob": None}
+    return given.tool_name == "Grep" and same and is_below(place, cwd)
 
 
 def _check(given: HookInput) -> None:
