@@ -154,6 +154,36 @@ def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path
     assert outcome("notes.py") == ("ok",)
 
 
+STORES = {
+    "runs": "runs.db", "approval_file": "approvals.db", "sessions": "kept", "audit": "log/audit.jsonl",
+    "tapes": "tapes", "records": "records", "tickets": "board.db",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["write_file", "shell"])
+def test_what_the_settings_name_is_not_the_agents_to_change_even_before_it_is_opened(script, tmp_path, name):
+    (tmp_path / "rules.py").write_text(
+        "import near\nfrom hookline import observer\n\n\n@observer('on_run_end')\n"
+        "def look(ctx, result):\n    import late\n"
+    )
+    for module in ("near.py", "late.py"):
+        (tmp_path / module).write_text("")
+    places = {key: str(tmp_path / place) for key, place in STORES.items()}
+    settings = Settings(model=script("hi"), folder=str(tmp_path), write=True, hooks=(f"{tmp_path}/rules.py",), **places)
+    registry, _ = build_hooks(msgspec.structs.replace(settings, shell=True), tmp_path)
+
+    def outcomes(*paths):
+        made = [call(name, path=path, content="x", command=f"echo x > {path}") for path in paths]
+        keep = {"write_file": ("path", "content"), "shell": ("command",)}[name]
+        made = [each.replace(arguments={key: each.arguments[key] for key in keep}) for each in made]
+        tools = [shell_tool(tmp_path, sandbox="off"), *file_tools(tmp_path, write=True, hide=())]
+        return set(scripted_agent([made, reply("x")], tools=tools, hooks=registry).run("x").steps[0].outcomes)
+
+    stores = ["runs.db", "runs.db-wal", "approvals.db", "kept/ann.json", "log/audit.jsonl", "tapes/x", "records/x"]
+    assert outcomes(*stores, "board.db", "rules.py", "near.py", "late.py", "pyproject.toml") == {"blocked"}
+    assert outcomes("notes.py", "shop.db", "keep.txt") == {"ok"}
+
+
 @pytest.mark.parametrize(
     ("declared", "write", "outcome"),
     [

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, RegistrationError, call, hook, reply, tool
 from hookline.hooks import HookAction, PathGuard, TerminalGuard
+from hookline.stores import RunStore
 from hookline.testing import fire_hook, scripted_agent
 from hookline.tools import shell_tool
 from tests.cases import each_case
@@ -1010,3 +1011,12 @@ async def test_an_edit_with_a_path_outside_the_folder_does_not_run(place):
     result = await agent.arun("go")
     assert result.steps[0].outcomes == ("blocked",)
     assert not (place.parent / "escaped").exists()
+
+
+@pytest.mark.parametrize("profile", ["strict", "developer"])
+def test_files_that_hookline_uses_are_not_written_whatever_protect_says(tmp_path, profile):
+    store = RunStore(tmp_path / "runs.db")
+    for target in ("runs.db", "./RUNS.db", "runs.db-wal", "hookline.toml", ".git/hooks/x", "x.tape", "bare/HEAD"):
+        assert judged(f"echo x > {target}", tmp_path, writes=True, profile=profile) == ("block", "redirect"), target
+    assert judged("echo x > free.txt", tmp_path, writes=True, profile=profile) == (None, "")
+    del store

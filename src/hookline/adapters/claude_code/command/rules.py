@@ -20,9 +20,9 @@ from typing import Any
 
 import msgspec
 
-from ...._base.files import is_below, matches_path
+from ...._base.files import is_below
 from ...._base.frozen import plain
-from ...._base.own_files import protection_of
+from ...._base.own_files import OwnFile, protection_of, register_own_file
 from ...._base.text import describe, error_text
 from ...._kernel.errors import CallRefusedError, HookError, HooklineError
 from ...._kernel.payloads import (
@@ -58,8 +58,8 @@ from ...._run.context import AgentContext, services_of
 from ...._run.session import Session
 from ....config.errors import ConfigError
 from ....config.loading import load_hooks
-from ....config.sources import load, parse_reference
-from ....config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
+from ....config.sources import load
+from ....config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
 from ....plugins.trust import is_installed, only_trusted
 from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap, encode
 from .refusal import Answer, refusal, with_text
@@ -103,7 +103,9 @@ class Rules:
         loaded = [getattr(module, "__file__", None) for module in list(_modules())]
         paths = {str(path.resolve()) for path in files} | {str(Path(name).resolve()) for name in loaded if name}
         self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(Path(path))}
-        registry.register(KeepRules(self.files))
+        for path in self.files:
+            register_own_file(self, OwnFile(path, "a rule of this session, or code that it imports"))
+        registry.register(KeepRules())
         registry.register(ExcludeSecrets(registry))
 
     @classmethod
@@ -119,8 +121,7 @@ class Rules:
                 files.append(Path(reference))
                 _load_configuration(Path(reference), registry, trusted)
                 continue
-            if (file := parse_reference(reference).file) is not None:
-                files.append(file)
+            files += reference_files([reference], Path.cwd())
             hooks, plugins = load_hooks([reference], Path.cwd())
             for hook in hooks:
                 hook.register(registry)
@@ -165,17 +166,14 @@ class KeepRules:
     phase = "guard"
     priority = 100
 
-    def __init__(self, files: Iterable[str]) -> None:
-        self._files = tuple(files)
-
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Ask if a path of the call is one of the files."""
+        """Ask if a path of the call is one of these files."""
         tool = ctx.tool_registry.get(request.name)
         if tool is None or tool.effects == {"execute"} or not tool.may("write"):
             return None
         for path in tool.paths(request.arguments):
             target = os.path.join(tool.folder, os.path.expanduser(path))
-            if matches_path(os.path.realpath(target), self._files) or protection_of(target) is not None:
+            if protection_of(target) is not None:
                 return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
         return None
 
