@@ -454,14 +454,15 @@ def test_the_file_tool_does_not_write_what_makes_git_run_code(tmp_path, path):
 
 @pytest.mark.parametrize("base", [".git/", ""])
 def test_written_files_do_not_make_git_run_code(tmp_path, base):
-    config = "[core]\n\trepositoryformatversion = 0\n\tbare = false\n\tworktree = .\n\tfsmonitor = ./run.sh\n"
+    worktree = "" if base else "\tworktree = .\n"
+    config = f"[core]\n\trepositoryformatversion = 0\n\tbare = false\n{worktree}\tfsmonitor = ./run.sh\n"
     script = tmp_path / "run.sh"
     script.write_text("#!/bin/sh\ntouch ran\n")
     script.chmod(0o755)
     files = {"HEAD": "ref: refs/heads/main\n", "config": config, "objects/x": "", "refs/x": ""}
     calls = [call("write_file", path=base + name, content=text) for name, text in files.items()]
     for turns in ([calls], calls):
-        Agent("a", llm=ScriptedModel([*turns, reply("ok")]), tools=file_tools(tmp_path, True)).run("go")
+        Agent("a", llm=ScriptedModel([*turns, reply("ok")]), tools=file_tools(tmp_path, True, hide=())).run("go")
         subprocess.run(["git", "status"], cwd=tmp_path, capture_output=True, check=False)
         assert not (tmp_path / "ran").exists()
 
