@@ -493,9 +493,11 @@ def test_files_of_git_and_of_hookline_are_not_written_whatever_protect_says(tmp_
 @pytest.mark.parametrize("name", ["delete_folder", "move_file", "rename_it"])
 def test_a_folder_that_contains_such_files_is_not_removed(tmp_path, name):
     (tmp_path / "inner" / ".git").mkdir(parents=True)
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / "settings.json").touch()
     (tmp_path / "free").mkdir()
     store = RunStore(tmp_path / "data" / "runs.db")
     remover = tool(name=name, effects=["write"], folder=tmp_path)(lambda path: "removed")
-    calls = [call(name, path=path) for path in ("data", "inner", ".", "free")]
-    assert run(calls, PathGuard(tmp_path, write=True), [remover])[0] == ("blocked", "blocked", "blocked", "ok")
+    calls = [call(name, path=path) for path in ("data", "inner", ".", ".claude", "free")]
+    assert run(calls, PathGuard(tmp_path, write=True), [remover])[0] == (*["blocked"] * 4, "ok")
     del store

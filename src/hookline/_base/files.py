@@ -191,6 +191,7 @@ def matches_path(path: str, keep: Iterable[str]) -> bool:
     return matches_globs(path, keep) or any(path == os.path.realpath(kept) for kept in keep)
 
 
+@lru_cache(512)
 def fold_path(path: str) -> str:
     """Return a full path in a form in which names that some file systems treat as equal are equal."""
     return "/" + "/".join(_parts(path))

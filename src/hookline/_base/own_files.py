@@ -97,7 +97,7 @@ def protection_of(path: str, *, removes: bool = False) -> str | None:
         if _is_git(form, removes):
             return _GIT
         for description, globs in _NAMES.items():
-            if matches_globs(form, globs):
+            if any(matches_globs(each, globs) for each in (form, *(_inside(form) if removes else ()))):
                 return description
     folded = [fold_path(form) for form in forms]
     files = list(_guarded())
@@ -106,6 +106,13 @@ def protection_of(path: str, *, removes: bool = False) -> str | None:
         if any(_covers(file, own, form) or (removes and is_below(own, form)) for form in folded):
             return file.description
     return _linked(spelled, files)
+
+
+def _inside(folder: str) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(folder)]
+    except (OSError, ValueError):  # not a folder
+        return []
 
 
 def _guarded() -> Iterator[OwnFile]:

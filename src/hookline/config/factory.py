@@ -151,7 +151,8 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
     own += _skill_hooks(settings, [each.hook for each in loaded])
     folder, write = work_folder(settings), settings.write
     commands = ["shell"] if settings.shell else []  # judged by the TerminalGuard
-    protect = [SHARED_FILE]  # a table [tool.hookline] in it would configure the next run
+    # A table [tool.hookline] would configure the next run. A hook of the user may name its files in own_files.
+    protect = [SHARED_FILE, *(kept for each in loaded for kept in getattr(each.hook, "own_files", ()))]
     guard = PathGuard(folder, write=write, protect=protect, commands=commands)
     for used in _own_files(settings, home):
         register_own_file(guard, used)

@@ -332,6 +332,11 @@ class AuditLogHook:
                 raise RegistrationError(str(error)) from error
         self._runs: dict[str, _Run] = {}
 
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files that the agent's tools must not write; see :attr:`AuditLog.own_files`."""
+        return self.log.own_files
+
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all records so far are written; return false on timeout."""
         return self.log.flush(timeout)

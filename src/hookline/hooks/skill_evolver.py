@@ -105,6 +105,11 @@ class SkillEvolverHook:
         self._full = self._exiting = False
         _all.add(self)
 
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files that the agent's tools must not write, because only a person may accept a skill."""
+        return self.store.own_files
+
     def __call__(self, point: str, ctx: Any, result: AgentResult[Any]) -> None:
         """Queue a run that has enough successful tool calls."""
         if result.status != "completed" or result.successful_tool_calls < self.min_tool_calls:

@@ -61,6 +61,11 @@ class SkillsHook:
         self.max_skills, self.max_chars = check_integer(max_skills, "max_skills"), check_integer(max_chars, "max_chars")
         self._warned = False
 
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files that the agent's tools must not write, because only a person may accept a skill."""
+        return self.store.own_files
+
     async def __call__(self, point: str, ctx: Any, request: ModelRequest) -> HookResult | None:
         """Add the list to one request."""
         if all(tool.name != TOOL for tool in request.tools):

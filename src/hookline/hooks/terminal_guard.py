@@ -193,6 +193,8 @@ class TerminalGuard:
                 scope.check_not_protected(target.text)
         for words in script.commands:
             _check_secrets(words, scope, guess=False)
+            for word in words[1:]:
+                scope.check_matches_not_secret(word)
             for form in possible_commands(words):
                 try:
                     if not self._judge_patterns(form):

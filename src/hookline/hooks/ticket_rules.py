@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
+from glob import escape
 from typing import Any
 
 from .._base.text import did_you_mean
@@ -68,6 +69,13 @@ class TicketRules:
             raise RegistrationError(f"key must be a metadata key, not {key!r:.80}")
         self.board, self.key = board, key
         self.may = {action: check_name_or_names(globs, f"may[{action!r}]", 0) for action, globs in (may or {}).items()}
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files that the agent's tools must not write: the board's file, and the files that SQLite keeps beside it."""
+        path = self.board.path
+        name = escape(os.path.basename(path))
+        return () if path == ":memory:" else (path, f"{name}-wal", f"{name}-shm", f"{name}-journal")
 
     def covers(self, tool: ToolView) -> bool:
         """Whether the hook judges calls of the tool: actions that it restricts, and the start and end of a ticket."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import glob
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,14 @@ def open_database(
 
         return PostgresDatabase(str(path), schema)
     return SqliteDatabase(path, schema, durable=durable, pinned=pinned)
+
+
+def database_files(database: Database) -> tuple[str, ...]:
+    """Return the files that an agent's tools must not write: the SQLite file, and globs for those beside it."""
+    if database.is_shared or database.in_memory:
+        return ()
+    name = glob.escape(os.path.basename(database.path))
+    return database.path, f"{name}-wal", f"{name}-shm", f"{name}-journal"
 
 
 class GroupCommit:

@@ -19,7 +19,7 @@ from .._base.frozen import Frozen, json_text
 from .._base.own_files import OwnFile, register_own_file
 from .._base.text import did_you_mean
 from ..tools._tool import Tool
-from .database import open_database
+from .database import database_files, open_database
 from .errors import StoreError
 from .paths import SQLITE, checked_path, folder_advice, is_database_url
 from .sql import Connection, Database, Schema, storable, upsert
@@ -218,6 +218,11 @@ class SkillStore:
     def place(self) -> str:
         """Where the skills are, for messages: the folder, or the database."""
         return str(self.folder)
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files that an agent's tools must not write, because only a person may accept a skill."""
+        return (str(self.folder),)
 
     def exists(self) -> bool:
         """Whether the folder exists."""
@@ -672,6 +677,11 @@ class DatabaseSkillStore(SkillStore):
     def place(self) -> str:
         """The file, or the address without its password."""
         return self.db.path
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The SQLite file, which an agent's tools must not write."""
+        return database_files(self.db)
 
     def exists(self) -> bool:
         """Whether there is a place for skills. Tables are created when they are first used."""

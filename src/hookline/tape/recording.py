@@ -101,6 +101,11 @@ class TapeHook:
         self._lock = threading.Lock()
         self._recordings: dict[str, Recording] = {}
 
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The files that tools may not change."""
+        return (str(self.path),)
+
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Report a tape that could not be written."""
         recording = self._recordings.get(ctx.run_id)

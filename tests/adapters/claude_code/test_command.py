@@ -456,6 +456,12 @@ def test_a_glob_that_may_match_a_file_with_secrets_is_denied_with_advice(shop, g
     assert "may contain secrets" in answer["permissionDecisionReason"]
 
 
+def test_a_folder_above_the_search_cannot_be_excluded_to_pass(shop):
+    for name in shop.folder.parts[1:]:
+        assert shop.judge("Grep", pattern="COUPON", glob=f"!{name}")["permissionDecision"] == "deny"
+    assert shop.judge("Grep", pattern="COUPON", glob="!conf", path="conf")["permissionDecision"] == "deny"
+
+
 @each_case("glob", ["*.py", "**/*.py", "src/*.py", "*.{py,ts}", "src/**/*.{js,py}", "*.py,*.ts", "*.py *.ts", EXCLUDED])
 def test_a_glob_that_matches_no_file_with_secrets_gets_no_decision(shop, glob):
     assert shop.judge("Grep", pattern="COUPON", glob=glob) == {}

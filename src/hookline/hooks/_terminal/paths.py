@@ -152,6 +152,24 @@ class PathScope:
             message = f"{text!r:.100} may contain secrets and is not shown. Go on without it."
             raise BlockedError("secret", message, final=True)
 
+    def check_matches_not_secret(self, word: Word) -> None:
+        """Check that a glob matches no secret file. Other words, and options, pass.
+
+        Raises:
+            BlockedError: the glob matches a secret file, or there are too many files to check.
+        """
+        if not word.pattern or word.text.startswith("-"):
+            return
+        found = ["/" if word.pattern.startswith("/") else ""]
+        for part in word.pattern.split("/"):
+            if any(sign in part for sign in "*?["):
+                names = {place: self._entries(os.path.join(self.start, place), _widen(part)) for place in found}
+                found = [os.path.join(place, name) for place in found for name in names[place]]
+            else:
+                found = [os.path.join(place, part) for place in found]
+        for match in found:
+            self.check_not_secret(match)
+
     def _is_secret(self, path: str) -> bool:
         within = self.folder if self.folder is not None and is_below(path, self.folder) else ""
         return matches_globs(path, self._secrets, within)

@@ -18,7 +18,7 @@ from typing import Any, BinaryIO, TypedDict, Unpack
 import msgspec
 
 from ..._base.frozen import Frozen
-from ..database import open_database
+from ..database import database_files, open_database
 from ..sql import Connection, Database, Schema, storable
 from .format import MAX_LINE, archive_paths, find_end, line_hash
 
@@ -153,6 +153,11 @@ class AuditIndex:
 
     def __repr__(self) -> str:
         return f"AuditIndex({self.db.path!r})"
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """The SQLite file, which an agent's tools must not write."""
+        return database_files(self.db)
 
     def indexer(self, path: Path) -> LogIndexer:
         """Return what adds the records of the log at this absolute path."""

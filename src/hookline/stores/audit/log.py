@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import glob
 import logging
 import os
 import threading
@@ -188,6 +189,15 @@ class AuditLog:
     def _enqueue(self, item: Any, size: int) -> None:
         if not self._background.put(item, size):
             self.count_lost(1, "too many records were waiting to be written")
+
+    @property
+    def own_files(self) -> tuple[str, ...]:
+        """Files of the log: the log, its checkpoint, a glob for the names of full files, and those of its index."""
+        if self.path is None:
+            return ()
+        stem, suffix = glob.escape(self.path.stem), glob.escape(self.path.suffix)
+        index = () if self.index is None else self.index.own_files
+        return str(self.path), str(self._settings["checkpoint"]), f"{stem}-[0-9]*{suffix}", *index
 
     @property
     def lost(self) -> int:

@@ -13,8 +13,10 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
+from ...._base.files import below
 from ...._kernel.payloads import ToolCallRequest
 from ...._kernel.points import BEFORE_TOOL
 from ...._kernel.registry import HookRegistry
@@ -40,7 +42,7 @@ class ExcludeSecrets:
         if tool is None or not tool.is_search or request.arguments.get("glob"):
             return None
         folder = os.path.join(tool.folder, str(request.arguments.get("path") or "."))
-        guards = [hook for hook in self._registry if isinstance(hook, PathGuard)]
+        guards = [hook for hook in self._registry if isinstance(hook, PathGuard) and _is_inside(folder, hook.read)]
         try:
             found = {os.path.basename(entry) for guard in guards for _, entry in guard.find_secrets(folder)}
         except (OverflowError, ValueError):  # the guard will say so
@@ -48,6 +50,10 @@ class ExcludeSecrets:
         if not found:
             return None
         return request.replace(arguments={**request.arguments, "glob": _excluding(found)})
+
+
+def _is_inside(folder: str, roots: Iterable[Path]) -> bool:
+    return any(below(root, folder) is not None for root in roots)
 
 
 def _excluding(names: Iterable[str]) -> str:
@@ -60,25 +66,22 @@ def _excluding(names: Iterable[str]) -> str:
     return f"!{{{','.join(sorted(plain))}}}"
 
 
-def may_match(glob: Any, path: str) -> bool:
+def may_match(glob: Any, path: str, inner: str) -> bool:
     """Return whether a search with this glob may read a file.
 
     Args:
         glob: the argument, which may be anything.
-        path: the full path of the file.
+        path: the path of the file, from the working folder if it is there.
+        inner: its path from the folder that is searched. Only names in it can be excluded.
     """
-    if not glob:
-        return True
-    if not isinstance(glob, str):
-        return True
-    pieces = _pieces(glob)
+    pieces = _pieces(glob) if isinstance(glob, str) else None
     if pieces is None:
         return True
     wanted = [piece for piece in pieces if not piece.startswith("!")]
     if wanted:
         return any(_may_match(piece, path) for piece in wanted)
     excluded = [piece[1:] for piece in pieces if _SIMPLE_NAME.fullmatch(piece[1:])]
-    return not any(fnmatchcase(name, piece) for name in path.split("/") for piece in excluded)
+    return not any(fnmatchcase(name, piece) for name in inner.split("/") for piece in excluded)
 
 
 def _pieces(glob: str) -> list[str] | None:

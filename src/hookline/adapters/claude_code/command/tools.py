@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from ...._base.files import is_below
 from ....tools._tool import Effect, Tool
 from ....tools.registry import ToolRegistry
 from .searches import may_match, search_arguments
@@ -102,7 +103,10 @@ class ClaudeTool(Tool):
 
     def may_read(self, arguments: Mapping[str, Any], path: str) -> bool:
         """Return whether a search may read a file in its folder: not if its glob excludes the file."""
-        return may_match(arguments.get("glob"), path)
+        start = os.path.realpath(self.folder)
+        searched = os.path.realpath(os.path.join(start, str(arguments.get("path") or ".")))
+        from_start = os.path.relpath(path, start) if is_below(path, start) else path
+        return may_match(arguments.get("glob"), from_start, os.path.relpath(path, searched))
 
 
 @lru_cache(256)
