@@ -86,7 +86,7 @@ def may_match(glob: Any, path: str, inner: str) -> bool:
 
 def _pieces(glob: str) -> list[str] | None:
     """Return the patterns of a glob, without braces; ``None`` if they are not certain."""
-    pieces = []
+    pieces: list[str] = []
     for token in glob.split():
         is_excluding = token.startswith("!")
         for piece in _expand(token.removeprefix("!")) if "{" in token else token.removeprefix("!").split(","):
