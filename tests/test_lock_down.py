@@ -24,6 +24,47 @@ def test_the_guards_take_ten_lines_or_fewer():
     assert len(hooks[1].splitlines()) + len(hooks[2].splitlines()) <= 10
 
 
+BLOCKS = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+ATTACK = """
+from pathlib import Path
+from hookline.stores import JsonSessionStore, RunStore
+
+work = Path("work")
+secrets = (".env", ".ssh/config", "credentials.json", "id_rsa")
+for name in (*secrets, "shop.py"):
+    (work / name).parent.mkdir(parents=True, exist_ok=True)
+    (work / name).write_text("COUPON = " + name + chr(10))
+stores = [RunStore(work / "data/runs.db"), JsonSessionStore(work / "sessions")]
+config = "[core]\\n  repositoryformatversion = 0\\n  bare = false\\n  worktree = .\\n  fsmonitor = ./run.sh\\n"
+git = {"HEAD": "ref: refs/heads/main", "config": config, "objects/x": "", "refs/x": "", "hooks/pre-commit": "x"}
+paths = {base + name: text for base in (".git/", "") for name, text in git.items() if base or name == "HEAD"}
+paths |= dict.fromkeys(("data/runs.db", "data/runs.db-wal", "sessions/ann.json", "hookline.toml", "x.tape"), "x")
+turns = [
+    [call("find_text", text="COUPON"), call("list_files"), call("shell", command="grep -r COUPON .")],
+    [call("write_file", path=path, content=text) for path, text in paths.items()],
+    reply("Done."),
+]
+agent = locked_down(ScriptedModel(turns), "work", ["docs.python.org"])
+agent.hooks.register(approve_everything)
+result = agent.run("go")
+assert result.steps[0].outcomes == ("ok", "ok", "blocked"), result.steps[0].outcomes
+assert set(result.steps[1].outcomes) == {"blocked"}, result.steps[1].outcomes
+shown = " ".join(message.content for message in result.messages if message.role == "tool")
+assert "COUPON = shop.py" in shown
+assert not any("COUPON = " + name in shown for name in secrets), shown
+assert not (work / ".git").exists()
+"""
+
+
+def test_the_guards_of_the_page_hide_secrets_from_searches_and_keep_the_files_that_run_code(tmp_path):
+    approver = "from hookline import HookResult, hook\n@hook('approval_requested')\n"
+    approver += "def approve_everything(ctx, request): return HookResult.approve()\n"
+    env = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, "-P", "-c", BLOCKS[0] + approver + ATTACK]
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.fixture(scope="module")
 def hookline(tmp_path_factory):
     folder = tmp_path_factory.mktemp("locked")

@@ -9,9 +9,10 @@ import msgspec
 import pytest
 
 from hookline import RegistrationError, call, observer, reply
+from hookline._base.own_files import protection_of
 from hookline._toolbox.sandbox import level_state
 from hookline.config.errors import ConfigError
-from hookline.config.factory import build_agent, build_file_guards, build_hooks, build_model, build_tools, make_context
+from hookline.config.factory import build_agent, build_hooks, build_model, build_tools, make_context
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
@@ -112,7 +113,6 @@ def test_the_profile_of_the_shell_is_a_setting(script, tmp_path):
     settings = Settings(model=script("hi"), folder=str(tmp_path), shell=True, shell_profile="developer")
     guards = [hook for hook in build_agent(settings).hooks if type(hook).__name__ == "TerminalGuard"]
     assert [guard.profile for guard in guards] == ["developer"]
-    assert [guard.profile for guard in build_file_guards(settings, []) if hasattr(guard, "profile")] == ["developer"]
     with pytest.raises(ConfigError, match="shell_profile: developer needs a sandbox"):
         build_agent(msgspec.structs.replace(settings, sandbox={"level": "off"}))
 
@@ -152,6 +152,36 @@ def test_code_that_the_settings_run_is_not_the_agents_to_change(script, tmp_path
 
     assert outcome(path) == ("blocked",)
     assert outcome("notes.py") == ("ok",)
+
+
+STORES = {
+    "runs": "runs.db", "approval_file": "approvals.db", "sessions": "kept", "audit": "log/audit.jsonl",
+    "tapes": "tapes", "records": "records", "tickets": "board.db",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["write_file", "shell"])
+def test_what_the_settings_name_is_not_the_agents_to_change_even_before_it_is_opened(script, tmp_path, name):
+    (tmp_path / "rules.py").write_text(
+        "import near\nfrom hookline import observer\n\n\n@observer('on_run_end')\n"
+        "def look(ctx, result):\n    import late\n"
+    )
+    for module in ("near.py", "late.py"):
+        (tmp_path / module).write_text("")
+    places = {key: str(tmp_path / place) for key, place in STORES.items()}
+    settings = Settings(model=script("hi"), folder=str(tmp_path), write=True, hooks=(f"{tmp_path}/rules.py",), **places)
+    registry, _ = build_hooks(msgspec.structs.replace(settings, shell=True), tmp_path)
+
+    def outcomes(*paths):
+        made = [call(name, path=path, content="x", command=f"echo x > {path}") for path in paths]
+        keep = {"write_file": ("path", "content"), "shell": ("command",)}[name]
+        made = [each.replace(arguments={key: each.arguments[key] for key in keep}) for each in made]
+        tools = [shell_tool(tmp_path, sandbox="off"), *file_tools(tmp_path, write=True, hide=())]
+        return set(scripted_agent([made, reply("x")], tools=tools, hooks=registry).run("x").steps[0].outcomes)
+
+    stores = ["runs.db", "runs.db-wal", "approvals.db", "kept/ann.json", "log/audit.jsonl", "tapes/x", "records/x"]
+    assert outcomes(*stores, "board.db", "rules.py", "near.py", "late.py", "pyproject.toml") == {"blocked"}
+    assert outcomes("notes.py", "shop.db", "keep.txt") == {"ok"}
 
 
 @pytest.mark.parametrize(
@@ -195,8 +225,9 @@ def test_only_a_trusted_server_is_believed_about_its_tools(script, tmp_path):
         (tools,) = build_tools(settings, tmp_path)
         with tools:
             assert ToolRegistry([tools]).get("peek").effects == effects
-        (guard, *_) = build_agent(settings, home=tmp_path).hooks
-        assert str(server) in guard.protect  # the agent must not change its code
+        agent = build_agent(settings, home=tmp_path)
+        assert protection_of(str(server)) is not None  # the agent must not change its code
+        del agent
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions")

@@ -3,6 +3,7 @@
 Tables of cases keep several cases on a line (``fmt: skip``), so that they can be read as a whole.
 """
 
+import os
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Agent, RegistrationError, ScriptedModel, call, hook, reply, tool
-from hookline.hooks import PathGuard
+from hookline.hooks import AuditLogHook, PathGuard
+from hookline.stores import JsonSessionStore, RunStore
 from hookline.testing import scripted_agent
 from hookline.tools import file_tools, shell_tool
 from tests.cases import each_case
@@ -81,7 +83,7 @@ def test_a_path_in_the_folder_passes(place, path):
     "path",
     [
         "..", "../secret", "sub/../../secret", "out", "out/secret", "out/inside/a.txt/../../../secret", "/etc/passwd",
-        "/", "a\0b", "~\0", "~\ud800/x", "~%00/../..", "loop", "~/x", "~root/x", "$HOME/x", "${HOME}",
+        "/", "a\0b", "~\0", "~%00/../..", "loop", "~/x", "~root/x", "$HOME/x", "${HOME}",
         "file:///etc/passwd", "FILE:/etc/passwd",
         "file:///etc%2fpasswd", "../inside-not", " ../secret", "'/etc/passwd'", "..\\secret", "%2e%2e/secret",
         "C:\\x", "c:/x",
@@ -95,6 +97,10 @@ def test_a_path_outside_the_folder_is_blocked_with_advice(place, monkeypatch, pa
     assert outcomes == ("blocked",)
     assert "Use a path there" in text
     assert str(place) in text
+
+
+def test_a_path_that_is_not_unicode_is_refused_before_any_guard(place):
+    assert run([call("open_file", path="~\ud800/x")], PathGuard(place))[0] == ("error",)
 
 
 def test_every_path_of_a_call_is_judged(place):
@@ -382,3 +388,120 @@ def test_any_path_gets_a_verdict(tmp_path_factory, path):
 @pytest.mark.parametrize("piece", ["*", "[", "/", "../", "a/", "%25", "$", "~", "?/", ".env/"])
 def test_a_very_long_path_gets_a_verdict(place, piece):
     assert run([call("open_file", path=piece * 20_000)], PathGuard(place))[0] in (("ok",), ("blocked",))
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A folder with secrets in several places, and one folder without."""
+    for name in (".env", "conf/credentials.json", "conf/app.json", ".ssh/config", "src/shop.py", "id_rsa"):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"COUPON = {name}\n")
+    (tmp_path / "src" / "docs").mkdir()
+    return tmp_path
+
+
+def searching(name, folder, **options):
+    """Make a tool that shows all files in a folder, as a foreign search does."""
+
+    @tool(name=name, folder=folder, **options)
+    def search(text: str, path: str = ".") -> str:
+        return "\n".join(file.read_text() for file in (folder / path).rglob("*") if file.is_file())
+
+    return search
+
+
+@pytest.mark.parametrize("name", ["grep", "mcp__fs__grep_files", "searchCode", "find_text", "search_in_files"])
+@pytest.mark.parametrize("effects", [["read"], None])
+def test_a_search_that_would_show_a_secret_file_is_blocked_and_another_folder_is_not(project, name, effects):
+    search = searching(name, project, effects=effects)
+    calls = [call(name, text="x"), call(name, text="x", path="."), call(name, text="x", path="conf")]
+    calls += [call(name, text="x", path="src"), call(name, text="x", path=str(project / "src"))]
+    outcomes, texts = run(calls, PathGuard(project, write=effects is None), [search])
+    assert outcomes == ("blocked", "blocked", "blocked", "ok", "ok")
+    assert "it would read 'conf/credentials.json', which may contain secrets. Search a folder or files" in texts[2]
+    assert not any("COUPON = ." in text for text in texts)
+
+
+def test_a_search_by_another_name_is_named_in_search_tools(project):
+    search = searching("lookup", project, effects=["read"])
+    assert run([call("lookup", text="x")], PathGuard(project, search_tools=["look*"]), [search])[0] == ("blocked",)
+    assert run([call("lookup", text="x")], PathGuard(project, secrets=(), search_tools=["look*"]), [search])[0] == (
+        "ok",
+    )
+
+
+def test_a_link_to_a_secret_file_counts_in_a_search(project):
+    (project / "src" / "docs" / "notes.txt").symlink_to("../../.env")
+    search = searching("grep", project, effects=["read"])
+    assert run([call("grep", text="x", path="src")], PathGuard(project), [search])[0] == ("blocked",)
+
+
+def test_the_search_of_the_file_tools_skips_secret_files_instead(project):
+    outcomes, (text,) = run([call("find_text", text="coupon")], PathGuard(project), file_tools(project))
+    assert outcomes == ("ok",)
+    assert [line.partition(":")[0] for line in text.splitlines()[:-1]] == ["conf/app.json", "src/shop.py"]
+    assert text.endswith("[4 files or folders that may contain secrets were not searched]")
+
+
+def test_files_that_only_the_guard_takes_for_secret_are_not_searched_either(project):
+    calls = [call("find_text", text="coupon"), call("find_text", text="coupon", path="conf")]
+    outcomes, (text, _) = run(calls, PathGuard(project, secrets=["*.py"]), file_tools(project))
+    assert outcomes == ("blocked", "ok")
+    assert "src/shop.py" in text
+
+
+def test_a_search_in_too_many_files_to_check_is_blocked(project, monkeypatch):
+    monkeypatch.setattr("hookline.hooks.path_guard._MAX_ENTRIES", 3)
+    outcomes, (text,) = run(
+        [call("grep", text="x")], PathGuard(project), [searching("grep", project, effects=["read"])]
+    )
+    assert outcomes == ("blocked",)
+    assert "too many files to check. Search a smaller folder" in text
+
+
+CONTROLLING = [
+    ".git/config", ".git/hooks/pre-commit", ".GIT/hooks/x", "sub/.git", "sub/../.git/x", "there/hooks/x", "x/HEAD",
+    "hookline.toml", "sub/HOOKLINE.toml", ".claude/settings.json", ".claude/settings.local.json", "x.tape",
+    "runs.db", "RUNS.db", "runs.db-wal", "runs.db-journal", "data/../runs.db", "linked.db", "hard.db",
+    "sessions/ann.json", "sessions", "sessions/new/x", "audit.jsonl", "audit-0001.jsonl", "audit.jsonl.head",
+]  # fmt: skip
+
+
+@each_case("path", CONTROLLING)
+def test_files_of_git_and_of_hookline_are_not_written_whatever_protect_says(tmp_path, path):
+    """A tool that opens the file itself: the guard alone must keep it from doing so."""
+    (tmp_path / ".git").mkdir(exist_ok=True)
+    stores = [RunStore(tmp_path / "runs.db"), JsonSessionStore(tmp_path / "sessions")]
+    stores.append(AuditLogHook(tmp_path / "audit.jsonl"))
+    (tmp_path / "runs.db").touch()
+    for name, target in {"there": ".git", "linked.db": "runs.db"}.items():
+        if not (tmp_path / name).is_symlink():
+            (tmp_path / name).symlink_to(target)
+    if not (tmp_path / "hard.db").exists():
+        os.link(tmp_path / "runs.db", tmp_path / "hard.db")
+    writer = tool(name="put", effects=["write"], folder=tmp_path)(lambda path: "wrote")
+    undeclared = tool(name="put", folder=tmp_path)(lambda path: "wrote")
+    for made in (writer, undeclared):
+        guard = PathGuard(tmp_path, write=True, secrets=())
+        outcomes, (text,) = run([call("put", path=path)], guard, [made])
+        assert outcomes == ("blocked",)
+        assert "may not be changed: it is" in text
+    calls = [call("put", path=free) for free in ("a.txt", "run.db", "audit.txt", "session/ann.json", "my.git/x")]
+    assert set(run(calls, PathGuard(tmp_path, write=True), [writer])[0]) == {"ok"}
+    reader = tool(name="get", effects=["read"], folder=tmp_path)(lambda path: "read")
+    assert run([call("get", path=path)], PathGuard(tmp_path, secrets=()), [reader])[0] == ("ok",)
+    del stores
+
+
+@pytest.mark.parametrize("name", ["delete_folder", "move_file", "rename_it"])
+def test_a_folder_that_contains_such_files_is_not_removed(tmp_path, name):
+    (tmp_path / "inner" / ".git").mkdir(parents=True)
+    (tmp_path / ".claude").mkdir()
+    (tmp_path / ".claude" / "settings.json").touch()
+    (tmp_path / "free").mkdir()
+    store = RunStore(tmp_path / "data" / "runs.db")
+    remover = tool(name=name, effects=["write"], folder=tmp_path)(lambda path: "removed")
+    calls = [call(name, path=path) for path in ("data", "inner", ".", ".claude", "free")]
+    assert run(calls, PathGuard(tmp_path, write=True), [remover])[0] == (*["blocked"] * 4, "ok")
+    del store

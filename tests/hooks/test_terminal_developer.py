@@ -335,6 +335,15 @@ def test_a_forbidden_command_is_blocked_with_its_reason(project, command, reason
     assert why.startswith(reason)
 
 
+@each_case("command", ["cat .e*", "cat ./.en?", "head -5 .[e]nv", "cat keys/*", "cp k*/server.* copy", "(cat .e*)"])
+def test_a_glob_that_matches_a_secret_file_is_blocked(project, command):
+    (project / "keys").mkdir(exist_ok=True)
+    (project / "keys" / "server.pem").touch()
+    (project / ".env").touch()
+    assert judged(command, project) == ("block", "secret")
+    assert judged("cat *.py && wc -l * && grep -rn 'x.*' --include=*.py .", project) == (None, "")
+
+
 DENIED = r"""
 git push
 git push --force origin

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, RegistrationError, call, hook, reply, tool
 from hookline.hooks import HookAction, PathGuard, TerminalGuard
+from hookline.stores import RunStore
 from hookline.testing import fire_hook, scripted_agent
-from hookline.tools import file_tools, shell_tool
+from hookline.tools import shell_tool
 from tests.cases import each_case
 from tests.properties import examples
 
@@ -918,11 +919,17 @@ def test_git_does_not_take_a_folder_of_data_for_a_repository(tmp_path):
         (tmp_path / "data" / name).mkdir(parents=True)
     (tmp_path / "data" / "HEAD").write_text("ref: refs/heads/main\n")
     config = '[core]\nrepositoryformatversion=0\nfsmonitor="touch ran; false"\nworktree=..\n'
+
+    @tool(effects=["write"])
+    def save() -> str:
+        (tmp_path / "data" / "config").write_text(config)
+        return "saved"
+
     calls = [
-        call("write_file", path="data/config", content=config),
+        call("save"),
         call("shell", command="cd data && sleep 0.3 && git status"),
     ]
-    tools = [shell_tool(tmp_path, sandbox="off"), *file_tools(tmp_path, write=True)]
+    tools = [shell_tool(tmp_path, sandbox="off"), save]
     hooks = [TerminalGuard(tmp_path, allow=["git status"]), PathGuard(tmp_path, write=True)]
     result = scripted_agent([calls, reply("Done.")], tools=tools, hooks=hooks).run("x")
     assert result.steps[0].outcomes == ("ok", "ok")
@@ -1004,3 +1011,12 @@ async def test_an_edit_with_a_path_outside_the_folder_does_not_run(place):
     result = await agent.arun("go")
     assert result.steps[0].outcomes == ("blocked",)
     assert not (place.parent / "escaped").exists()
+
+
+@pytest.mark.parametrize("profile", ["strict", "developer"])
+def test_files_that_hookline_uses_are_not_written_whatever_protect_says(tmp_path, profile):
+    store = RunStore(tmp_path / "runs.db")
+    for target in ("runs.db", "./RUNS.db", "runs.db-wal", "hookline.toml", ".git/hooks/x", "x.tape", "bare/HEAD"):
+        assert judged(f"echo x > {target}", tmp_path, writes=True, profile=profile) == ("block", "redirect"), target
+    assert judged("echo x > free.txt", tmp_path, writes=True, profile=profile) == (None, "")
+    del store

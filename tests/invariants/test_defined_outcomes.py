@@ -746,6 +746,7 @@ SENSIBLE: dict[str, set[str]] = {
         "InjectionGuard.untrusted",
         "PathGuard.protect",
         "PathGuard.read",
+        "PathGuard.search_tools",
         "PathGuard.commands",
         "PathGuard.secrets",
         "PathGuard.write",

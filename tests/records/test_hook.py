@@ -33,6 +33,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline._base.own_files import protection_of
 from hookline.hooks import Redactor
 from hookline.payloads import ModelResponse, ToolCall
 from hookline.records import Account, RecordHook, read_runs
@@ -512,7 +513,8 @@ def test_a_torn_last_line_is_skipped_and_reported(tmp_path):
 
 def test_tools_may_not_write_to_the_records(tmp_path):
     record = RecordHook(tmp_path / "records")
-    assert record.own_files == (str(tmp_path / "records"),)
+    assert protection_of(str(tmp_path / "records" / "any")) == "Hookline's records of runs"
+    del record
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline._base.files import matches_path
+from hookline._base.own_files import protection_of
 from hookline.stores import AuditError, AuditLog, StoreError, verify_audit
 from hookline.stores.audit import file as audit_file
 from hookline.stores.audit import format as audit_format
@@ -729,10 +729,12 @@ def test_an_audit_error_is_a_store_error():
     assert issubclass(AuditError, StoreError)
 
 
-def test_own_files_covers_the_log_its_checkpoint_and_its_archives(tmp_path):
+def test_tools_may_not_write_the_log_its_checkpoint_or_its_archives(tmp_path):
     log = AuditLog(tmp_path / "audit.jsonl", checkpoint=tmp_path / "far" / "end.txt", max_bytes=4096)
     files = [tmp_path / "audit.jsonl", tmp_path / "audit-000001.jsonl", tmp_path / "far" / "end.txt"]
-    assert all(matches_path(str(file), log.own_files) for file in files)
+    assert [protection_of(str(file)) for file in files] == ["Hookline's audit log"] * 3
+    del log
     beside = AuditLog(tmp_path / "audit.jsonl")
-    assert matches_path(str(tmp_path / "audit.jsonl.head"), beside.own_files)
-    assert not matches_path(str(tmp_path / "audit.txt"), beside.own_files)
+    assert protection_of(str(tmp_path / "audit.jsonl.head")) == "Hookline's audit log"
+    assert protection_of(str(tmp_path / "audit.txt")) is None
+    del beside

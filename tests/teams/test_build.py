@@ -79,4 +79,4 @@ def test_no_personality_can_change_personality_files_or_their_code(tmp_path, peo
     assert result.steps[0].outcomes == ("blocked", "blocked", "ok")
     (people / "other.toml").write_text('description = "without"')
     result = roster.run("x", session=Session(personality_id="coder"))
-    assert result.steps[0].outcomes == ("blocked", "ok", "ok")
+    assert result.steps[0].outcomes == ("blocked", "blocked", "ok")  # the code is still loaded

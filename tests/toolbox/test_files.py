@@ -2,6 +2,8 @@
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,11 @@ from hypothesis import strategies as st
 from hookline import Agent, RegistrationError, ScriptedModel, call, observer, reply
 from hookline._base.files import open_folder_inside
 from hookline._toolbox import files
+from hookline.hooks import AuditLogHook, PathGuard
+from hookline.stores import ApprovalStore, JsonSessionStore, NotesFile, RunStore, SkillStore
+from hookline.tape import TapeHook
 from hookline.tools import file_tools
+from tests.cases import each_case
 
 SECRET = "the secret outside"
 
@@ -371,19 +377,154 @@ def test_no_folder_stays_open(place):
         assert len(os.listdir("/proc/self/fd")) == before
 
 
-def test_hidden_files_are_listed_but_not_read_searched_or_written(place):
+def test_hidden_files_are_not_listed_read_searched_or_written(place):
     (place / ".env").write_text("KEY=abc")
     (place / "sub" / "x.pem").write_text("KEY=abc")
     (place / "link").symlink_to(".env")
     tools = {made.name: made for made in file_tools(place, True, hide=[".env", "*.pem"])}
-    assert ".env" in tools["list_files"]()
-    assert tools["find_text"]("KEY") == "No line contains 'KEY'."
+    assert ".env" not in tools["list_files"]()
+    note = "[2 files or folders that may contain secrets were not searched]"
+    assert tools["find_text"]("KEY") == f"No line contains 'KEY'.\n{note}"
     for path in (".env", "link", "sub/x.pem", "sub/../.env"):
         with pytest.raises(PermissionError, match="contains secrets"):
             tools["read_file"](path)
     with pytest.raises(PermissionError, match="contains secrets"):
         tools["write_file"]("sub/new.pem", "x")
-    assert tools["find_text"]("KEY", ".env") == "No line contains 'KEY'."
+    with pytest.raises(PermissionError, match="contains secrets"):
+        tools["find_text"]("KEY", ".env")
     for wrong in ("x", [1]):
         with pytest.raises(RegistrationError):
             file_tools(place, hide=wrong)
+
+
+SECRET_PLACES = (".env", "prod.env", "deep/.ENV", ".ssh/config", "credentials.json", "deep/id_rsa", ".aws/cli/x.json")
+
+
+@pytest.fixture
+def secrets(tmp_path):
+    """A project with secrets, and one harmless file that has the same text."""
+    for name in (*SECRET_PLACES, "src/shop.py"):
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(f"COUPON = {name}\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize("guards", [[], ["PathGuard"]])
+def test_files_with_secrets_are_hidden_by_default(secrets, guards):
+    calls = [call("find_text", text="COUPON"), call("list_files"), call("list_files", path="deep")]
+    calls += [call("find_text", text="COUPON", path=path) for path in ("deep", ".ssh", ".ssh/config")]
+    calls += [call(name, path=path) for path in SECRET_PLACES for name in ("read_file", "list_files")]
+    hooks = [PathGuard(secrets, write=True) for _ in guards]
+    result = Agent("a", llm=ScriptedModel([calls, reply("ok")]), tools=file_tools(secrets, True), hooks=hooks).run("go")
+    texts = [message.content for message in result.messages if message.role == "tool"]
+    assert texts[0] == (
+        "src/shop.py:1: COUPON = src/shop.py\n[7 files or folders that may contain secrets were not searched]"
+    )
+    assert texts[1] == "deep/\nsrc/\n[5 files or folders that may contain secrets were not listed]"
+    assert texts[2] == "[2 files or folders that may contain secrets were not listed]"
+    assert not any(f"COUPON = {name}" in text for name in SECRET_PLACES for text in texts)
+
+
+def test_a_program_can_say_that_no_file_is_hidden(secrets):
+    tools = {made.name: made for made in file_tools(secrets, hide=())}
+    assert tools["find_text"]("COUPON").count("COUPON") == 8
+    assert tools["read_file"](".env") == "COUPON = .env"
+
+
+GIT_FILES = [
+    ".git/config", ".git/hooks/pre-commit", ".git", ".GIT/config", ".Git/hooks/x", "sub/.git/config", "sub/.git",
+    ".git./config", "sub/../.git/config", "there/hooks/post-commit", ".g\u200cit/config", "git~1/config",
+    ".gitconfig", ".config/git/config", "bare/HEAD", "bare/head", "old.git/config", "old.git/hooks/update",
+]  # fmt: skip
+
+
+@each_case("path", GIT_FILES)
+def test_the_file_tool_does_not_write_what_makes_git_run_code(tmp_path, path):
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    subprocess.run(["git", "init", "-q", "--bare", "old.git"], cwd=tmp_path, check=True)
+    if not (tmp_path / "there").is_symlink():
+        (tmp_path / "there").symlink_to(".git")
+    write = file_tools(tmp_path, write=True, hide=())[-1]
+    with pytest.raises(PermissionError, match="may not be changed: it is .*git"):
+        write(path, "x")
+    for free in (".gitignore", ".github/workflows/ci.yml", "git/config", "headers.txt"):
+        write(free, "x")
+
+
+@pytest.mark.parametrize("base", [".git/", ""])
+def test_written_files_do_not_make_git_run_code(tmp_path, base):
+    worktree = "" if base else "\tworktree = .\n"
+    config = f"[core]\n\trepositoryformatversion = 0\n\tbare = false\n{worktree}\tfsmonitor = ./run.sh\n"
+    script = tmp_path / "run.sh"
+    script.write_text("#!/bin/sh\ntouch ran\n")
+    script.chmod(0o755)
+    files = {"HEAD": "ref: refs/heads/main\n", "config": config, "objects/x": "", "refs/x": ""}
+    calls = [call("write_file", path=base + name, content=text) for name, text in files.items()]
+    for turns in ([calls], calls):
+        Agent("a", llm=ScriptedModel([*turns, reply("ok")]), tools=file_tools(tmp_path, True, hide=())).run("go")
+        subprocess.run(["git", "status"], cwd=tmp_path, capture_output=True, check=False)
+        assert not (tmp_path / "ran").exists()
+
+
+STORES = {
+    "runs.db": RunStore,
+    "approvals.db": ApprovalStore,
+    "sessions/ann.json": lambda path: JsonSessionStore(path.parent),
+    "audit.jsonl": AuditLogHook,
+    "notes.md": NotesFile,
+    "one.tape": TapeHook,
+    "tapes/a/b": lambda path: TapeHook(path.parents[1]),
+    "skills/cook/SKILL.md": lambda path: SkillStore(path.parents[1]),
+}
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_the_file_tool_does_not_write_what_hookline_uses(tmp_path, name):
+    file = tmp_path / name
+    store = STORES[name](file)
+    file.parent.mkdir(parents=True, exist_ok=True)
+    write = tools_of(tmp_path)["write_file"]
+    for path in (name, name.upper(), str(file), f"sub/../{name}", *(f"{name}{end}" for end in ("-wal", "-journal"))):
+        with pytest.raises(PermissionError, match="may not be changed: it is"):
+            write(path, "x")
+    write("free.txt", "x")
+    del store
+
+
+def test_a_hard_link_to_a_file_that_hookline_uses_is_not_written(tmp_path):
+    store = NotesFile(tmp_path / "notes.md")
+    store.path.write_text("mine")
+    os.link(store.path, tmp_path / "copy.md")
+    with pytest.raises(PermissionError, match="may not be changed: it is"):
+        tools_of(tmp_path)["write_file"]("copy.md", "x")
+
+
+PROGRAM = """
+import sys
+from hookline.tools import file_tools
+import helper, package.used
+(write,) = [tool for tool in file_tools(".", write=True) if tool.name == "write_file"]
+for path in sys.argv[1:]:
+    try:
+        write(path, "x")
+    except PermissionError as error:
+        print("refused", path)
+    else:
+        print("wrote", path)
+"""
+
+
+@pytest.mark.slow  # another process
+def test_a_program_cannot_be_made_to_load_what_its_agent_writes(tmp_path):
+    for name, text in {"agent.py": PROGRAM, "helper.py": "", "package/__init__.py": "", "package/used.py": ""}.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    code = ["agent.py", "helper.py", "HELPER.py", "helper/__init__.py", "package/used.py", "package/later.py"]
+    code += ["__pycache__/helper.cpython-311.pyc", "json.py", "json/__init__.py", "sitecustomize.py", "msgspec.py"]
+    free = ["shop.py", "tests/json.py", "shop/__init__.py", "helper.md", "json.txt"]
+    command = [sys.executable, "agent.py", *code, *free]
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [*(f"refused {path}" for path in code), *(f"wrote {path}" for path in free)]

@@ -145,9 +145,56 @@ def matches_globs(path: str, globs: Iterable[str], within: str = "") -> bool:
     return False
 
 
+def find_matching(folder: str, globs: Iterable[str], limit: int) -> Iterator[tuple[str, str]]:
+    """Find the files below a folder that globs match (:func:`matches_globs`), by their own name or that of a folder.
+
+    Links are not followed, but a link counts if a glob matches its target.
+
+    Args:
+        folder: a full path with links resolved. Its own name and those above it are not compared.
+        globs: the patterns.
+        limit: number of entries to look at.
+
+    Yields:
+        the path of a file, and that of the outermost file or folder that a glob matches.
+
+    Raises:
+        OverflowError: there are more entries.
+    """
+    wanted = tuple(globs)
+    todo = [(folder, "")]
+    while todo:
+        place, reason = todo.pop()
+        try:
+            entries = list(os.scandir(place))
+        except OSError:
+            continue
+        limit -= len(entries)
+        if limit < 0:
+            raise OverflowError
+        for entry in entries:
+            found = reason
+            if not found and matches_globs(entry.path, wanted, place):
+                found = entry.path
+            if not found and entry.is_symlink():
+                target = os.path.realpath(entry.path)
+                if matches_globs(target, wanted, folder if is_below(target, folder) else ""):
+                    found = entry.path
+            if entry.is_dir(follow_symlinks=False):
+                todo.append((entry.path, found))
+            elif found:
+                yield entry.path, found
+
+
 def matches_path(path: str, keep: Iterable[str]) -> bool:
     """Whether a glob (:func:`matches_globs`) or a whole path in ``keep`` matches a resolved path."""
     return matches_globs(path, keep) or any(path == os.path.realpath(kept) for kept in keep)
+
+
+@lru_cache(512)
+def fold_path(path: str) -> str:
+    """Return a full path in a form in which names that some file systems treat as equal are equal."""
+    return "/" + "/".join(_parts(path))
 
 
 @lru_cache(64)

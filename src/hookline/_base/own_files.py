@@ -1,12 +1,13 @@
-"""The files that Hookline itself uses: its code, its configuration and its stores.
+"""The files that the tools of an agent must not write: those of Hookline itself, and those that make git run code.
 
-A sandbox keeps commands from writing to them. They are not listed by name: code is found in the modules that this
-process has loaded, and whatever opens a file of Hookline registers it here.
+A sandbox, the file tools and the guards all use this list. Hookline's files are not listed by name: code is found in
+the modules that this process has loaded, and whatever opens a file of Hookline registers it here.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 import weakref
 from collections.abc import Iterator
@@ -14,7 +15,26 @@ from functools import cache
 from itertools import count
 from typing import NamedTuple
 
-from .files import user_folder
+from .files import fold_path, is_below, matches_globs, user_folder
+
+CONFIG_FILE = "hookline.toml"
+"""The name of the configuration file."""
+
+_NAMES = {
+    "Hookline's configuration": (CONFIG_FILE,),
+    "the recording of a run": ("*.tape", "*.moments"),
+    "a setting of git, which can name programs to run": (".gitconfig", ".config/git"),
+    "a setting of a coding agent, which says that it must ask Hookline, and can name programs to run": (
+        *(".claude/settings.json", ".claude/settings.local.json", ".codex/hooks.json", ".codex/config.toml"),
+        *(".cursor/hooks.json", ".gemini/settings.json", ".qwen/settings.json", ".github/hooks/*.json"),
+        *(".github/copilot/settings.json", ".github/copilot/settings.local.json"),
+    ),
+}
+"""Files that control an agent, or the programs of its user, in whatever folder they are."""
+_GIT = "part of a git repository, which can name programs to run"
+_CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
+_AT_START = frozenset({"sitecustomize", "usercustomize"})
+"""Modules that Python imports when it starts, if it finds them."""
 
 
 class OwnFile(NamedTuple):
@@ -24,14 +44,21 @@ class OwnFile(NamedTuple):
         path: the path.
         description: what it is, for messages.
         beside: whether Hookline replaces the file, or creates others beside it, such as the journal of a database. Then
-            its folder must be protected too.
+            a sandbox must protect its folder too.
         is_folder: whether it is a folder, which may not exist yet.
+        imported: whether modules are imported from the folder. A guard then protects only what would replace a module;
+            a sandbox cannot tell, and protects the whole folder.
+        others: a glob of further files in the same folder, such as old files of a log.
+        optional: whether the file may be missing. A sandbox protects it once it exists.
     """
 
     path: str
     description: str
     beside: bool = False
     is_folder: bool = False
+    imported: bool = False
+    others: str = ""
+    optional: bool = False
 
 
 _registered: dict[int, OwnFile] = {}
@@ -50,21 +77,116 @@ def own_files() -> Iterator[OwnFile]:
 
     They include the links in the path of a file, because replacing a link replaces the file.
     """
-    for file in (*list(_registered.values()), *_environment()):
-        yield file._replace(path=os.path.realpath(file.path))
-        for link in _links(file.path):
-            yield OwnFile(link, f"a link to {file.description}", beside=True)
-    yield from _loaded_code()
+    for file in (*list(_registered.values()), *_user_folders(), *_environment()):
+        if not file.optional or os.path.lexists(file.path):
+            yield from _with_links(file)
+    yield from _import_folders()
 
 
-def _environment() -> Iterator[OwnFile]:
-    for folder in (user_folder("data"), user_folder("cache")):
-        yield OwnFile(str(folder), "Hookline's folder for the user's data", is_folder=True)
-    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
-        yield OwnFile(prefix, "the Python environment", is_folder=True)
+def protection_of(path: str, *, removes: bool = False) -> str | None:
+    """Return what a file is, if the tools of an agent must not write it; ``None`` if they may.
+
+    The case of letters does not matter, and links are resolved.
+
+    Args:
+        path: a full path, which need not exist.
+        removes: whether the file or folder would be deleted or moved: then the files inside it count too.
+    """
+    spelled = os.path.abspath(path)
+    forms = dict.fromkeys((os.path.realpath(path), spelled))
+    for form in forms:
+        if _is_git(form, removes):
+            return _GIT
+        for description, globs in _NAMES.items():
+            if any(matches_globs(each, globs) for each in (form, *(_inside(form) if removes else ()))):
+                return description
+    folded = [fold_path(form) for form in forms]
+    files = list(_guarded())
+    for file in files:
+        own = fold_path(file.path)
+        if any(_covers(file, own, form) or (removes and is_below(own, form)) for form in folded):
+            return file.description
+    return _linked(spelled, files)
+
+
+def _inside(folder: str) -> list[str]:
+    try:
+        return [entry.path for entry in os.scandir(folder)]
+    except (OSError, ValueError):  # not a folder
+        return []
+
+
+def _guarded() -> Iterator[OwnFile]:
+    """Return the files and folders that a guard protects. It sees which file is written, and so can be more exact."""
+    for file in (*list(_registered.values()), *_user_folders()):
+        yield from _with_links(file)
+    yield from _python_folders()
     for entry in dict.fromkeys(sys.path):
-        description = "a place from which Python imports modules (sys.path)"
-        yield OwnFile(os.path.abspath(entry), description, is_folder=os.path.isdir(entry or "."))
+        if os.path.isdir(entry or "."):
+            yield OwnFile(os.path.realpath(entry), "a module that Python would import", is_folder=True, imported=True)
+    yield from _loaded_modules()
+
+
+def _covers(file: OwnFile, own: str, path: str) -> bool:
+    """Return whether a path is the file, belongs to it, or is inside the folder. Both paths are folded."""
+    if file.is_folder:
+        return is_below(path, own) and (not file.imported or _replaces_module(own, path))
+    if path == own or (file.beside and path.startswith((f"{own}-", f"{own}."))):
+        return True
+    folder, name = os.path.split(path)
+    return bool(file.others) and folder == os.path.dirname(own) and matches_globs(name, (file.others,))
+
+
+def _linked(path: str, files: list[OwnFile]) -> str | None:
+    """Return what a file is if it is a hard link to one of these."""
+    try:
+        state = os.stat(path)
+    except (OSError, ValueError):
+        return None
+    if stat.S_ISREG(state.st_mode) and state.st_nlink > 1:
+        for file in files:
+            if not file.is_folder and os.path.exists(file.path) and os.path.samestat(state, os.stat(file.path)):
+                return file.description
+    return None
+
+
+def _is_git(path: str, removes: bool) -> bool:
+    """Return whether a path is in a git repository's own folder, or would make a folder look like one.
+
+    Git takes a folder with ``HEAD``, ``objects`` and ``refs`` for a repository, whatever its name is, and then runs the
+    programs that the file ``config`` in it names.
+    """
+    names = [_plain_name(name) for name in fold_path(path).split("/")]
+    if ".git" in names or "git~1" in names or names[-1] == "head":
+        return True
+    if removes and os.path.lexists(os.path.join(path, ".git")):
+        return True
+    folder = os.path.dirname(path)
+    while True:
+        if os.path.lexists(os.path.join(folder, "HEAD")) and (
+            os.path.lexists(os.path.join(folder, "commondir"))
+            or all(os.path.isdir(os.path.join(folder, name)) for name in ("objects", "refs"))
+        ):
+            return True
+        if (above := os.path.dirname(folder)) == folder:
+            return False
+        folder = above
+
+
+def _plain_name(name: str) -> str:
+    """Return a name without the invisible characters that macOS ignores in names of files."""
+    if name.isascii():
+        return name
+    from unicodedata import category
+
+    return "".join(letter for letter in name if category(letter) != "Cf")
+
+
+def _with_links(file: OwnFile) -> Iterator[OwnFile]:
+    """Return a file with its links resolved, and the links."""
+    yield file._replace(path=os.path.realpath(file.path))
+    for link in _links(file.path):
+        yield OwnFile(link, f"a link to {file.description}", beside=True)
 
 
 def _links(path: str) -> Iterator[str]:
@@ -76,24 +198,107 @@ def _links(path: str) -> Iterator[str]:
             yield place
 
 
-def _loaded_code() -> Iterator[OwnFile]:
+def _user_folders() -> Iterator[OwnFile]:
+    for folder in (user_folder("data"), user_folder("cache")):
+        yield OwnFile(str(folder), "Hookline's folder for the user's data", is_folder=True)
+
+
+def _environment() -> Iterator[OwnFile]:
+    for prefix in dict.fromkeys((sys.prefix, sys.base_prefix)):
+        yield OwnFile(prefix, "the Python environment", is_folder=True)
+    for entry in dict.fromkeys(sys.path):
+        description = "a place from which Python imports modules (sys.path)"
+        yield OwnFile(os.path.abspath(entry), description, is_folder=os.path.isdir(entry or "."))
+
+
+@cache
+def _python_folders() -> tuple[OwnFile, ...]:
+    """Return the folders of Python, its packages and its programs. The prefix itself may be ``/usr``."""
+    import sysconfig
+
+    names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
+    folders = {os.path.realpath(path) for name in names if (path := sysconfig.get_path(name))}
+    if sys.prefix != sys.base_prefix:
+        folders.add(os.path.realpath(sys.prefix))
+    return tuple(OwnFile(folder, "part of the Python environment", is_folder=True) for folder in sorted(folders))
+
+
+def _import_folders() -> Iterator[OwnFile]:
     """Return the folders from which modules were imported, and the files that were loaded by their path."""
     found: dict[str, OwnFile] = {}
-    for name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str):
-            code = _code(name, file, getattr(module, "__spec__", None) is not None)
+    for name, file, was_imported in _modules():
+        code = _import_folder(name, file, was_imported)
+        found.setdefault(code.path, code)
+    yield from found.values()
+
+
+def _loaded_modules() -> Iterator[OwnFile]:
+    """Return the packages, modules and files of code that were loaded, except those of the Python environment."""
+    found: dict[str, OwnFile] = {}
+    for name, file, was_imported in _modules():
+        for code in _loaded_module(name, file, was_imported):
             found.setdefault(code.path, code)
     yield from found.values()
 
 
+def _modules() -> Iterator[tuple[str, str, bool]]:
+    """Return the full names and the files of the loaded modules, and whether they were imported by name."""
+    for name, module in list(sys.modules.items()):
+        file, spec = getattr(module, "__file__", None), getattr(module, "__spec__", None)
+        if isinstance(file, str):
+            yield getattr(spec, "name", name), file, spec is not None  # a program started with -m is called __main__
+
+
 @cache  # each command in a sandbox asks, and a program has thousands of modules
-def _code(name: str, file: str, was_imported: bool) -> OwnFile:
+def _import_folder(name: str, file: str, was_imported: bool) -> OwnFile:
     if not was_imported:  # a script, or a file of hooks
         return OwnFile(os.path.realpath(file), "code that this program has loaded")
-    # The folder that was searched: a package or a compiled module there would be found before the module.
+    description = f"the folder from which this program has imported {name.partition('.')[0]}"
+    return OwnFile(os.path.realpath(_searched_folder(name, file)), description, is_folder=True)
+
+
+def _searched_folder(name: str, file: str) -> str:
+    """Return the folder that was searched: a package or a compiled module there would be found before the module."""
     folder = os.path.dirname(file)
     for _ in range(name.count(".") + (os.path.basename(file).partition(".")[0] == "__init__")):
         folder = os.path.dirname(folder)
-    description = f"the folder from which this program has imported {name.partition('.')[0]}"
-    return OwnFile(os.path.realpath(folder), description, is_folder=True)
+    return folder
+
+
+@cache
+def _loaded_module(name: str, file: str, was_imported: bool) -> tuple[OwnFile, ...]:
+    real, description = os.path.realpath(file), "code that this program has loaded"
+    if any(is_below(real, folder.path) for folder in _python_folders()):
+        return ()
+    top = name.partition(".")[0]
+    folder = os.path.realpath(_searched_folder(name, file))
+    package = os.path.join(folder, top)
+    if was_imported and real.startswith(f"{package}{os.sep}"):  # packages often load their modules later
+        return (OwnFile(package, description, is_folder=True),)
+    own = OwnFile(real, description)
+    if not was_imported:
+        return (own,)
+    # A package, a compiled module or bytecode of the same name would be loaded instead of the module.
+    from importlib.machinery import EXTENSION_SUFFIXES
+
+    compiled = [OwnFile(f"{package}{suffix}", description) for suffix in EXTENSION_SUFFIXES]
+    cached = OwnFile(os.path.join(folder, "__pycache__", top), description, beside=True)
+    return own, OwnFile(package, description, is_folder=True), cached, *compiled
+
+
+def _replaces_module(folder: str, path: str) -> bool:
+    """Return whether a file in a folder of modules would be imported instead of another module of the same name."""
+    parts = path[len(folder.rstrip("/")) + 1 :].split("/")
+    is_package = len(parts) == 2 and parts[1].startswith("__init__.")
+    if not (is_package or (len(parts) == 1 and parts[0].endswith(_CODE_SUFFIXES))):
+        return False
+    name = parts[0].partition(".")[0]
+    if name in _AT_START or name in sys.stdlib_module_names:
+        return True
+    from importlib.machinery import PathFinder
+
+    others = [entry for entry in sys.path if fold_path(os.path.realpath(entry)) != folder]
+    try:
+        return PathFinder.find_spec(name, others) is not None
+    except (ImportError, ValueError, OSError):
+        return False

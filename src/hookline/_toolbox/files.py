@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 from pydantic import Field
 
 from .._base.files import below, matches_globs, open_folder_inside, replace_file
+from .._base.own_files import protection_of
+from .._base.secret_files import SECRET_FILES
 from .._kernel.errors import RegistrationError
 from ..tools._tool import Tool
 
@@ -29,8 +31,13 @@ _OPEN_FLAGS = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLO
 _FILE_COST = 4_000  # opening a file counts like reading this many bytes
 
 
-def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Iterable[str] = ()) -> list[Tool]:
+def file_tools(
+    folder: str | os.PathLike[str], write: bool = False, *, hide: Iterable[str] = SECRET_FILES
+) -> list[Tool]:
     """Make the tools ``list_files``, ``read_file``, ``find_text`` and, with ``write``, ``write_file`` for a folder.
+
+    Files that usually hold secrets are hidden. The files that Hookline uses (code, configuration, stores), and those
+    that make git run code, are never written.
 
     Paths are relative to the folder. Nothing outside the folder is read or written: ``..`` and links are resolved
     first, and only regular files are opened. On POSIX systems this also holds if another process replaces a folder with
@@ -39,8 +46,8 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
     Args:
         folder: the folder, which must exist.
         write: whether to include ``write_file``.
-        hide: globs of files, such as ``.env`` or ``.git/config``, that are listed, but not read, searched or written;
-            ``hookline.hooks.secret_files.SECRET_FILES`` is such a list.
+        hide: globs of files, such as ``.env`` or ``.git/config``, that are not listed, read, searched or written; by
+            default ``hookline.hooks.SECRET_FILES``. An empty list hides nothing.
 
     Raises:
         RegistrationError: the folder does not exist, or ``hide`` is not a list of globs.
@@ -61,7 +68,9 @@ def file_tools(folder: str | os.PathLike[str], write: bool = False, *, hide: Ite
     files = _Files(root, hidden)
     made: list[Callable[..., str]] = [files.list_files, files.read_file]
     tools = [Tool(fn, folder=root, effects=["read"]) for fn in made]
-    tools.append(Tool(files.find_text, folder=root, effects=["read"], texts=["text"]))
+    search: Tool = Tool(files.find_text, folder=root, effects=["read"], texts=["text"])
+    search.is_search, search.hides = True, hidden
+    tools.append(search)
     if write:
         tools.append(Tool(files.write_file, folder=root, effects=["write"], texts=["content"]))
     return tools
@@ -78,17 +87,19 @@ class _Files:
             path: the folder
         """
         found = self._find(path)
+        if self._is_hidden(found):
+            raise _hidden(path)
         if not found.is_dir():
             raise NotADirectoryError(f"{path!r} is a file; use read_file")
         try:
             with open_folder_inside(self.root, found) as held, os.scandir(found if held is None else held) as entries:
-                names = sorted(
-                    self._shown(found / entry.name) + "/" * entry.is_dir(follow_symlinks=False) for entry in entries
-                )
+                listed = [(found / entry.name, entry.is_dir(follow_symlinks=False)) for entry in entries]
         except OSError as error:
             raise _unusable(path, error) from error
-        more = len(names) - MAX_ENTRIES
-        return _cut(names[:MAX_ENTRIES], f"{more} more" if more > 0 else "") or "The folder is empty."
+        names = sorted(self._shown(file) + "/" * is_dir for file, is_dir in listed if not self._is_hidden(file))
+        notes = [f"{len(names) - MAX_ENTRIES} more"] if len(names) > MAX_ENTRIES else []
+        notes += _skipped(len(listed) - len(names), "listed")
+        return _cut(names[:MAX_ENTRIES], "; ".join(notes)) or "The folder is empty."
 
     def read_file(
         self, path: Annotated[str, Field(examples=["todo.txt"])], start_line: int = 1, max_lines: int = 200
@@ -126,10 +137,16 @@ class _Files:
         """
         if not text.strip():
             raise ValueError("text is empty: give a text to search for")
-        wanted, hits, left = text.casefold(), [], MAX_SEARCH
-        for file in self._walk(self._find(path)):
+        start = self._find(path)
+        if self._is_hidden(start):
+            raise _hidden(path)
+        wanted, hits, left, hidden = text.casefold(), [], MAX_SEARCH, 0
+        for file in self._walk(start):
+            if self._is_hidden(file):
+                hidden += 1
+                continue
             try:
-                data = b"" if self._is_hidden(file) else self._content(file, file.name)[:MAX_BYTES]
+                data = self._content(file, file.name)[:MAX_BYTES]
             except (OSError, ValueError):  # skip binary and unreadable files
                 data = b""
             left -= len(data) + _FILE_COST
@@ -138,9 +155,10 @@ class _Files:
                     hits.append(f"{self._shown(file)}:{number}: {line.strip()[:_MAX_HIT]}")
             if len(hits) > MAX_ENTRIES or left < 0:
                 break
-        note = f"there are more than {MAX_ENTRIES} matches" if len(hits) > MAX_ENTRIES else ""
-        note = note or ("not all files were searched; give a path" if left < 0 else "")
-        return _cut(hits[:MAX_ENTRIES], note) or f"No line contains {text!r}."
+        notes = [f"there are more than {MAX_ENTRIES} matches"] if len(hits) > MAX_ENTRIES else []
+        notes += ["not all files were searched; give a path"] if left < 0 and not notes else []
+        notes += _skipped(hidden, "searched")
+        return _cut(hits[:MAX_ENTRIES] or [f"No line contains {text!r}."], "; ".join(notes))
 
     def write_file(self, path: str, content: str) -> str:
         """Write a text file. An existing file is replaced.
@@ -156,6 +174,8 @@ class _Files:
         place = parent / target.name
         if self._is_hidden(place):
             raise _hidden(path)
+        if (why := protection_of(str(place))) is not None:
+            raise PermissionError(f"{path!r} may not be changed: it is {why}; continue without it")
         try:
             mode = place.lstat().st_mode
         except FileNotFoundError:
@@ -209,8 +229,9 @@ class _Files:
         if not start.is_dir():
             yield start
         for folder, folders, names in os.walk(start):
-            folders.sort()
-            for name in sorted(names):
+            hidden = [name for name in folders if self._is_hidden(start / folder / name)]
+            folders[:] = sorted(set(folders).difference(hidden))
+            for name in sorted([*hidden, *names]):
                 file = start / folder / name
                 if not file.is_symlink():  # its target is found anyway if it is in the folder
                     yield file
@@ -241,6 +262,14 @@ def _cut(lines: list[str], note: str) -> str:
     if len(shown) < len(lines):
         note = f"{len(lines) - len(shown)} more are omitted" + (f"; {note}" if note else "")
     return "\n".join([*shown, f"[{note}]"] if note else shown)
+
+
+def _skipped(number: int, done: str) -> list[str]:
+    """Return a note about hidden files and folders; none without any."""
+    if not number:
+        return []
+    what = "1 file or folder that may contain secrets was" if number == 1 else None
+    return [f"{what or f'{number} files or folders that may contain secrets were'} not {done}"]
 
 
 def _outside(path: str) -> PermissionError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -30,12 +30,12 @@ from ..plugins.plugin import Plugin
 from ..plugins.trust import check_file
 from ..providers.factory import get_model, use_prices
 from ..providers.prices import Price
-from ..stores.paths import is_default_audit_path
+from ..stores.paths import is_database_url, is_default_audit_path
 from .errors import ConfigError
-from .loading import load_hooks, load_tools, source_location
+from .loading import load_hooks, load_tools
 from .settings import DeclaredHook, Settings, parse_table
-from .sources import FILE, SHARED_FILE, parse_reference
-from .trust import TrustStore, command_scripts
+from .sources import SHARED_FILE, parse_reference
+from .trust import command_scripts, reference_files, with_imports
 
 if TYPE_CHECKING:
     from ..hooks.observability import ObservabilityHook
@@ -137,9 +137,6 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         if file is None:
             raise
         raise LoadError(f"{file}: hooks: {error}") from error
-    files = [place for hook in loaded if (place := source_location(hook.hook).rpartition(":")[0])]
-    files += _tool_code_files(settings, home)
-    files += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
     own: list[Any] = []
     own += _audit_hooks(settings, [each.hook for each in loaded])
     own += _record_hooks(settings, [each.hook for each in loaded])
@@ -151,23 +148,20 @@ def build_hooks(settings: Settings, home: Path, file: Path | None = None) -> tup
         rules = TicketRules(settings.tickets)
         given = [each.hook.board.path for each in loaded if isinstance(each.hook, TicketRules)]
         own += [] if rules.board.path in given else [rules]
-    # The agent must not change the files that configure it, record it, or run as code.
-    keep = [FILE, SHARED_FILE, ".git", "*.tape", "*.moments", str(TrustStore().path), *files]
     own += _skill_hooks(settings, [each.hook for each in loaded])
-    if settings.personalities:
-        keep += [settings.personalities, os.path.realpath(settings.personalities)]
-    keep += [kept for hook in (*own, *(each.hook for each in loaded)) for kept in getattr(hook, "own_files", ())]
     folder, write = work_folder(settings), settings.write
     commands = ["shell"] if settings.shell else []  # judged by the TerminalGuard
-    registry = HookRegistry([PathGuard(folder, write=write, protect=keep, commands=commands), *own])
-    for path in filter(os.path.isabs, keep):
-        if os.path.exists(path):
-            register_own_file(registry, OwnFile(path, "code or data of the agent", is_folder=os.path.isdir(path)))
+    # A table [tool.hookline] would configure the next run. A hook of the user may name its files in own_files.
+    protect = [SHARED_FILE, *(kept for each in loaded for kept in getattr(each.hook, "own_files", ()))]
+    guard = PathGuard(folder, write=write, protect=protect, commands=commands)
+    for used in _own_files(settings, home):
+        register_own_file(guard, used)
+    registry = HookRegistry([guard, *own])
     if settings.shell:
         from ..hooks.terminal_guard import TerminalGuard
 
         registry.register(
-            TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep)
+            TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=protect)
         )
     for hook in loaded:
         hook.register(registry)
@@ -278,17 +272,21 @@ def _with_defaults(hook: str | DeclaredHook, settings: Settings) -> str | Declar
     return msgspec.structs.replace(declared, args={**declared.args, argument: place})
 
 
-def build_file_guards(settings: Settings, files: Iterable[str]) -> list[Any]:
-    """Build guards that keep tools from changing these files, in addition to those of :func:`build_hooks`."""
-    from ..hooks.path_guard import PathGuard
-
-    folder, write, keep = work_folder(settings), settings.write, list(files)
-    found: list[Any] = [PathGuard(folder, write=write, protect=keep, commands=["shell"] if settings.shell else [])]
-    if settings.shell:
-        from ..hooks.terminal_guard import TerminalGuard
-
-        found.append(TerminalGuard(folder, profile=settings.shell_profile, writes=write, unknown="ask", protect=keep))
-    return found
+def _own_files(settings: Settings, home: Path) -> Iterator[OwnFile]:
+    """Return the files and folders that the settings name, even if nothing has loaded or opened them yet."""
+    references = [hook.use if isinstance(hook, DeclaredHook) else hook for hook in settings.hooks] + [*settings.tools]
+    code = [*code_files(references, home), *_server_code(settings)]
+    if settings.write:  # otherwise nothing can change what the code imports
+        servers = command_scripts((*settings.mcp, *settings.trusted_mcp), home)
+        code += map(str, [*reference_files(references, home), *with_imports(servers, (home, Path.cwd()))])
+    code += [str(plugin.folder) for plugin in build_plugins(settings, home).found() if plugin.folder is not None]
+    for path in dict.fromkeys([*code, *filter(None, [settings.personalities])]):
+        yield OwnFile(path, "code of the agent", is_folder=os.path.isdir(path) or not Path(path).suffix, optional=True)
+    stores = (settings.runs, settings.approval_file, settings.sessions, settings.audit, settings.audit_index)
+    for place in (*stores, settings.records, settings.tapes, settings.tickets, settings.skills):
+        if place and not is_database_url(place):
+            is_folder = not Path(place).suffix
+            yield OwnFile(place, "a store of Hookline", beside=not is_folder, is_folder=is_folder, optional=True)
 
 
 def code_files(references: Iterable[str], home: Path) -> list[str]:
@@ -302,18 +300,14 @@ def code_files(references: Iterable[str], home: Path) -> list[str]:
     return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
 
 
-def _tool_code_files(settings: Settings, home: Path) -> list[str]:
-    """Return the files and folders whose code runs as a tool or as an MCP server."""
+def _server_code(settings: Settings) -> list[str]:
+    """Return the files and folders whose code runs as an MCP server."""
     modules, files = [], []
     for target in (*settings.mcp, *settings.trusted_mcp):
         words = target.split()
         modules += [Path(name.replace(".", "/")).resolve() for mark, name in pairwise(words) if mark == "-m"]
         files += [Path(word).resolve() for word in (word.strip("\"'") for word in words) if Path(word).is_file()]
-    return [
-        *code_files(settings.tools, home),
-        *map(str, (*files, *modules)),
-        *(f"{module}.py" for module in modules),
-    ]
+    return [*map(str, (*files, *modules)), *(f"{module}.py" for module in modules)]
 
 
 def build_recorder(settings: Settings) -> ObservabilityHook | None:
@@ -331,10 +325,8 @@ def build_tools(settings: Settings, home: Path) -> list[Any]:
     if settings.default_tools:
         from .._toolbox.basic import calculator, clock
         from .._toolbox.files import file_tools
-        from ..hooks._support.secret_files import SECRET_FILES
 
-        files = file_tools(work_folder(settings), write=settings.write, hide=SECRET_FILES)
-        tools += [*files, calculator, clock]
+        tools += [*file_tools(work_folder(settings), write=settings.write), calculator, clock]
     if settings.shell:
         tools.append(_build_shell(settings))
     tools += load_tools(settings.tools, home)

@@ -13,7 +13,7 @@ import msgspec
 
 from .._base.files import distrust_reason
 from .._base.frozen import EMPTY
-from .._base.own_files import OwnFile, register_own_file
+from .._base.own_files import CONFIG_FILE, OwnFile, register_own_file
 from .._base.text import closest_match, did_you_mean, error_text
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
@@ -24,7 +24,7 @@ from .errors import ConfigError
 from .secrets import mask
 from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
 
-FILE, SHARED_FILE = "hookline.toml", "pyproject.toml"
+FILE, SHARED_FILE = CONFIG_FILE, "pyproject.toml"
 PREFIX = "HOOKLINE_"
 OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG", "HOOKLINE_TRUST"))
 """Variables with the prefix that are not settings."""

@@ -1,3 +1,4 @@
+from .._base.secret_files import SECRET_FILES as SECRET_FILES
 from .._kernel.hook import Hook as Hook
 from .._kernel.hook import guard as guard
 from .._kernel.hook import hook as hook
@@ -12,7 +13,6 @@ from .._kernel.results import Verdict as Verdict
 from .._sensitive.detectors import SensitiveValue as SensitiveValue
 from .._sensitive.detectors import find_sensitive as find_sensitive
 from .._sensitive.redactor import Redactor as Redactor
-from ._support.secret_files import SECRET_FILES as SECRET_FILES
 from .approval_links import ApprovalLink as ApprovalLink
 from .approval_links import ApprovalLinks as ApprovalLinks
 from .approval_links import LinkError as LinkError

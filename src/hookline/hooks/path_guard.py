@@ -10,7 +10,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from .._base.files import below, matches_globs, matches_path
+from .._base.files import below, find_matching, matches_globs, matches_path
+from .._base.own_files import protection_of
+from .._base.secret_files import SECRET_FILES
 from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
@@ -18,7 +20,6 @@ from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
 from .._kernel.validation import check_folder, check_name_or_names, check_names
 from ..tools.registry import ToolView
-from ._support.secret_files import SECRET_FILES
 from ._support.tools import require_tool
 
 Folder = str | os.PathLike[str]
@@ -29,14 +30,31 @@ WRITE_TOOLS = (
 )
 """Usual names of tools that write files. They count as writing whatever they declare."""
 
+SEARCH_TOOLS = (
+    "*grep*",
+    "rg",
+    "search_text*",
+    "search_code*",
+    "search_content*",
+    "search_in_*",
+    "find_text*",
+    "find_in_*",
+)
+"""Usual names of tools that show parts of all files in a folder."""
+
+_REMOVE_TOOLS = ("delete_*", "move_*", "rename_*", "remove_*")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
 _WILD = re.compile(r"[*?\[]")
 _STREAM = re.compile(r"(?!^[A-Za-z]:[\\/]).*:")
 _MAX_PATH, _MAX_MATCHES, _MAX_WILD = 4096, 1000, 3
+_MAX_ENTRIES = 100_000
 
 
 class PathGuard:
     """Blocks tool calls with paths outside certain folders, calls for secret files, and by default all writes.
+
+    Even where tools may write, they may not write the files that Hookline uses (code, configuration, stores), and those
+    that make git run code. A search in a folder is blocked if it would show parts of a secret file there.
 
     The guard finds paths by the types, names and values of a tool's parameters (:meth:`Tool.paths`), and resolves them
     as the tool would: from the tool's folder, with ``..``, links, ``~``, variables, wildcards and ``file:``. It only
@@ -53,10 +71,12 @@ class PathGuard:
         folder: the folder that paths must be in.
         write: whether tools may write in ``folder``; or a list of folders in which they may.
         write_tools: globs of further tools that write; ``writeFile`` counts as ``write_file``.
-        protect: globs or paths of files and folders that must not be written.
+        protect: globs or paths of further files and folders that must not be written.
         read: further folders that may be read.
         secrets: globs of files and folders that no tool may touch, such as ``.env`` or ``.git/config``; a glob that
             begins with ``!`` names exceptions. An empty list allows all files.
+        search_tools: globs of tools that show parts of all files in a folder, besides those that declare it
+            (:attr:`Tool.is_search`).
         commands: glob or globs of the tools whose commands a :class:`TerminalGuard` judges. They run even if nothing
             may be written.
 
@@ -77,6 +97,7 @@ class PathGuard:
         *,
         read: Iterable[Folder] = (),
         secrets: Iterable[str] = SECRET_FILES,
+        search_tools: Iterable[str] = SEARCH_TOOLS,
         commands: str | Iterable[str] = "shell",
     ) -> None:
         self.folder = Path(check_folder(folder, "folder"))
@@ -87,12 +108,13 @@ class PathGuard:
         self.read = tuple(dict.fromkeys((self.folder, *_folders(read, "read"), *self.write)))
         self.write_tools, self.protect = check_names(write_tools, "write_tools", 0), check_names(protect, "protect", 0)
         self.secrets = check_names(secrets, "secrets", 0)
+        self.search_tools = check_names(search_tools, "search_tools", 0)
         self.commands = check_name_or_names(commands, "commands", 0)
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if the tool may write and must not, or if one of its paths is not allowed."""
         names = (request.name, snake_case(request.name), snake_case(request.name.rpartition("__")[2]))  # mcp__server__
-        writes = any(fnmatchcase(name, glob) for name in names for glob in self.write_tools)
+        writes = _matches_any(names, self.write_tools)
         if writes and not self.write:
             return _read_only(request)
         tool = require_tool(ctx, request.name)
@@ -101,6 +123,12 @@ class PathGuard:
         if writes and not self.write:
             return _read_only(request, undeclared=tool.effects is None)
         folders = self.write if writes else self.read
+        removes = writes and (
+            _matches_any(names, _REMOVE_TOOLS) or (tool.effects is not None and "delete" in tool.effects)
+        )
+        searches = bool(self.secrets) and (tool.is_search or _matches_any(names, self.search_tools))
+        if searches and not paths:
+            paths = [tool.folder]
         for path in paths:
             for target in _targets(path, tool.folder):
                 root = None if target is None else next((root for root in folders if below(root, target)), None)
@@ -110,8 +138,11 @@ class PathGuard:
                 if self._is_secret(target, root):
                     message = f"{path!r:.200} is not allowed: it may contain secrets. Go on without it."
                     return HookResult.block(message, reason="a file with secrets")
-                if writes and matches_path(os.path.realpath(target), self.protect):
-                    return HookResult.block(f"{path!r:.200} may not be changed.", reason="it controls the agent")
+                if writes and (why := self._protection(target, removes)) is not None:
+                    message = f"{path!r:.200} may not be changed{why}. Go on without it."
+                    return HookResult.block(message, reason="it controls the agent")
+                if searches and (problem := self._search_problem(tool, request, target, root)):
+                    return HookResult.block(problem, reason="a search in files with secrets")
         return None
 
     def covers(self, tool: ToolView) -> bool:
@@ -119,6 +150,38 @@ class PathGuard:
         if not tool.effects or not tool.effects <= {"read", "write", "delete"}:
             return False
         return any(tool.paths({name: "/any"}) for name in tool.spec.parameters.get("properties", ()))
+
+    def find_secrets(self, folder: str) -> list[tuple[str, str]]:
+        """Find the secret files below a folder: each with the outermost folder that makes it secret, or itself.
+
+        Raises:
+            OverflowError: there are too many files to look at.
+        """
+        return list(find_matching(os.path.realpath(folder), self.secrets, _MAX_ENTRIES))
+
+    def _protection(self, target: str, removes: bool) -> str | None:
+        """Return why a file must not be written, as the end of a sentence; ``None`` if it may be."""
+        if matches_path(os.path.realpath(target), self.protect):
+            return ""
+        found = protection_of(target, removes=removes)
+        return None if found is None else f": it is {found}"
+
+    def _search_problem(self, tool: ToolView, request: ToolCallRequest, target: str, root: Path) -> str:
+        """Return why a search in a folder is not allowed; empty if it is."""
+        if not os.path.isdir(target) or _hides_all(tool.hides, self.secrets):
+            return ""
+        try:
+            found = [path for path, _ in self.find_secrets(target) if tool.may_read(request.arguments, path)]
+        except OverflowError:
+            return f"{request.name} is not allowed here: there are too many files to check. Search a smaller folder."
+        if not found:
+            return ""
+        shown = ", ".join(repr(os.path.relpath(path, root)) for path in sorted(found)[:3])
+        more = f" and {len(found) - 3} more" if len(found) > 3 else ""
+        return (
+            f"{request.name} is not allowed here: it would read {shown:.300}{more}, which may contain secrets. Search "
+            "a folder or files without them."
+        )
 
     def _may_write(self, tool: ToolView, paths: list[str]) -> bool:
         """Return whether a call may write files, by what the tool declares."""
@@ -131,6 +194,17 @@ class PathGuard:
         spelled = os.path.normpath(target)
         names = {os.path.realpath(target), spelled if Path(spelled).is_relative_to(root) else ""}
         return any(matches_globs(name, self.secrets, str(root)) for name in names)
+
+
+def _matches_any(names: Iterable[str], globs: Iterable[str]) -> bool:
+    return any(fnmatchcase(name, glob) for name in names for glob in globs)
+
+
+def _hides_all(hides: Iterable[str], secrets: Iterable[str]) -> bool:
+    """Return whether a tool that hides files by these globs hides all secret files."""
+    hidden, spared = ({glob for glob in hides if glob.startswith("!") is flag} for flag in (False, True))
+    wanted, excepted = ({glob for glob in secrets if glob.startswith("!") is flag} for flag in (False, True))
+    return wanted <= hidden and spared <= excepted
 
 
 def _read_only(request: ToolCallRequest, undeclared: bool = False) -> HookResult:

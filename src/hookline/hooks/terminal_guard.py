@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from .._base.files import is_below
+from .._base.secret_files import SECRET_FILES
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import ToolCallRequest
@@ -26,7 +27,6 @@ from .._toolbox.command_line import (
     parse_command,
 )
 from .._toolbox.processes import search_path
-from ._support.secret_files import SECRET_FILES
 from ._support.tools import find_tool
 from ._terminal.developer import check_policy, possible_commands, scripts_in
 from ._terminal.errors import ApprovalNeededError, BlockedError
@@ -91,7 +91,8 @@ class TerminalGuard:
             approval.
         secrets: globs of files and folders that must not be touched, such as ``.env`` or ``.git/config``; a glob
             that begins with ``!`` names exceptions.
-        protect: globs or paths of files and folders that ``>`` must not write.
+        protect: globs or paths of further files and folders that ``>`` must not write, besides those that Hookline uses
+            and those that make git run code.
 
     Raises:
         RegistrationError: the folder does not exist, or an argument is invalid.
@@ -192,6 +193,8 @@ class TerminalGuard:
                 scope.check_not_protected(target.text)
         for words in script.commands:
             _check_secrets(words, scope, guess=False)
+            for word in words[1:]:
+                scope.check_matches_not_secret(word)
             for form in possible_commands(words):
                 try:
                     if not self._judge_patterns(form):

@@ -18,6 +18,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from .._base.frozen import EMPTY
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.hook import DecoratedFunction
@@ -155,6 +156,8 @@ def _from_manifest(found: FoundPlugin, manifest: Manifest, settings: Mapping[str
     values = check_settings(manifest.settings, settings, f"plugin_settings.{manifest.id}")
     package = "" if found.entry is None else found.entry.module
     code = PluginCode(manifest.id, found.folder, package, values)
+    if found.folder is not None:
+        register_own_file(code, OwnFile(str(found.folder), "the folder of a plugin", is_folder=True))
     plugin = code.load(lambda: _assemble(manifest, code).configured(settings))
     for point in code.points:
         if point not in plugin.points:

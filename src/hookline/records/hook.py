@@ -81,11 +81,6 @@ class RecordHook:
         register_own_file(self, OwnFile(str(path), "Hookline's records of runs", is_folder=True))
         self._runs: dict[str, _Recording] = {}
 
-    @property
-    def own_files(self) -> tuple[str, ...]:
-        """The folder that tools may not change."""
-        return (str(self.folder),)
-
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Report a record that could not be written."""
         recording = self._runs.get(ctx.run_id)

@@ -11,7 +11,7 @@ import msgspec
 from .._kernel.hook import Hook
 from .._run.agent import Agent
 from ..config.errors import ConfigError
-from ..config.factory import build_agent, build_file_guards, build_model
+from ..config.factory import build_agent, build_model
 from ..config.settings import Settings
 from ..config.sources import MODEL_OPTIONS
 from ..models.protocol import Model
@@ -64,5 +64,4 @@ def build_answerer(
         first=settings.personality,
         home=home,
         models=model,
-        protect=lambda files: build_file_guards(settings, files),
     )

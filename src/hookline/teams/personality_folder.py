@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from .._base.own_files import OwnFile, register_own_file
 from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
 from .._kernel.hook import Entry
@@ -30,8 +31,6 @@ log = logging.getLogger("hookline")
 
 Models = Callable[[str], Model]
 """Returns a model by name."""
-FileGuards = Callable[[list[str]], Iterable[Any]]
-"""Returns hooks that keep tools from changing these files."""
 
 RACY = 2_000_000_000
 """Nanoseconds within which two changes of a file may get the same time stamp, because those are coarse."""
@@ -48,6 +47,15 @@ class LoadedPersonality(msgspec.Struct, frozen=True):
     base: tuple[object, ...]
 
 
+class _CodeFiles:
+    """Files of code that tools must not change, as long as this object exists."""
+
+    def __init__(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            is_folder = not Path(path).suffix
+            register_own_file(self, OwnFile(path, "code of a personality", is_folder=is_folder, optional=True))
+
+
 class PersonalityFolder:
     """The personalities in a folder; :meth:`refresh` loads changed ones again.
 
@@ -58,7 +66,6 @@ class PersonalityFolder:
         folder: their folder.
         home: the folder to import modules from.
         models: returns models by name.
-        protect: returns hooks that protect the code of personalities outside ``folder`` from changes.
         tools: returns further tools for a personality.
         first: the id of a personality that stays even if its file is deleted.
 
@@ -73,7 +80,6 @@ class PersonalityFolder:
         *,
         home: Path,
         models: Models,
-        protect: FileGuards | None = None,
         tools: Callable[[Personality], tuple[Any, ...]] = lambda personality: (),
         first: str = "",
     ) -> None:
@@ -87,11 +93,11 @@ class PersonalityFolder:
         """The current errors, by file."""
         self.base_state: tuple[object, ...] = ()
         """The state of the base that the agents were made from."""
-        self._models, self._protect, self._tools = models, protect, tools
+        self._models, self._tools = models, tools
         self._by_file: dict[Path, LoadedPersonality] = {}
         self._watch, self._lock = FileWatcher(), threading.Lock()
-        self._protected: list[str] = []
-        self._unregister: list[Callable[[], None]] = []
+        register_own_file(self, OwnFile(str(folder), "the folder of personalities", is_folder=True))
+        self._code_files = _CodeFiles(())
         self.refresh()
 
     def refresh(self) -> None:
@@ -165,19 +171,12 @@ class PersonalityFolder:
 
     def _protect_code(self) -> None:
         """Protect the code of all personalities. Files in their folder are already protected."""
-        if self._protect is None:
-            return
         references = [
             item if isinstance(item, str) else item.use
             for each in self.loaded.values()
             for item in (*each.personality.guards, *(each.personality.tools or ()))
         ]
-        files = files_outside(list(map(Path, code_files(references, self.home))), self.folder)
-        if files != self._protected:
-            unregister, self._protected = self._unregister, files
-            self._unregister = [self.base.hooks.register(guard) for guard in self._protect(files)] if files else []
-            for undo in unregister:
-                undo()
+        self._code_files = _CodeFiles(files_outside(list(map(Path, code_files(references, self.home))), self.folder))
 
     def _report(self, problems: Mapping[str, str]) -> None:
         for file, text in problems.items():

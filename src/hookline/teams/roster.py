@@ -32,7 +32,7 @@ from ..models.protocol import Model
 from ..providers.factory import get_model
 from .errors import HandoffRefusedError, SwitchRefusedError
 from .personality import Personality
-from .personality_folder import FileGuards, Models, PersonalityFolder, change_personality, log, make_agent, make_hooks
+from .personality_folder import Models, PersonalityFolder, change_personality, log, make_agent, make_hooks
 from .points import PERSONALITY_SWITCHED, PersonalitySwitched
 from .team import AgentPerSession, Team, restore_guards, session_of
 
@@ -73,7 +73,6 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         first: the personality of new sessions; by default the base agent.
         home: the folder to import modules from; by default the working folder.
         models: returns models by name.
-        protect: returns hooks that protect files from changes by tools; for code outside the folder.
 
     Raises:
         ConfigError: the folder does not exist, or the first personality cannot be used.
@@ -87,7 +86,6 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         first: str = "",
         home: Path | None = None,
         models: Models = get_model,
-        protect: FileGuards | None = None,
     ) -> None:
         self.base, self.hooks, self.folder = base, base.hooks, Path(folder)
         self._home = Path.cwd() if home is None else home
@@ -101,7 +99,7 @@ class Roster(AgentPerSession, Mapping[str, Agent]):
         self._models: Models = model
         self._team = RosterTeam(lambda: self._folder, self._ask_hooks)
         self._folder = PersonalityFolder(
-            base, self.folder, home=self._home, models=model, protect=protect, first=first, tools=self._tools
+            base, self.folder, home=self._home, models=model, first=first, tools=self._tools
         )
         self.first = first
         if first and first not in self._folder.loaded:

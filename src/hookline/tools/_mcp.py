@@ -124,7 +124,7 @@ class McpServer:
                 register_own_file(self, OwnFile(script, f"code of the MCP server {target.name}"))
             if os.path.isfile(script) and script.endswith(_IMPORTING):
                 what = f"the folder from which the MCP server {target.name} imports code"
-                register_own_file(self, OwnFile(os.path.dirname(script), what, is_folder=True))
+                register_own_file(self, OwnFile(os.path.dirname(script), what, is_folder=True, imported=True))
         self._lock = threading.RLock()
         self._connection: Connection | None = None
         self._tools: tuple[Tool, ...] = ()

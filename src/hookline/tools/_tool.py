@@ -26,6 +26,7 @@ from typing import (
 import msgspec
 
 from .._base.attachment import Attachment
+from .._base.files import matches_globs
 from .._base.frozen import FrozenDict, freeze, freeze_flat, has_non_finite, json_problem, scrub, thaw
 from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
@@ -109,6 +110,12 @@ class Tool(Generic[P, R_co]):
 
     sandbox = ""
     """The sandbox in which the tool runs commands, ``landlock`` or ``bubblewrap``; empty if there is none."""
+
+    is_search = False
+    """Whether the tool reads all files in a folder that it is given, and shows parts of them."""
+
+    hides: tuple[str, ...] = ()
+    """Globs of files that a search skips."""
 
     def __init__(
         self,
@@ -240,6 +247,15 @@ class Tool(Generic[P, R_co]):
         """
         touches_files = self.may("read", "write", "delete")
         return paths_in(arguments, self._path_params, self._path_schemas, touches_files, self.texts)
+
+    def may_read(self, arguments: Mapping[str, Any], path: str) -> bool:
+        """Return whether a search with these arguments may read a file in the folder that it searches.
+
+        Args:
+            arguments: the arguments of a call.
+            path: the full path of the file.
+        """
+        return not matches_globs(path, self.hides, self.folder)
 
     def urls(self, arguments: Mapping[str, Any], *, free: bool = True) -> Iterator[str]:
         """Return the URLs and hosts in these arguments, at any depth, as they are written.

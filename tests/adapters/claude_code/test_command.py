@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.cases import each_case
 from tests.waiting import block_until
 
 pytestmark = [
@@ -378,12 +379,115 @@ def test_a_tool_of_an_mcp_server_with_a_long_name_is_judged(claude):
     assert claude.judge(f"mcp__{'a' * 80}__get", path="/etc/passwd")["permissionDecision"] == "deny"
 
 
-@pytest.mark.parametrize("path", ["rules.py", ".claude/settings.json", "sub/../rules.py", ".codex/hooks.json"])
-def test_claude_code_asks_before_it_changes_the_rules(claude, path):
+CONTROLLING = [
+    *("rules.py", ".claude/settings.json", "sub/../rules.py", ".git/hooks/pre-commit", "sub/.GIT/config"),
+    ".codex/hooks.json",
+]
+
+
+@pytest.mark.parametrize("path", CONTROLLING)
+def test_a_path_guard_denies_changes_of_the_rules_and_of_what_runs_code(claude, path):
     (claude.folder / "sub").mkdir(exist_ok=True)
-    answer = claude.judge("Write", file_path=str(claude.folder / path), content="")
-    assert answer["permissionDecision"] == "ask"
-    assert "decides what this session may do" in answer["permissionDecisionReason"]
+    for tool, more in (("Write", {"content": ""}), ("Edit", {"old_string": "a", "new_string": "b"})):
+        answer = claude.judge(tool, file_path=str(claude.folder / path), **more)
+        assert answer["permissionDecision"] == "deny"
+        assert "may not be changed: it is" in answer["permissionDecisionReason"] or "secrets" in str(answer)
+
+
+def test_without_a_path_guard_claude_code_asks_before_it_changes_them(new):
+    claude = new(f"import later\n{NO_SUDO}\ndef lazily():\n    import helper\n")
+    for name in ("later.py", "helper.py"):
+        (claude.folder / name).write_text("")
+    for path in (*CONTROLLING, "later.py", "helper.py"):
+        for tool, key in (("Write", "file_path"), ("mcp__fs__put", "path")):
+            answer = claude.judge(tool, **{key: str(claude.folder / path), "content": ""})
+            assert answer["permissionDecision"] == "ask", path
+            assert "decides what this session may do" in answer["permissionDecisionReason"]
+    assert claude.judge("Write", file_path=str(claude.folder / "notes.txt"), content="") == {}
+
+
+# Searches.
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory):
+    """A project with files that hold secrets."""
+    folder = tmp_path_factory.mktemp("shop")
+    folder.chmod(0o755)
+    files = (".env", "conf/prod.env", "conf/app.json", "conf/credentials.json", ".ssh/config", "src/shop.py", "id_rsa")
+    for name in (*files, "src/a key, old.pem"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text("COUPON = 1\n")
+    (folder / "rules.py").write_text('from hookline.hooks import PathGuard\nhooks = [PathGuard(".", write=True)]\n')
+    claude = ClaudeCode(folder, Path(tempfile.mkdtemp(prefix="hl")))
+    yield claude
+    claude.close()
+
+
+EXCLUDED = "!{.env,.ssh,a*key*old.pem,credentials.json,id_rsa,prod.env}"
+
+
+@pytest.mark.parametrize("path", [None, ".", "{folder}"])
+def test_a_search_in_the_project_leaves_out_the_files_with_secrets(shop, path):
+    given = {} if path is None else {"path": path.format(folder=shop.folder)}
+    answer = shop.judge("Grep", pattern="COUPON", output_mode="content", **given)
+    assert answer["permissionDecision"] == "allow"  # Claude Code asks nobody about a search in its folder
+    assert answer["updatedInput"] == {"pattern": "COUPON", "output_mode": "content", "glob": EXCLUDED, **given}
+
+
+@each_case(
+    "arguments",
+    [
+        {"path": "conf"}, {"path": "src"}, {"path": "src", "type": "py"}, {"glob": ""}, {"type": "py"},
+    ],
+)  # fmt: skip
+def test_each_folder_has_its_own_exclusions(shop, arguments):
+    glob = shop.judge("Grep", pattern="COUPON", **arguments)["updatedInput"]["glob"]
+    expected = {"conf": "!{credentials.json,prod.env}", "src": "!{a*key*old.pem}"}
+    assert glob == expected.get(arguments.get("path"), EXCLUDED)
+
+
+@each_case(
+    "glob",
+    [
+        ".env", "*.env", "[.]env", "{.env,zz}", "{zz,.env}", "id_rsa", "id_*", "*", "**", "**/*", "**/*.env", ".*",
+        "*.json", "credentials.json", "conf/**", "**/conf/*", ".ssh/**", "**/config", "config", "*.{env,txt}", "*rsa*",
+        "?env", "ID_RSA",
+        "*.py,.env", "*.py .env", "\\.env", "[!x]env", "!*.py", "!src", "!{*.py,src}", "!.env", "*.{p{em,y}}",
+    ],
+)  # fmt: skip
+def test_a_glob_that_may_match_a_file_with_secrets_is_denied_with_advice(shop, glob):
+    answer = shop.judge("Grep", pattern="COUPON", glob=glob)
+    assert answer["permissionDecision"] == "deny"
+    assert "may contain secrets" in answer["permissionDecisionReason"]
+
+
+def test_a_folder_above_the_search_cannot_be_excluded_to_pass(shop):
+    for name in shop.folder.parts[1:]:
+        assert shop.judge("Grep", pattern="COUPON", glob=f"!{name}")["permissionDecision"] == "deny"
+    assert shop.judge("Grep", pattern="COUPON", glob="!conf", path="conf")["permissionDecision"] == "deny"
+
+
+@each_case("glob", ["*.py", "**/*.py", "src/*.py", "*.{py,ts}", "src/**/*.{js,py}", "*.py,*.ts", "*.py *.ts", EXCLUDED])
+def test_a_glob_that_matches_no_file_with_secrets_gets_no_decision(shop, glob):
+    assert shop.judge("Grep", pattern="COUPON", glob=glob) == {}
+
+
+def test_a_search_outside_the_working_folder_is_still_shown_to_the_user(shop):
+    event = {"tool_name": "Grep", "tool_input": {"pattern": "x", "path": str(shop.folder)}, "cwd": f"{shop.folder}/src"}
+    assert shop.send("PreToolUse", **event)["hookSpecificOutput"]["permissionDecision"] == "ask"
+
+
+@each_case("pattern", [".env", ".env*", "{.env,zz}", "[.]env", "id_rsa", "conf/credentials.json", ".ssh/*"])
+def test_names_of_files_with_secrets_are_not_listed_on_purpose(shop, pattern):
+    assert shop.judge("Glob", pattern=pattern)["permissionDecision"] == "deny"
+    assert shop.judge("Glob", pattern="**/*") == {}
+
+
+@each_case("name", [".env", "conf/prod.env", ".ssh/config", "id_rsa", "conf/../.ENV"])
+def test_files_with_secrets_are_not_read(shop, name):
+    assert shop.judge("Read", file_path=str(shop.folder / name))["permissionDecision"] == "deny"
+    assert shop.judge("Grep", pattern="COUPON", path=str(shop.folder / name))["permissionDecision"] == "deny"
 
 
 # Results.

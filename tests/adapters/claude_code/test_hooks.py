@@ -649,7 +649,7 @@ def test_variables_that_a_session_hook_sets_reach_the_commands_of_its_session(pr
     lines = f"export GREETING='a b'; echo noise; PLAIN=1; GIT_PAGER=evil; HOME=/evil; PATH={tmp_path}/bin:odd:$PATH"
     project.python("SessionStart", f"open(os.environ['CLAUDE_ENV_FILE'], 'a').write({lines!r})")
     try:
-        tools = [shell_tool(project.folder, sandbox=sandbox)]
+        tools = [shell_tool(project.write("sub/x", "").parent, sandbox=sandbox)]  # commands must not change the hooks
     except RegistrationError:
         pytest.skip(f"there is no {sandbox} here")
     agent = project.agent([call("shell", command="env"), "Ok.", call("shell", command="env"), "Ok."], tools=tools)

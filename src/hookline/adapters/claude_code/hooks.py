@@ -20,6 +20,7 @@ import msgspec
 
 from ..._base.files import file_name_for
 from ..._base.frozen import fingerprint
+from ..._base.own_files import OwnFile, register_own_file
 from ..._base.workers import in_thread
 from ..._kernel.errors import RegistrationError
 from ..._kernel.payloads import ApprovalRequest, Compaction, RunStart, Stopping, ToolCallRequest, ToolCallResult
@@ -232,7 +233,11 @@ class ClaudeHooks:
             log.warning("%s", note)
         self.files = read.files
         """The settings files."""
-        self._files = (*read.files, *read.scripts)
+        for path in (*read.files, *read.scripts):
+            what = "a hook of Claude Code, or the settings that name it"
+            register_own_file(self, OwnFile(str(path), what))
+            if path.parent.name == ".claude":
+                register_own_file(self, OwnFile(str(path.parent), what, is_folder=True))
         self._translator = Translator(ToolMap(tools), self.folder, tools or ())
         self._by_event: dict[str, tuple[Handler, ...]] = {}
         for handler in self.handlers:
@@ -246,12 +251,6 @@ class ClaudeHooks:
 
     def __repr__(self) -> str:
         return f"<ClaudeHooks with {len(self.handlers)} hooks of {', '.join(sorted(self._by_event)) or 'no event'}>"
-
-    @property
-    def own_files(self) -> tuple[str, ...]:
-        """The settings and the scripts, which the agent's tools must not change."""
-        folders = {path.parent for path in self._files if path.parent.name == ".claude"}
-        return tuple(map(str, (*self._files, *folders)))
 
     def end_session(self, session_id: str, reason: str = "other") -> None:
         """Call the hooks of ``SessionEnd`` for one conversation. This blocks until they have ended.

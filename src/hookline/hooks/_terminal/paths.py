@@ -9,6 +9,7 @@ from copy import copy
 from fnmatch import fnmatchcase
 
 from ..._base.files import is_below, matches_globs, matches_path
+from ..._base.own_files import protection_of
 from ..._toolbox.command_line import Word
 from .errors import BlockedError
 
@@ -27,13 +28,13 @@ class PathScope:
         folder: the folder that all paths must be in; ``None`` for no limit.
         secrets: globs of files that must not be touched, see :func:`matches_globs`.
         writes: whether files may be written.
-        protect: globs or paths of files that must not be written.
+        protect: globs or paths of further files that must not be written.
     """
 
     def __init__(
         self, start: str, folder: str | None, secrets: Sequence[str], writes: bool, protect: Sequence[str]
     ) -> None:
-        self.folder, self.writes, self._secrets, self._protected = folder, writes, secrets, (".git", *protect)
+        self.folder, self.writes, self._secrets, self._protected = folder, writes, secrets, protect
         self.start = os.path.realpath(start)
         self._left = MAX_FILES
 
@@ -75,8 +76,11 @@ class PathScope:
         Raises:
             BlockedError: the path is protected.
         """
-        if matches_path(os.path.realpath(os.path.join(self.start, text)), self._protected):
-            raise BlockedError("redirect", f"{text!r:.100} may not be changed.", final=True)
+        path = os.path.join(self.start, text)
+        why = protection_of(path)
+        if why is not None or matches_path(os.path.realpath(path), self._protected):
+            reason = "" if why is None else f": it is {why}"
+            raise BlockedError("redirect", f"{text!r:.100} may not be changed{reason}.", final=True)
 
     def check_glob(self, word: Word) -> None:
         """Check all files that a glob can match.
@@ -147,6 +151,24 @@ class PathScope:
         if any(map(self._is_secret, (os.path.realpath(given), os.path.normpath(given)))):
             message = f"{text!r:.100} may contain secrets and is not shown. Go on without it."
             raise BlockedError("secret", message, final=True)
+
+    def check_matches_not_secret(self, word: Word) -> None:
+        """Check that a glob matches no secret file. Other words, and options, pass.
+
+        Raises:
+            BlockedError: the glob matches a secret file, or there are too many files to check.
+        """
+        if not word.pattern or word.text.startswith("-"):
+            return
+        found = ["/" if word.pattern.startswith("/") else ""]
+        for part in word.pattern.split("/"):
+            if any(sign in part for sign in "*?["):
+                names = {place: self._entries(os.path.join(self.start, place), _widen(part)) for place in found}
+                found = [os.path.join(place, name) for place in found for name in names[place]]
+            else:
+                found = [os.path.join(place, part) for place in found]
+        for match in found:
+            self.check_not_secret(match)
 
     def _is_secret(self, path: str) -> bool:
         within = self.folder if self.folder is not None and is_below(path, self.folder) else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import select
@@ -112,8 +113,9 @@ class AuditFile:
     ) -> None:
         self.path, self.checkpoint, self.max_bytes, self.fsync = path, checkpoint, max_bytes, fsync
         self._keep_files = keep_files
-        for own in (path, checkpoint):
-            register_own_file(self, OwnFile(str(own), "Hookline's audit log", beside=True))
+        archives = f"{glob.escape(path.stem)}-[0-9]*{glob.escape(path.suffix)}"
+        register_own_file(self, OwnFile(str(path), "Hookline's audit log", beside=True, others=archives))
+        register_own_file(self, OwnFile(str(checkpoint), "Hookline's audit log", beside=True))
         self._signer, self._every = signer, every
         self._on_head, self._on_prune = on_head, on_prune
         self._handle: _Handle | None = None

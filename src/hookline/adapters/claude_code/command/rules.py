@@ -13,15 +13,16 @@ import logging
 import os
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ...._base.files import matches_path
+from ...._base.files import is_below
 from ...._base.frozen import plain
+from ...._base.own_files import OwnFile, protection_of, register_own_file
 from ...._base.text import describe, error_text
 from ...._kernel.errors import CallRefusedError, HookError, HooklineError
 from ...._kernel.payloads import (
@@ -57,14 +58,15 @@ from ...._run.context import AgentContext, services_of
 from ...._run.session import Session
 from ....config.errors import ConfigError
 from ....config.loading import load_hooks
-from ....config.sources import load, parse_reference
-from ....config.trust import TrustStore, check_trust, project_files, trust_variable, trusted_files
+from ....config.sources import load
+from ....config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
 from ....plugins.trust import is_installed, only_trusted
 from ..protocol import EVENTS as KNOWN_EVENTS
 from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
 from .hosts import CLAUDE_CODE, CODEX, detect
 from .refusal import Answer, refusal, with_text
 from .rendering import render
+from .searches import ExcludeSecrets
 from .tools import SEARCHES, judged_argument, tools_for
 
 if TYPE_CHECKING:
@@ -96,13 +98,6 @@ MAX_SESSIONS = 200
 MAX_RUNS = 50
 """Runs of a session whose state is kept: the current one, and those of its subagents."""
 
-PROTECTED = (
-    *(".claude/settings.json", ".claude/settings.local.json"),
-    *(".codex/hooks.json", ".codex/config.toml", ".cursor/hooks.json", ".gemini/settings.json", ".qwen/settings.json"),
-    *(".github/hooks/*.json", ".github/copilot/settings.json", ".github/copilot/settings.local.json"),
-)
-"""The settings of coding agents, which say that they must ask Hookline."""
-
 _USUAL_TOOLS = ToolMap()
 
 
@@ -116,7 +111,10 @@ class Rules:
         loaded = [getattr(module, "__file__", None) for module in list(_modules())]
         paths = {str(path.resolve()) for path in files} | {str(Path(name).resolve()) for name in loaded if name}
         self.files = {path: _stamp(path) for path in sorted(paths) if not is_installed(Path(path))}
-        registry.register(KeepRules(self.files))
+        for path in self.files:
+            register_own_file(self, OwnFile(path, "a rule of this session, or code that it imports"))
+        registry.register(KeepRules())
+        registry.register(ExcludeSecrets(registry))
 
     @classmethod
     def load(cls, references: Sequence[str]) -> Rules:
@@ -131,8 +129,7 @@ class Rules:
                 files.append(Path(reference))
                 _load_configuration(Path(reference), registry, trusted)
                 continue
-            if (file := parse_reference(reference).file) is not None:
-                files.append(file)
+            files += reference_files([reference], Path.cwd())
             hooks, plugins = load_hooks([reference], Path.cwd())
             for hook in hooks:
                 hook.register(registry)
@@ -171,23 +168,20 @@ class Rules:
 
 
 class KeepRules:
-    """Asks before a tool changes the rules, or the settings of a coding agent, which say that the rules apply."""
+    """Asks before a tool changes the rules, or another file that controls the session, if no guard blocks that."""
 
     points = frozenset({BEFORE_TOOL})
     phase = "guard"
     priority = 100
 
-    def __init__(self, files: Iterable[str]) -> None:
-        self._files = (*files, *PROTECTED)
-
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
-        """Ask if a path of the call is one of the files."""
+        """Ask if a path of the call is one of these files."""
         tool = ctx.tool_registry.get(request.name)
-        if tool is None or not tool.effects or "write" not in tool.effects:
+        if tool is None or tool.effects == {"execute"} or not tool.may("write"):
             return None
         for path in tool.paths(request.arguments):
-            real = os.path.realpath(os.path.join(tool.folder, os.path.expanduser(path)))
-            if matches_path(real, self._files):
+            target = os.path.join(tool.folder, os.path.expanduser(path))
+            if protection_of(target) is not None:
                 return HookResult.ask(f"{path:.200} decides what this session may do. Change it?")
         return None
 
@@ -368,6 +362,7 @@ class Judge:
         if changed is not None:
             # Codex applies its own permissions to a changed call, also if the answer is "allow".
             free = self.allow_rewritten or given.permission_mode == "bypassPermissions" or host == CODEX
+            free = free or _is_narrowed(given, changed)
             return _permission("allow" if free else "ask", "A hook of Hookline changed this call.", changed)
         return None
 
@@ -508,6 +503,14 @@ class Judge:
         )
         await self._fire(run, ON_RUN_END, result)
         return None
+
+
+def _is_narrowed(given: HookInput, changed: Mapping[str, Any]) -> bool:
+    """Return whether a search in the working folder, for which Claude Code asks nobody, got only another glob."""
+    before, cwd = given.tool_input or {}, os.path.realpath(given.cwd or os.getcwd())
+    place = os.path.realpath(os.path.join(cwd, before.get("path") or ""))
+    same = {**before, "glob": None} == {**changed, "glob": None}
+    return given.tool_name == "Grep" and same and is_below(place, cwd)
 
 
 def _check(given: HookInput, host: Host) -> None:

@@ -6,12 +6,14 @@ Nothing here is ever called. A guard looks up the tool of a call, because it mus
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
+from ...._base.files import is_below
 from ....tools._tool import Effect, Tool
 from ....tools.registry import ToolRegistry
+from .searches import may_match, search_arguments
 
 
 def shell(command: str, **others: Any) -> None:
@@ -86,7 +88,7 @@ class ClaudeTool(Tool):
         fn, effects, texts = _KNOWN.get(claude, (undeclared, None, ()))
         super().__init__(fn, name="tool", folder=folder, effects=effects, texts=texts)
         self.name = name  # names of MCP tools may be longer than those of our tools
-        self.searches = claude in SEARCHES
+        self.searches, self.is_search = claude in SEARCHES, claude == "Grep"
         if sandboxed and effects == ("execute",):
             self.sandbox = "claude-code"
 
@@ -95,15 +97,16 @@ class ClaudeTool(Tool):
         found = super().paths(arguments)
         if self.searches:
             folder = str(arguments.get("path") or ".")
-            found += [os.path.join(folder, glob) for glob in _hidden_globs(arguments)]
+            arguments = {"glob": arguments.get("glob")} if self.is_search else arguments  # its pattern is a text
+            found += [os.path.join(folder, glob) for glob in search_arguments(arguments)]
         return found
 
-
-def _hidden_globs(arguments: Mapping[str, Any]) -> Iterator[str]:
-    for name in ("glob", "pattern"):
-        glob = arguments.get(name)
-        if isinstance(glob, str) and any(part[:1] == "." for part in glob.split("/")):
-            yield glob
+    def may_read(self, arguments: Mapping[str, Any], path: str) -> bool:
+        """Return whether a search may read a file in its folder: not if its glob excludes the file."""
+        start = os.path.realpath(self.folder)
+        searched = os.path.realpath(os.path.join(start, str(arguments.get("path") or ".")))
+        from_start = os.path.relpath(path, start) if is_below(path, start) else path
+        return may_match(arguments.get("glob"), from_start, os.path.relpath(path, searched))
 
 
 @lru_cache(256)
