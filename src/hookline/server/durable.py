@@ -368,7 +368,9 @@ class DurableRuns:
     async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> None:
         run_id = record.id
         log_ = _EventLog(self._store)
-        live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
+        # The journal says that the run has not ended, whatever an earlier process wrote into its row.
+        record = msgspec.structs.replace(record, last_seq=claim.last_event, ended=None, elapsed=None)
+        live = LiveRun(record, log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
         if claim.run.status == "running":  # its process has not put it back
@@ -541,8 +543,11 @@ class DurableRuns:
 
 
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:
-    """End a run: its last event, its row and its status in the journal are one transaction."""
-    live.finish(status, **fields)
+    """End a run: its last event, its row and its status in the journal are one transaction.
+
+    Nobody sees the end before it is stored. If it cannot be stored, the run has not ended, and goes on later.
+    """
+    live.add_last_event(status, **fields)
     await durable.finish(status, b"null")
 
 
@@ -555,6 +560,8 @@ class _EventLog:
         self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
         self.discount = store.journal.discount
         self._written: RunRecord | None = None
+        self._over: RunRecord | None = None
+        """The final record, which is stored with the end of the journal."""
 
     def attach(self, live: LiveRun, durable: DurableRun) -> None:
         """Store the events of this run."""
@@ -564,6 +571,8 @@ class _EventLog:
 
     def put(self, run: RunRecord | None, event: StoredEvent | None) -> None:
         """Store an event with the next entries of the journal. The row of the run is stored with them."""
+        if run is not None and run.is_over:
+            self._over = run
         if event is not None:
             self._put_event(event.row)
 
@@ -573,13 +582,11 @@ class _EventLog:
         That is the row of the run, if it has changed, and the answers to the messages that the entries carry out.
         """
         status, last = write.status, write.events[-1][0] if write.events else self._stored_seq
-        row = msgspec.structs.replace(self._live.record, last_seq=last)
+        record = self._live.record if self._over is None or status not in RUN_STATUSES else self._over
+        row = msgspec.structs.replace(record, last_seq=last)
         if status in ("waiting", "interrupted"):
             row = msgspec.structs.replace(row, status="waiting" if status == "waiting" else "queued")
-        if row.is_over and status not in RUN_STATUSES:
-            changed = False  # the end of the run is stored with the last append
-        else:
-            changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
+        changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
         carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
 
         answer = partial(self._controls.answer_in, seqs=carried_out, answer=DONE) if carried_out else None
@@ -588,6 +595,8 @@ class _EventLog:
             self._controls.announce_answers(carried_out)
         if changed:
             self._written = msgspec.structs.replace(row, last_seq=0)
+        if record is self._over:
+            self._loop.call_soon_threadsafe(self._live.close, record)
         if last > self._stored_seq:
             self._stored_seq = last
             self._loop.call_soon_threadsafe(self._live.mark_stored, last)

@@ -89,11 +89,13 @@ class LiveRun:
         self.final_status = ""
         """The status that a stopped run gets instead of ``cancelled``."""
         self.closed = False
+        """Whether the run has ended; a durable run has when its end is stored."""
         self.detached = False
         """Whether this process no longer executes the run, which has not ended."""
         self.unread = 0
         """The number of messages from callers that the run has not read yet."""
         self.pending: dict[tuple[str, str], str] = {}
+        self._has_last_event = False
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
         self._marks = Marks()
@@ -117,7 +119,7 @@ class LiveRun:
 
         Fired points and hooks without a result are left out: they would be most of the events.
         """
-        if self.closed:  # a run that ignores its cancellation may continue for a while
+        if self.closed or self._has_last_event:  # a run that ignores its cancellation may continue for a while
             return
         inner = event.event if isinstance(event, SubagentEvent) else event
         if isinstance(inner, PointFired) or (isinstance(inner, HookExecuted) and is_silent(inner)):
@@ -205,12 +207,27 @@ class LiveRun:
 
     def finish(self, status: str, **fields: Any) -> None:
         """Mark the run finished. Later calls are ignored."""
-        if self.closed:
-            return
-        self.run, ended = None, time.time()
-        self.add_event(closing_event(msgspec.structs.replace(self.record, status=status, ended=ended, **fields)))
-        started = self.record.started
-        self.update(status=status, ended=ended, elapsed=None if started is None else ended - started, **fields)
+        if not self.closed:
+            self.close(self.add_last_event(status, **fields))
+
+    def add_last_event(self, status: str, **fields: Any) -> RunRecord:
+        """Store the last event with the final record, and return that record for :meth:`close`.
+
+        Until then, everybody sees a run that goes on: the end of a durable run must be stored first.
+        """
+        self.run = None
+        ended, started = time.time(), self.record.started
+        elapsed = None if started is None else ended - started
+        over = msgspec.structs.replace(self.record, status=status, ended=ended, elapsed=elapsed, **fields)
+        self.add_event(closing_event(over))
+        self._has_last_event = True
+        over = msgspec.structs.replace(over, last_seq=self.record.last_seq)
+        self._put(over, None)
+        return over
+
+    def close(self, over: RunRecord) -> None:
+        """Mark the run finished, with its final record."""
+        self.record = over
         self.closed = True
         self.wake_readers()
 

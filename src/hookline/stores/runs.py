@@ -532,9 +532,9 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL AND host = ?
-            ORDER BY created, run_id LIMIT 1"""
-        rows = self.db.execute(query, (storable(session_id), DURABLE))
+        query = f"""SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND host = ?
+            AND status IN ({",".join("?" * len(OPEN_STATES))}) ORDER BY created, run_id LIMIT 1"""
+        rows = self.db.execute(query, (storable(session_id), DURABLE, *OPEN_STATES))
         return str(rows[0][0]) if rows else None
 
     def begin(self, run: RunRecord) -> str | None:
