@@ -20,9 +20,21 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, Session, guard, hook, observer, tool
+from hookline import (
+    Agent,
+    AgentContext,
+    HookResult,
+    ScriptedModel,
+    Session,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
 from hookline.agents import Interrupt
-from hookline.errors import RunHandedOverError
+from hookline.errors import RunHandedOverError, RunWaitingError
 from hookline.events import Discarded, RunFinished
 from hookline.payloads import AgentResult, ModelResponse, ToolCall
 from hookline.stores import RunStore
@@ -515,3 +527,61 @@ def test_ctrl_c_puts_the_run_of_a_program_away(tmp_path: Path, store: RunStore, 
 def _path() -> str:
     root = Path(__file__).parents[2]
     return os.pathsep.join((str(root / "src"), str(root)))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_when_it_goes_on(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, nested: bool
+) -> None:
+    paid, ended = list[str](), list[str]()
+    storing, go_on, append = threading.Event(), threading.Event(), store.journal.append
+
+    def slow(write: Any, **options: Any) -> None:
+        if write.status == "waiting":
+            storing.set()
+            go_on.wait(20)
+        append(write, **options)
+
+    monkeypatch.setattr(store.journal, "append", slow)
+
+    @tool
+    def pay(n: int) -> str:
+        """Pay."""
+        paid.append("paid")
+        return "paid"
+
+    @guard("before_tool", tools="pay")
+    def asks(ctx: Any, request: Any) -> Any:
+        return HookResult.ask("really?")
+
+    @hook("approval_requested")
+    def person(ctx: Any, request: Any) -> Any:
+        return HookResult.wait() if not go_on.is_set() else HookResult.approve(by="anna")
+
+    @observer("on_run_end")
+    def end(ctx: Any, result: Any) -> None:
+        ended.append(f"{ctx.agent_name} {result.status}")
+
+    def turn(request: Any) -> Any:
+        return reply("done") if request.messages[-1].role == "tool" else [call("pay", n=1), call("pay", n=2)]
+
+    def delegate(request: Any) -> Any:
+        return reply("done") if request.messages[-1].role == "tool" else call("delegate", to="payer", task="pay")
+
+    agent = Agent("payer", llm=ScriptedModel([turn], loop=True), tools=[pay], hooks=[asks, person, end])
+    if nested:
+        agent = Agent("boss", llm=ScriptedModel([delegate], loop=True), tools=[Team([agent])], hooks=[end])
+    session = Session("s")
+    run = agent.start("go", durable=store, run_id="r", session=session)
+    block_until(storing.is_set)
+    run.cancel("enough")
+    go_on.set()
+    with pytest.raises(RunWaitingError):
+        run.wait()
+    assert (list(session.messages), ended) == ([], [])
+    result = agent.run("go", durable=store, run_id="r", session=session)
+    assert (result.status, result.stop and result.stop.message, paid) == ("cancelled", "enough", [])
+    assert sorted(set(ended)) == (["boss cancelled", "payer cancelled"] if nested else ["payer cancelled"])
+    stored = store.journal.get("r")
+    assert stored is not None
+    assert stored.status == "cancelled"

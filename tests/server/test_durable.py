@@ -758,3 +758,22 @@ async def test_nobody_sees_the_end_of_a_run_before_it_is_stored(tmp_path, monkey
         run = await (cancelling if cancelled else service.wait(run.id, ME))
         assert run.status == service._store.journal.get(run.id).status == ("cancelled" if cancelled else "completed")
         assert (await read_all(service, run.id))[-1]["status"] == run.status
+
+
+async def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_once(tmp_path, monkeypatch):
+    paid, ended = [], []
+    agent = payer(paid)
+    agent.hooks.register(observer("on_run_end")(lambda ctx, result: ended.append(result.status)))
+    async with serving(tmp_path, agent, durable=True) as service:
+        outage = Outage(service, monkeypatch)
+        outage.hold("waiting")
+        run = await service.start(ME, "Pay.")
+        await wait_until(outage.entered.is_set)
+        cancelling = asyncio.create_task(service.cancel(run.id, ME, "not needed"))
+        await wait_until(lambda: service._live[run.id].stop_reason)
+        await asyncio.wait([cancelling], timeout=0.1)
+        outage.go_on.set()
+        run = await cancelling
+        assert (run.status, run.reason) == ("cancelled", "not needed")
+        assert service._store.journal.get(run.id).status == service._store.get(run.id).status == "cancelled"
+    assert (paid, ended) == ([], ["cancelled"])

@@ -284,7 +284,11 @@ class DurableRuns:
                 await self._end(run_id, "failed", error=run.refusal)
 
     def _decided(self, run_id: str = "") -> list[StoredRun]:
-        """Return the runs that were put away and need not wait any more; with an id, only this run."""
+        """Return the runs that were put away and need not wait any more; with an id, only this run.
+
+        A call of such a run was decided, or the run is to be cancelled: the process that had it did not take the message
+        in time.
+        """
         if run_id:
             found = self._store.journal.get(run_id)
             waiting = [found] if found is not None and found.status == "waiting" else []
@@ -292,9 +296,10 @@ class DurableRuns:
             waiting = self._store.journal.runs("waiting", limit=MAX_WAITING, with_input=False)
         if not waiting:
             return []
+        cancelled = self._store.controls.cancelled()
         rows = self._approvals.rows(status="pending", root_id=run_id, limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
-        return [run for run in waiting if self._can_go_on(run, pending)]
+        return [run for run in waiting if run.run_id in cancelled or self._can_go_on(run, pending)]
 
     def _can_go_on(self, run: StoredRun, pending: set[tuple[str, str, int]]) -> bool:
         """Whether a call of a run that was put away was decided, or an approver of its own can be asked again.
@@ -314,7 +319,8 @@ class DurableRuns:
     async def execute(self, run_id: str) -> None:
         """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
         try:
-            await self._execute(run_id)
+            while await self._execute(run_id):
+                pass
         except RunHeldError:
             pass  # another process executes it
         except LeaseLostError as lost:
@@ -322,30 +328,29 @@ class DurableRuns:
         except StoreError as error:  # it is taken up again when its lease has expired
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
-    async def _execute(self, run_id: str) -> None:
+    async def _execute(self, run_id: str) -> bool:
+        """Execute a run. Return whether it was put away, but can go on at once."""
         record, first_open = await asyncio.to_thread(self._find, run_id)
         if record is None or record.is_over:
-            return
+            return False
         if self._is_leaving:
             await self._put(run_id, record.session_id)
-            return
+            return False
         if first_open != run_id:
-            return  # it is queued again when the run before it ends
+            return False  # it is queued again when the run before it ends
         try:
             _, answerer, _ = self._agents.find(record.agent)
         except UnknownAgentError as error:
             if run_id not in self._unknown:
                 log.warning("the run %s is left to others: %s", run_id, error)
                 self._unknown.add(run_id)
-            return
+            return False
         try:
             claim, began = await self._claim(run_id, digest_of(answerer))
         except RunPinnedError as pinned:
             await self._put(run_id, record.session_id, pinned.digest)
-            return
-        if claim.run.is_over:
-            return
-        await self._execute_claimed(record, claim, began, answerer)
+            return False
+        return not claim.run.is_over and await self._execute_claimed(record, claim, began, answerer)
 
     def _find(self, run_id: str) -> tuple[RunRecord | None, str | None]:
         """Return a run, and the id of the run of its conversation whose turn it is."""
@@ -365,7 +370,7 @@ class DurableRuns:
         finally:
             self._claiming.discard(run_id)
 
-    async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> None:
+    async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> bool:
         run_id = record.id
         log_ = _EventLog(self._store)
         # The journal says that the run has not ended, whatever an earlier process wrote into its row.
@@ -405,9 +410,11 @@ class DurableRuns:
                 self._unreleased[run_id] = durable
         if live.closed:
             await asyncio.to_thread(self._cancel_questions, run_id)
-        if again:
+        if again and self._is_leaving:
             await self._put(run_id, record.session_id, claim.run.digest)
+            again = False
         await self._queue_next(record.session_id, run_id)
+        return again
 
     async def _queue_next(self, session_id: str, after: str) -> None:
         """Queue the run that waited for this one, if it has ended."""
