@@ -574,6 +574,7 @@ def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_when_it
     session = Session("s")
     run = agent.start("go", durable=store, run_id="r", session=session)
     block_until(storing.is_set)
+    assert not run.steer("Hurry.")  # it would be lost
     run.cancel("enough")
     go_on.set()
     with pytest.raises(RunWaitingError):

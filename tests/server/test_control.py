@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -122,6 +123,36 @@ async def test_a_message_to_a_running_run_is_in_its_journal_when_it_is_accepted(
         with service._store.db.transaction() as db:
             rows = db.execute("SELECT data FROM journal WHERE run_id = ?", (run.id,)).fetchall()
     assert sum(b"stop that" in bytes(data) for (data,) in rows) == 1
+
+
+@pytest.mark.usefixtures("put_away_at_once")
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_message_to_a_run_that_is_being_put_away_is_read_once_when_it_goes_on(tmp_path, monkeypatch, elsewhere):
+    monkeypatch.setattr("hookline.server.control.ANSWER_SECONDS", 0.01)
+    async with serving(tmp_path, payer(), durable=True) as service:
+        append, storing, go_on = service._store.journal.append, threading.Event(), threading.Event()
+
+        def slow(write, **options):
+            if write.status == "waiting":
+                storing.set()
+                go_on.wait(20)
+            append(write, **options)
+
+        monkeypatch.setattr(service._store.journal, "append", slow)
+        run = await service.start(ME, "Pay.")
+        await wait_until(storing.is_set)
+        if elsewhere:  # the message comes from another server
+            await service._control_sender.steer(run.id, "now", (), lambda: asyncio.sleep(0, result=False))
+            await service._control_receiver._take()
+        else:
+            steering = asyncio.create_task(service.steer(run.id, ME, "now"))
+            await asyncio.wait([steering], timeout=0.1)
+        go_on.set()
+        if not elsewhere:
+            await steering
+        await put_away(service, run.id)
+        approve(service)
+        assert (await service.wait(run.id, ME)).reply == "Pay. now"
 
 
 @pytest.mark.usefixtures("put_away_at_once")

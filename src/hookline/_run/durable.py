@@ -1045,6 +1045,11 @@ class DurableRun:
         """Whether the write that puts the run away is under way. It cannot be taken back, and the run stops after it."""
         return self._suspending is not None and self.error is None
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether this process ceases to execute the run, and writes nothing to its journal that comes now."""
+        return self._suspending is not None or self.error is not None
+
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
         """Record the usage of a model call that is not in the journal, because recovery does not repeat it."""
         lane, mode = PLACE.get()

@@ -261,6 +261,12 @@ class LiveRun:
         self.run = None
         self.wake_readers()
 
+    @property
+    def takes_messages(self) -> bool:
+        """Whether a message for the run can be sent to it now. Otherwise a durable run gets it later, from the store."""
+        durable = self.durable
+        return durable is None or (self.run is not None and not durable.is_recovering and not durable.is_stopping)
+
     def steer(self, text: str, attachments: Sequence[Attachment]) -> None:
         """Send a message to the run, with files for the model.
 

@@ -558,7 +558,7 @@ class RunService:
         """
         run, live = await self.get(id, caller), self._live.get(id)
         durable = None if live is None else live.durable
-        if live is not None and (durable is None or (live.run is not None and not durable.is_recovering)):
+        if live is not None and live.takes_messages:
             live.steer(text, attachments)
             if durable is None or await durable.stored():
                 return live.record
