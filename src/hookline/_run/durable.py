@@ -1042,7 +1042,7 @@ class DurableRun:
 
     @property
     def is_suspending(self) -> bool:
-        """Whether the write that puts the run away is under way. It cannot be taken back, and the run stops after it."""
+        """Whether the write that puts the run away is under way. It is not taken back, and the run stops after it."""
         return self._suspending is not None and self.error is None
 
     @property

@@ -41,7 +41,7 @@ from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.pinning import digest_of, version_of
-from ..stores.runs import RunRecord, RunStore, StoredEvent, run_row
+from ..stores.runs import Accepted, IdempotencyKey, RunRecord, RunStore, StoredEvent, run_row
 from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
@@ -187,8 +187,10 @@ class DurableRuns:
         personality: str,
         given: Session | None,
         attachments: Sequence[Attachment],
-    ) -> None:
-        """Store a new run and queue it.
+        key: IdempotencyKey | None,
+        limit: int,
+    ) -> Accepted:
+        """Store a new run and queue it, in one transaction: once it is stored, it will be executed.
 
         Args:
             record: the run.
@@ -197,6 +199,8 @@ class DurableRuns:
             personality: the personality that answers.
             given: the conversation before the task, if the caller keeps it.
             attachments: files for the model.
+            key: the idempotency key.
+            limit: maximum number of unfinished runs of the caller.
 
         Raises:
             StoreError: the database cannot be used.
@@ -211,8 +215,12 @@ class DurableRuns:
             personality=personality,
             keeps_session=given is not None,
         )
-        await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
-        await self._put(record.id, record.session_id)
+        start, job = json_encoder.encode(head), self._queue.put_in(record.id, record.session_id)
+        store = partial(self._store.accept, record, event, start, key=key, limit=limit, also=job)
+        accepted = await asyncio.to_thread(store)
+        if accepted.stored and job is None:
+            await self._put(record.id, record.session_id)
+        return accepted
 
     async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
         if digest and not self._store.db.is_shared and digest not in self.digests:
@@ -286,8 +294,8 @@ class DurableRuns:
     def _decided(self, run_id: str = "") -> list[StoredRun]:
         """Return the runs that were put away and need not wait any more; with an id, only this run.
 
-        A call of such a run was decided, or the run is to be cancelled: the process that had it did not take the message
-        in time.
+        A call of such a run was decided, or the run is to be cancelled: the message came too late for the process that
+        had it.
         """
         if run_id:
             found = self._store.journal.get(run_id)

@@ -263,7 +263,7 @@ class LiveRun:
 
     @property
     def takes_messages(self) -> bool:
-        """Whether a message for the run can be sent to it now. Otherwise a durable run gets it later, from the store."""
+        """Whether the run can get a message now. Otherwise a durable run gets it later, from the store."""
         durable = self.durable
         return durable is None or (self.run is not None and not durable.is_recovering and not durable.is_stopping)
 
