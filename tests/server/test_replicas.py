@@ -226,9 +226,6 @@ async def test_a_paused_replica_cannot_change_a_run_that_was_ended(clients, url,
     assert await stream(one, run) == before
 
 
-# Limits
-
-
 async def test_a_killed_replica_leaves_no_key_whose_run_is_never_executed(cluster):
     """It is killed while it stores the run. The caller sends the request again, and gets a run that completes."""
     import psycopg
@@ -255,6 +252,9 @@ async def test_a_killed_replica_leaves_no_key_whose_run_is_never_executed(cluste
                     "hello",
                 )
                 assert len((await client.get("/runs")).json()["runs"]) == 1
+
+
+# Limits
 
 
 @pytest.mark.slow
