@@ -15,6 +15,7 @@ from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import JsonSessionStore
 from tests.server.rig import ADMIN, ME, OTHER, make
+from tests.waiting import wait_until
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -90,11 +91,13 @@ async def test_a_run_that_is_not_stored_as_a_whole_is_not_accepted_and_its_key_i
     with refusing(one.store, part if part in PARTS else f"{one.store.db.prefix}_queue.procrastinate_jobs"):
         with pytest.raises(StoreError):
             await one.start(ME, "a", **request)
+        assert one.problem
         with one.store.db.transaction() as db:
             assert [db.execute(f"SELECT count(*) FROM {each}").fetchone()[0] for each in PARTS] == [0, 0, 0, 0]
     run = await other.start(ME, "a", **request)
     assert (await one.start(ME, "a", **request)).id == run.id
     assert (await other.wait(run.id, ME)).status == "completed"
+    await wait_until(lambda: not one.problem)
 
 
 @contextmanager

@@ -1040,10 +1040,12 @@ class DurableRun:
         if written.result():
             self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
 
-    @property
-    def is_suspending(self) -> bool:
-        """Whether the write that puts the run away is under way. It is not taken back, and the run stops after it."""
-        return self._suspending is not None and self.error is None
+    def when_suspended(self, action: Callable[[], object]) -> bool:
+        """Call this when the write has ended that puts the run away. Return false if there is none under way."""
+        if self._suspending is None or self.error is not None:
+            return False
+        self._suspending.add_done_callback(lambda _: action())
+        return True
 
     @property
     def is_stopping(self) -> bool:
@@ -1088,9 +1090,11 @@ class _DurableTask(asyncio.Task[None]):
     def cancel_run(self) -> bool:
         """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside.
 
-        A run that is being put away stops anyway, and its hooks must not see the end of a run that has not ended.
+        A run that is being put away stops after that: its hooks must not see the end of a run that has not ended.
         """
-        return not self._run.is_suspending and super().cancel()
+        if not self._run.when_suspended(super().cancel):
+            return super().cancel()
+        return True
 
 
 class Call:

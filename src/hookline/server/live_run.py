@@ -362,6 +362,7 @@ class RunRecorder:
         self._waiters: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "hookline-runs")
+        self._is_checking = False
         self.problem = ""
         """Why the file cannot be written now; empty if it can."""
 
@@ -371,6 +372,15 @@ class RunRecorder:
             self._runs[run.id] = run
         if event is not None:
             self._events.append(event)
+        self._start()
+
+    def report(self, problem: str) -> None:
+        """Note that a run could not be stored. Until the file can be written again, :attr:`problem` says so."""
+        self._fail((), problem)
+        self._is_checking = True
+        self._start()
+
+    def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._write(), context=Context())  # its log lines belong to no request
 
@@ -388,6 +398,7 @@ class RunRecorder:
 
     async def close(self, seconds: float) -> None:
         """Write all queued items, for at most ``seconds``, and stop."""
+        self._is_checking = False
         if self._task is not None:
             await asyncio.wait([self._task], timeout=seconds)
         if self._task is not None:
@@ -399,16 +410,16 @@ class RunRecorder:
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while self._runs or self._events or self._waiters:
+            while self._runs or self._events or self._waiters or self._is_checking:
                 if not self._waiters:
-                    await asyncio.sleep(COLLECT_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS if self._is_checking else COLLECT_SECONDS)
                 runs, events, waiters = self._runs, self._events, self._waiters
                 self._runs, self._events, self._waiters = {}, [], []
                 try:
                     # A caller may wait for writes that are done by now. An empty write could fail without anything left
                     # to try again, and the problem would stay.
                     lost = set[str]()
-                    if runs or events:
+                    if runs or events or self._is_checking:
                         lost = await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
                 except BaseException as error:
                     self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
@@ -418,7 +429,7 @@ class RunRecorder:
                     self._fail(waiters, error_text(error) or repr(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                self.problem = ""
+                self.problem, self._is_checking = "", False
                 self._on_stored(events)
                 if lost:
                     self._on_lost(lost)

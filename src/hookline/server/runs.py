@@ -370,7 +370,20 @@ class RunService:
 
         Raises:
             BusyError: its caller has too many runs, also at other replicas, or too many durable runs are queued there.
+            StoreError: the file cannot be used.
         """
+        try:
+            accepted = await self._try_to_store(store)
+        except StoreError as error:
+            self._recorder.report(error_text(error))
+            raise
+        if accepted.stored:
+            return ""
+        if accepted.key is None or key is None:
+            raise _too_many_runs(accepted.own)
+        return run_of(accepted.key, key)
+
+    async def _try_to_store(self, store: Callable[[], Awaitable[Accepted]]) -> Accepted:
         # The queue of durable runs is in the database, so all replicas share its limit.
         if self._durable is not None and await asyncio.to_thread(self._store.journal.queued) >= self.options.max_queued:
             raise _full_queue()
@@ -378,11 +391,7 @@ class RunService:
         if not accepted.stored and accepted.key is None:
             await self._close_all_abandoned()  # runs of replicas that were killed do not count
             accepted = await store()
-        if accepted.stored:
-            return ""
-        if accepted.key is None or key is None:
-            raise _too_many_runs(accepted.own)
-        return run_of(accepted.key, key)
+        return accepted
 
     async def get(self, id: str, caller: Caller) -> RunRecord:
         """Return the current record of a run.
