@@ -9,7 +9,6 @@ import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
@@ -345,14 +344,16 @@ class RunService:
         )
         event = StoredEvent(id, 1, "run_accepted", first.at, first.to_json())
         limit = self.options.max_runs_per_caller
-        if self._durable is not None:
-            store = partial(
-                self._durable.accept, record, event, caller, personality, found, attachments, key=key, limit=limit
-            )
-        else:
+
+        async def store() -> Accepted:
+            if self._durable is not None:
+                return await self._durable.accept(
+                    record, event, caller, personality, found, attachments, key=key, limit=limit
+                )
             # The runs of a file are those of this process, which are counted.
             shared = limit if self._store.db.is_shared else None
-            store = partial(asyncio.to_thread, self._store.accept, record, event, key=key, limit=shared)
+            return await asyncio.to_thread(self._store.accept, record, event, key=key, limit=shared)
+
         if known := await self._store_new(store, key):
             return await self.get(known, caller)
         if self._durable is not None:
