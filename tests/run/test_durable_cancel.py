@@ -20,9 +20,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, Session, guard, hook, observer, tool
+from hookline import (
+    Agent,
+    AgentContext,
+    HookResult,
+    Limits,
+    ScriptedModel,
+    Session,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
 from hookline.agents import Interrupt
-from hookline.errors import RunHandedOverError
+from hookline.errors import RunHandedOverError, RunWaitingError
 from hookline.events import Discarded, RunFinished
 from hookline.payloads import AgentResult, ModelResponse, ToolCall
 from hookline.stores import RunStore
@@ -515,3 +528,91 @@ def test_ctrl_c_puts_the_run_of_a_program_away(tmp_path: Path, store: RunStore, 
 def _path() -> str:
     root = Path(__file__).parents[2]
     return os.pathsep.join((str(root / "src"), str(root)))
+
+
+class Payments:
+    """An agent whose payments wait for approval. While the run is being put away, the store waits, too."""
+
+    def __init__(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.paid, self.ended = list[int](), list[str]()
+        self.storing, self.go_on = threading.Event(), threading.Event()
+        append = store.journal.append
+
+        def slow(write: Any, **options: Any) -> None:
+            if write.status == "waiting":
+                self.storing.set()
+                self.go_on.wait(20)
+            append(write, **options)
+
+        monkeypatch.setattr(store.journal, "append", slow)
+
+    def agent(self, *, nested: bool = False, **options: Any) -> Agent:
+        """Return the agent, or one that delegates to it."""
+
+        @tool
+        def pay(n: int) -> str:
+            """Pay."""
+            self.paid.append(n)
+            return "paid"
+
+        @guard("before_tool", tools="pay")
+        def asks(ctx: Any, request: Any) -> Any:
+            return HookResult.ask("really?")
+
+        @hook("approval_requested")
+        def person(ctx: Any, request: Any) -> Any:
+            return HookResult.approve(by="anna") if self.go_on.is_set() else HookResult.wait()
+
+        @observer("on_run_end")
+        def end(ctx: Any, result: Any) -> None:
+            self.ended.append(f"{ctx.agent_name} {result.status}")
+
+        def turn(request: Any) -> Any:
+            return reply("done") if request.messages[-1].role == "tool" else [call("pay", n=1), call("pay", n=2)]
+
+        def delegate(request: Any) -> Any:
+            return reply("done") if request.messages[-1].role == "tool" else call("delegate", to="payer", task="pay")
+
+        hooks = [asks, person, end]
+        payer = Agent("payer", llm=ScriptedModel([turn], loop=True), tools=[pay], hooks=hooks, **options)
+        if not nested:
+            return payer
+        return Agent("boss", llm=ScriptedModel([delegate], loop=True), tools=[Team([payer])], hooks=[end])
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_when_it_goes_on(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, nested: bool
+) -> None:
+    payments, session = Payments(store, monkeypatch), Session("s")
+    agent = payments.agent(nested=nested)
+    run = agent.start("go", durable=store, run_id="r", session=session)
+    block_until(payments.storing.is_set)
+    assert not run.steer("Hurry.")  # it would be lost
+    run.cancel("enough")
+    payments.go_on.set()
+    with pytest.raises(RunWaitingError):
+        run.wait()
+    assert (list(session.messages), payments.ended) == ([], [])
+    result = agent.run("go", durable=store, run_id="r", session=session)
+    assert (result.status, result.stop and result.stop.message, payments.paid) == ("cancelled", "enough", [])
+    assert sorted(set(payments.ended)) == (["boss cancelled", "payer cancelled"] if nested else ["payer cancelled"])
+    stored = store.journal.get("r")
+    assert stored is not None
+    assert stored.status == "cancelled"
+
+
+def test_a_time_limit_that_is_reached_while_a_run_is_being_put_away_does_not_end_it_here(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payments = Payments(store, monkeypatch)
+    agent = payments.agent(limits=Limits(seconds=0.3))
+    run = agent.start("go", durable=store, run_id="r")
+    block_until(payments.storing.is_set)
+    block_until(lambda: run._engine.cancellation.triggered)
+    payments.go_on.set()
+    with pytest.raises(RunWaitingError):
+        run.wait()
+    stored = store.journal.get("r")
+    assert stored is not None
+    assert (stored.status, payments.ended) == ("waiting", [])

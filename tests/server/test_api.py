@@ -19,7 +19,7 @@ from hookline.server.routing import body_of
 from hookline.server.views import RunRequest
 from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError
-from hookline.stores.runs import IdempotencyKey, RunStore
+from hookline.stores.runs import Accepted, IdempotencyKey, RunStore
 from tests.properties import examples
 
 from ..waiting import wait_until
@@ -165,17 +165,23 @@ async def test_an_idempotency_key_can_be_reused_if_its_run_did_not_start(tmp_pat
         assert (await served.client().post("/runs", json={"task": "x"}, headers=headers)).status_code in (201, 202)
 
 
-async def test_the_idempotency_key_of_a_dead_process_is_free_and_that_of_a_live_one_is_not(tmp_path):
-    store, now = RunStore(tmp_path / "log.db"), time.time()
-    host, me = gethostname(), os.getpid()
-    gone = IdempotencyKey("o", "k", "d", "run_1", now, host, 2**22 + 1)
-    assert store.reserve(gone) == (gone, False)
-    mine = msgspec.structs.replace(gone, run_id="run_2", pid=me)
-    assert store.reserve(mine) == (mine, False)
-    assert store.reserve(msgspec.structs.replace(mine, run_id="run_3")) == (mine, False)
-    store.release("run_2")
-    assert store.reserve(gone) == (gone, False)
-    store.close()
+async def test_an_idempotency_key_belongs_to_the_run_that_was_stored_with_it(tmp_path):
+    async with api(tmp_path) as served:
+        store, headers = served.service._store, {"Idempotency-Key": "k"}
+        caller = (await served.client().post("/runs", json={"task": "x"})).json()["id"]
+        owner = store.get(caller).owner
+        with store.db.transaction(write=True) as db:  # as an earlier version left it, which reserved keys
+            row = (owner, "k", "other", "run_gone", time.time(), gethostname(), os.getpid())
+            db.execute(
+                "INSERT INTO idempotency_keys (owner, key, digest, run_id, at, host, pid) VALUES (?,?,?,?,?,?,?)", row
+            )
+        first = await served.client().post("/runs", json={"task": "x"}, headers=headers)
+        assert first.status_code in (201, 202)
+        assert store.key(owner, "k").run_id == first.json()["id"]
+        late = IdempotencyKey(owner, "k", "digest", "run_late", time.time())  # of a process that was paused
+        run = msgspec.structs.replace(store.get(caller), id="run_late")
+        assert store.accept(run, store.events(caller)[0], key=late) == Accepted(False, key=store.key(owner, "k"))
+        assert store.get("run_late") is None
 
 
 async def test_idempotency_keys_are_deleted_with_their_runs(tmp_path):
@@ -364,7 +370,7 @@ async def test_a_store_error_is_reported_without_its_path(tmp_path, monkeypatch)
             raise StoreError(f"{tmp_path}/runs.db is damaged")
 
         monkeypatch.setattr(RunStore, "get", broken)
-        monkeypatch.setattr(RunStore, "reserve", broken)
+        monkeypatch.setattr(RunStore, "key", broken)
         for answer in (
             await served.client().get("/runs/run_1"),
             await served.client().post("/runs", json={"task": "x"}, headers={"Idempotency-Key": "k"}),

@@ -2,16 +2,24 @@
 
 import asyncio
 import signal
+import threading
+from contextlib import asynccontextmanager
 
 import pytest
 
 from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.server import durable as durable_module
 from hookline.server import executor
+from hookline.server.agents import Agents
 from hookline.server.errors import ConflictError
+from hookline.server.options import ServerOptions
+from hookline.server.runs import RunService
+from hookline.stores.approvals import ApprovalStore
+from hookline.stores.runs import RunStore
+from hookline.stores.sessions import JsonSessionStore
 from tests.server.fleet import fleet_of
 from tests.server.rig import ME, read_all, serving
-from tests.waiting import wait_until
+from tests.waiting import block_until, wait_until
 
 
 @guard("before_tool", tools="pay")
@@ -34,6 +42,26 @@ def payer():
         return reply(" ".join(message.content for message in request.messages if message.role == "user"))
 
     return Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[pay], hooks=[ask])
+
+
+@asynccontextmanager
+async def serving_at(url, folder, **options):
+    """A service that shares a PostgreSQL database with others."""
+    store, approvals = RunStore(url, **options), ApprovalStore(url)
+    service = RunService(
+        Agents({"helper": payer()}),
+        store,
+        approvals=approvals,
+        sessions=JsonSessionStore(folder / "sessions"),
+        options=ServerOptions(durable=True),
+    )
+    await service.open()
+    try:
+        yield service
+    finally:
+        await service.close(grace=0)
+        approvals.close()
+        store.close()
 
 
 @pytest.fixture
@@ -95,6 +123,77 @@ async def test_a_message_to_a_running_run_is_in_its_journal_when_it_is_accepted(
         with service._store.db.transaction() as db:
             rows = db.execute("SELECT data FROM journal WHERE run_id = ?", (run.id,)).fetchall()
     assert sum(b"stop that" in bytes(data) for (data,) in rows) == 1
+
+
+@pytest.mark.usefixtures("put_away_at_once")
+@pytest.mark.parametrize("elsewhere", [False, True])
+async def test_a_message_to_a_run_that_is_being_put_away_is_read_once_when_it_goes_on(tmp_path, monkeypatch, elsewhere):
+    monkeypatch.setattr("hookline.server.control.ANSWER_SECONDS", 0.01)
+    async with serving(tmp_path, payer(), durable=True) as service:
+        append, storing, go_on = service._store.journal.append, threading.Event(), threading.Event()
+
+        def slow(write, **options):
+            if write.status == "waiting":
+                storing.set()
+                go_on.wait(20)
+            append(write, **options)
+
+        monkeypatch.setattr(service._store.journal, "append", slow)
+        run = await service.start(ME, "Pay.")
+        await wait_until(storing.is_set)
+        if elsewhere:  # the message comes from another server
+            await service._control_sender.steer(run.id, "now", (), lambda: asyncio.sleep(0, result=False))
+            await service._control_receiver._take()
+        else:
+            steering = asyncio.create_task(service.steer(run.id, ME, "now"))
+            await asyncio.wait([steering], timeout=0.1)
+        go_on.set()
+        if not elsewhere:
+            await steering
+        await put_away(service, run.id)
+        approve(service)
+        assert (await service.wait(run.id, ME)).reply == "Pay. now"
+
+
+@pytest.mark.usefixtures("put_away_at_once")
+async def test_a_cancellation_that_comes_too_late_for_the_process_that_puts_a_run_away_ends_the_run(
+    tmp_path, postgres_url, monkeypatch
+):
+    """The message is stored when the process of the run has looked for messages for the last time."""
+    async with serving_at(postgres_url, tmp_path) as executing, serving_at(postgres_url, tmp_path) as other:
+        other._durable._queue.pause()
+        run = await executing.start(ME, "Pay.")
+        await wait_until(lambda: run.id in executing._live)
+        send = other._control_sender.cancel
+
+        async def late(run_id, reason):
+            await put_away(executing, run_id)
+            await send(run_id, reason)
+
+        monkeypatch.setattr(other._control_sender, "cancel", late)
+        assert (await other.cancel(run.id, ME, "not needed")).status == "cancelled"
+        assert executing._store.journal.get(run.id).status == "cancelled"
+
+
+@pytest.mark.usefixtures("put_away_at_once")
+async def test_a_run_that_is_cancelled_while_it_is_put_away_does_not_wait_for_the_queue(
+    tmp_path, postgres_url, monkeypatch
+):
+    """A job of a run waits for the job before it, and nobody announces when that ends."""
+    async with serving_at(postgres_url, tmp_path, lease_seconds=3600) as service:
+        decided, cancelling = service._durable._decided, []
+
+        def cancel_first(run_id=""):
+            if run_id and not cancelling:
+                loop.call_soon_threadsafe(lambda: cancelling.append(loop.create_task(service.cancel(run.id, ME))))
+                block_until(lambda: service._live[run.id].stop_reason)
+            return decided(run_id)
+
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(service._durable, "_decided", cancel_first)
+        run = await service.start(ME, "Pay.")
+        await wait_until(lambda: cancelling)
+        assert (await cancelling[0]).status == "cancelled"
 
 
 # Processes. The worker is killed with the message in its hands; the next one gets it again.

@@ -672,3 +672,108 @@ async def test_a_poison_run_fails_after_its_attempts_and_other_runs_are_executed
 async def stop_when_over(service, runs, stop):
     await wait_until(lambda: all(service._store.get(run.id).is_over for run in runs))
     stop.touch()
+
+
+class Outage:
+    """Writes to journals that fail, or wait until they are released, depending on the status that they store."""
+
+    def __init__(self, service, monkeypatch):
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.put_back = []
+        """The rows of runs that were given back, as they were then."""
+        self._failing, self._waiting = frozenset(), frozenset()
+        real = service._store.journal.append
+
+        def append(write, **options):
+            if write.status in self._failing:
+                raise StoreError("the database cannot be used")
+            if write.status in self._waiting:
+                self.entered.set()
+                self.go_on.wait(20)
+            real(write, **options)
+            if write.status == "interrupted":
+                self.put_back.append(service._store.get(write.run_id))
+
+        monkeypatch.setattr(service._store.journal, "append", append)
+
+    def fail(self, *statuses):
+        self._failing = frozenset(statuses)
+
+    def hold(self, *statuses):
+        self._waiting = frozenset(statuses)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+async def test_a_run_whose_end_cannot_be_stored_goes_on_and_completes_once(tmp_path, monkeypatch, restart):
+    counter = Counter()
+    counter.open.set()
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        outage = Outage(service, monkeypatch)
+        outage.fail("completed")
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: outage.put_back)
+        assert [(row.status, row.ended, row.reply) for row in outage.put_back[:1]] == [("queued", None, "")]
+        if not restart:
+            outage.fail()
+            run = await service.wait(run.id, ME)
+    if restart:
+        async with serving(tmp_path, counter.agent(), durable=True) as service:
+            run = await service.wait(run.id, ME)
+            events = await read_all(service, run.id)
+            assert numbers(events) == list(range(1, len(events) + 1))
+            assert [event["type"] for event in events].count("run_closed") == 1
+    assert (run.status, run.reply) == ("completed", "done")
+    assert [n for n, _ in counter.calls] == [1, 2, 3]
+
+
+async def test_a_run_that_an_earlier_process_left_with_an_end_in_its_row_goes_on(tmp_path):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.", session="s")
+        await wait_until(lambda: len(counter.calls) == 2)
+    with service._store.db.transaction(write=True) as db:
+        db.execute("UPDATE runs SET ended = ?, elapsed = 1.0, reply = 'done'", (time.time(),))
+    counter.open.set()
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        second = await service.start(ME, "Work more.", session="s")
+        run, second = await service.wait(run.id, ME), await service.wait(second.id, ME)
+    assert (run.status, second.status) == ("completed", "completed")
+    assert run.ended <= second.ended
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_nobody_sees_the_end_of_a_run_before_it_is_stored(tmp_path, monkeypatch, cancelled):
+    blocker = Blocker(closed=cancelled)
+    async with serving(tmp_path, blocker.agent(), durable=True) as service:
+        outage = Outage(service, monkeypatch)
+        outage.hold("completed", "cancelled")
+        run = await service.start(ME, "Work.")
+        if cancelled:
+            await wait_until(lambda: blocker.entered)
+            cancelling = asyncio.create_task(service.cancel(run.id, ME))
+        await wait_until(outage.entered.is_set)
+        shown = [await service.get(run.id, ME), *await service.list(ME), await service.wait(run.id, ME, timeout=0.01)]
+        assert [(each.status, each.ended, each.reply) for each in shown] == [("running", None, "")] * 3
+        outage.go_on.set()
+        run = await (cancelling if cancelled else service.wait(run.id, ME))
+        assert run.status == service._store.journal.get(run.id).status == ("cancelled" if cancelled else "completed")
+        assert (await read_all(service, run.id))[-1]["status"] == run.status
+
+
+async def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_once(tmp_path, monkeypatch):
+    paid, ended = [], []
+    agent = payer(paid)
+    agent.hooks.register(observer("on_run_end")(lambda ctx, result: ended.append(result.status)))
+    async with serving(tmp_path, agent, durable=True) as service:
+        outage = Outage(service, monkeypatch)
+        outage.hold("waiting")
+        run = await service.start(ME, "Pay.")
+        await wait_until(outage.entered.is_set)
+        cancelling = asyncio.create_task(service.cancel(run.id, ME, "not needed"))
+        await wait_until(lambda: service._live[run.id].stop_reason)
+        await asyncio.wait([cancelling], timeout=0.1)
+        outage.go_on.set()
+        run = await cancelling
+        assert (run.status, run.reason) == ("cancelled", "not needed")
+        assert service._store.journal.get(run.id).status == service._store.get(run.id).status == "cancelled"
+    assert (paid, ended) == ([], ["cancelled"])

@@ -214,7 +214,7 @@ class FullDisk:
 
         def limited(database, db):
             prepare(database, db)
-            if self.is_full and database.holds == "runs":
+            if self.is_full and database.schema.contents == "runs":
                 (pages,) = db.execute("PRAGMA page_count").fetchone()
                 db.execute(f"PRAGMA max_page_count={pages}")
 

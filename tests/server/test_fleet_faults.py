@@ -10,10 +10,17 @@ import signal
 
 import pytest
 
+from hookline import Agent, ScriptedModel, call, reply, tool
+from hookline.server.agents import Agents
+from hookline.server.options import ServerOptions
+from hookline.server.runs import RunService
+from hookline.stores.approvals import ApprovalStore
 from hookline.stores.errors import StoreError
+from hookline.stores.runs import RunStore
+from hookline.stores.sessions import JsonSessionStore
 from tests.postgres_cluster import Cluster
 from tests.server.fleet import fleet_of
-from tests.server.rig import ME
+from tests.server.rig import ME, read_all
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
@@ -135,3 +142,54 @@ async def test_when_the_database_is_full_no_tool_starts_and_runs_go_on_when_ther
                     await fleet.service.start(ME, "go")
         await complete(fleet, runs)
         assert {worker.pid for worker in fleet.working()} == pids
+
+
+@pytest.mark.parametrize("how", ["locked", "cut"])
+async def test_a_run_whose_end_cannot_be_stored_goes_on_when_it_can_and_completes_once(tmp_path, own_cluster, how):
+    """While the last tool of the run works, the rows of runs are locked, and perhaps the connection is cut."""
+    import psycopg
+
+    entered, opened, calls = asyncio.Event(), asyncio.Event(), []
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        calls.append(1)
+        entered.set()
+        await opened.wait()
+        return "did it"
+
+    def turn(request):
+        return reply("done") if request.messages[-1].role == "tool" else call("work")
+
+    store, approvals = RunStore(own_cluster.url()), ApprovalStore(own_cluster.url())
+    service = RunService(
+        Agents({"helper": Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[work])}),
+        store,
+        approvals=approvals,
+        sessions=JsonSessionStore(tmp_path / "sessions"),
+        options=ServerOptions(durable=True),
+    )
+    await service.open()
+    run = await service.start(ME, "go")
+    await entered.wait()
+    with psycopg.connect(f"postgresql://postgres@/postgres?host={own_cluster.folder}") as locking:
+        locking.execute("LOCK TABLE hookline_runs.runs IN EXCLUSIVE MODE")
+        opened.set()
+        if how == "locked":
+            await wait_until(lambda: service._durable._unreleased)
+        else:
+            waiting = "SELECT pid FROM pg_locks WHERE NOT granted AND relation = 'hookline_runs.runs'::regclass"
+            await wait_until(lambda: locking.execute(waiting).fetchone())
+            locking.execute(f"SELECT pg_terminate_backend(pid) FROM ({waiting}) AS blocked")
+        assert not (await service.get(run.id, ME)).is_over
+        locking.rollback()
+    run = await service.wait(run.id, ME)
+    assert (run.status, run.reply, len(calls)) == ("completed", "done", 1)
+    events = await read_all(service, run.id)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    assert [event["type"] for event in events].count("run_closed") == 1
+    assert store.journal.get(run.id).epoch == 2
+    await service.close(grace=0)
+    approvals.close()
+    store.close()

@@ -226,6 +226,34 @@ async def test_a_paused_replica_cannot_change_a_run_that_was_ended(clients, url,
     assert await stream(one, run) == before
 
 
+async def test_a_killed_replica_leaves_no_key_whose_run_is_never_executed(cluster):
+    """It is killed while it stores the run. The caller sends the request again, and gets a run that completes."""
+    import psycopg
+
+    url, body, headers = cluster.url("killed"), {"task": "hello"}, {"Idempotency-Key": "k"}
+    with replica(url, durable=True) as one, psycopg.connect(url.partition("&schema")[0]) as locking:
+        locking.execute("LOCK TABLE killed_runs.durable_runs IN EXCLUSIVE MODE")
+        async with httpx.AsyncClient(base_url=one.url, timeout=60, trust_env=False) as client:
+            accepting = asyncio.create_task(client.post("/runs", json=body, headers=headers))
+            waiting = (
+                "SELECT count(*) FROM pg_locks WHERE NOT granted AND relation = 'killed_runs.durable_runs'::regclass"
+            )
+            await wait_until(lambda: locking.execute(waiting).fetchone() != (0,))
+            one.send_signal(signal.SIGKILL)
+            with pytest.raises(httpx.HTTPError):
+                await accepting
+        locking.rollback()
+        with replica(url, durable=True) as two:
+            async with httpx.AsyncClient(base_url=two.url, timeout=60, trust_env=False) as client:
+                answer = await client.post("/runs", json={**body, "wait": 30}, headers=headers)
+                assert (answer.status_code, answer.json()["status"], answer.json()["reply"]) == (
+                    201,
+                    "completed",
+                    "hello",
+                )
+                assert len((await client.get("/runs")).json()["runs"]) == 1
+
+
 # Limits
 
 

@@ -186,6 +186,27 @@ async def test_a_caller_that_disconnects_after_the_run_is_stored_starts_it_once(
         assert [run.id for run in await service.list(ME)] == [again.id]
 
 
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_caller_that_disconnects_while_the_run_is_being_stored_starts_it_once(tmp_path, monkeypatch, durable):
+    async with serving(tmp_path, durable=durable) as service:
+        accept, storing, go_on = service._store.accept, threading.Event(), threading.Event()
+
+        def slow(*args, **options):
+            storing.set()
+            go_on.wait(20)
+            return accept(*args, **options)
+
+        monkeypatch.setattr(service._store, "accept", slow)
+        first = asyncio.create_task(service.start(ME, "x", idempotency_key="k", request={"task": "x"}))
+        await wait_until(storing.is_set)
+        first.cancel()
+        await asyncio.wait([first])
+        go_on.set()
+        again = await service.start(ME, "x", idempotency_key="k", request={"task": "x"})
+        assert (await service.wait(again.id, ME)).status == "completed"
+        assert [run.id for run in await service.list(ME)] == [again.id]
+
+
 class Odd(Event, frozen=True):
     what: object = None
 

@@ -102,8 +102,9 @@ def test_a_run_without_an_end_is_interrupted_when_its_process_is_gone_and_is_end
 
 def test_texts_and_events_are_deleted_while_the_numbers_stay_for_the_statistics(store):
     error = "OverloadedError: the task was too long"
-    store.write([ended("old", 40 * DAY, status="failed", error=error), ended("new")], [event("old"), event("new")])
-    store.reserve(IdempotencyKey("me", "key", "digest", "old", NOW, *ME))
+    store.write([ended("new")], [event("new")])
+    key = IdempotencyKey("me", "key", "digest", "old", NOW)
+    assert store.accept(ended("old", 40 * DAY, status="failed", error=error), event("old"), key=key).stored
     store.add([observed("old"), observed("new")], {"model_calls": [model_call("old"), model_call("new")]})
     assert store.prune_served(30) == 1
     assert store.prune_served(30) == 0
@@ -344,8 +345,7 @@ def test_a_servers_file_of_the_earlier_format_is_converted_and_nothing_is_lost(t
     assert (run.id, run.task, run.reply, run.status, run.last_seq) == ("run_1", "the task", "the reply", "completed", 2)
     assert (run.elapsed, run.cost, run.reason) == (4.0, 0.5, "why")
     assert [each.data for each in store.events("run_1")] == [b"{}", b"[]"]
-    key = IdempotencyKey("me", "key", "digest", "run_x", NOW, *ME)
-    assert store.reserve(key) == (IdempotencyKey("me", "key", "digest", "run_1", 100.0, "h", 1, None), True)
+    assert store.key("me", "key") == IdempotencyKey("me", "key", "digest", "run_1", 100.0)
     assert [each.url for each in store.push_subscriptions.for_run("run_1")] == ["https://example.com"]
     assert run_stats(store).totals.runs == 0
     store.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
 from types import coroutine
 from typing import Any, Never, TypeVar
@@ -41,6 +41,16 @@ async def with_timeout(seconds: float, awaitable: Awaitable[Any], shielded: bool
             abandon(task)
             raise StillRunningError
     return raise_exit(task.result())
+
+
+async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that goes on to its end even if the caller is cancelled, which then does not get its result."""
+    task = asyncio.ensure_future(work)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        task.add_done_callback(lambda late: late.cancelled() or late.exception())
+        raise
 
 
 class _Exit:

@@ -23,8 +23,9 @@ import msgspec
 
 from .._base.frozen import json_encoder, plain
 from .._base.tasks import StillRunningError, abandon, forever, settle, with_timeout
+from .._base.workers import in_thread
 from .._kernel.dispatch import Firing
-from .._kernel.errors import CallRefusedError, HookError
+from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.hook import Entry as HookEntry
 from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
@@ -46,10 +47,12 @@ from .events import (
     TextDelta,
     ToolStarted,
     is_silent,
+    log,
 )
 from .journal import (
     CONTROL,
     Answer,
+    Append,
     Claim,
     Entry,
     EventRow,
@@ -148,6 +151,10 @@ class DurableRun:
         self._asking = 0
         """Calls in flight that are approvals."""
         self._waiting: dict[str, ToolCallRequest] = {}
+        self._suspending: asyncio.Future[bool] | None = None
+        """The write that puts away the run because it waits for approvals."""
+        self._late_cancel: bytes | None = None
+        """The entry of a cancellation that came after that write had been requested."""
         self._handoff: tuple[str, str] | None = None
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._load(claim.entries)
@@ -235,6 +242,8 @@ class DurableRun:
                 await asyncio.shield(self._handing_over)
             else:
                 await self.release()
+            if self._late_cancel is not None and isinstance(self.error, RunWaitingError):
+                await in_thread(self._store_late_cancel, self._late_cancel)
             raise
         finally:
             self._writer.muted = True
@@ -755,7 +764,20 @@ class DurableRun:
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
-        self._put("", "cancel", CONTROL.get(), reason)
+        if self._suspending is not None:  # its write may have begun
+            self._late_cancel = encoded(("", "cancel", CONTROL.get(), reason))
+        else:
+            self._put("", "cancel", CONTROL.get(), reason)
+
+    def _store_late_cancel(self, entry: bytes) -> None:
+        """Append a cancellation to the journal of the run that was put away: whoever continues it cancels it."""
+        try:
+            claim = self._journal.claim(self.run_id, "", b"")
+            if not claim.run.is_over:
+                seq = len(claim.entries) + 1
+                self._journal.append(Append(self.run_id, claim.epoch, seq, [entry], status="interrupted"))
+        except HooklineError as error:  # also if another process has the run, because a call was decided
+            log.error("the run %s was put away, and its cancellation is not stored: %s", self.run_id, error)
 
     # Calls.
 
@@ -811,8 +833,8 @@ class DurableRun:
             self._beginning -= 1
         return Call(self, lane, key, None)
 
-    async def _committed(self, status: str = "", result: bytes | None = None) -> None:
-        if not await self._writer.flush(status, result) and self.error is not None:
+    async def _committed(self) -> None:
+        if not await self._writer.flush() and self.error is not None:
             await self._stop()  # without an error, the run has ended, and a run that is detached from it goes on
 
     def _find_asked(self, lane: str) -> int | None:
@@ -1004,14 +1026,32 @@ class DurableRun:
     async def _wait_for(self, lane: str, request: ToolCallRequest) -> Never:
         """Put the run away when it waits for nothing but approvals."""
         self._waiting[lane] = request
-        while True:
+        while self._suspending is None and self.error is None:
             before = self._writer.count
             await asyncio.sleep(QUIET_SECONDS)
-            if not self._flying and self._writer.count == before:
+            if self._suspending is None and not self._flying and self._writer.count == before:
                 waiting = [(each.ids.run_id, each.id, each.attempt) for each in self._waiting.values()]
-                await self._committed("waiting", json_encoder.encode(waiting))
-                self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
-                await self._stop()
+                self._suspending = self._writer.suspend(json_encoder.encode(waiting))
+                self._suspending.add_done_callback(self._suspended)
+        if self._suspending is not None:
+            await asyncio.shield(self._suspending)
+        await self._stop()
+
+    def _suspended(self, written: asyncio.Future[bool]) -> None:
+        if written.result():
+            self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
+
+    def when_suspended(self, action: Callable[[], object]) -> bool:
+        """Call this when the write has ended that puts the run away. Return false if there is none under way."""
+        if self._suspending is None or self.error is not None:
+            return False
+        self._suspending.add_done_callback(lambda _: action())
+        return True
+
+    @property
+    def is_stopping(self) -> bool:
+        """Whether this process ceases to execute the run, and writes nothing to its journal that comes now."""
+        return self._suspending is not None or self.error is not None
 
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
         """Record the usage of a model call that is not in the journal, because recovery does not repeat it."""
@@ -1049,8 +1089,13 @@ class _DurableTask(asyncio.Task[None]):
         return True
 
     def cancel_run(self) -> bool:
-        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside."""
-        return super().cancel()
+        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside.
+
+        A run that is being put away stops after that: its hooks must not see the end of a run that has not ended.
+        """
+        if not self._run.when_suspended(super().cancel):
+            return super().cancel()
+        return True
 
 
 class Call:

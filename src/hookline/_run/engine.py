@@ -409,15 +409,16 @@ class Engine(Scope):
     # Messages from run.steer.
 
     def steer(self, message: Message, *, recorded: bool = False) -> bool:
-        """Add a message before the next model call. Return false if there will be none.
+        """Add a message before the next model call. Return false if there will be none here.
 
         A message that is repeated from a journal is ``recorded``.
         """
+        durable = None if recorded else self.environment.durable
         with self._lock:
-            if self.cancellation.finishing:
+            if self.cancellation.finishing or (durable is not None and durable.is_stopping):
                 return False
-            if self.environment.durable is not None and not recorded and self.environment.durable.is_recovering:
-                self.environment.durable.defer(partial(self.steer, message))
+            if durable is not None and durable.is_recovering:
+                durable.defer(partial(self.steer, message))
                 return True
             self.steered.append(message)
             if self.environment.boundary is not None and not recorded:

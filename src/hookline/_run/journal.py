@@ -422,6 +422,13 @@ class Writer:
         """
         return False if self.muted else await self._request(status, result)
 
+    def suspend(self, result: bytes) -> asyncio.Future[bool]:
+        """Write everything so far, and end the lease of a run that waits for the calls in ``result``.
+
+        Returns a future that says whether that is committed.
+        """
+        return self._request("waiting", result)
+
     def close(self) -> asyncio.Future[bool] | None:
         """Accept nothing more, write what there is, and end the lease, so that another process continues the run.
 

@@ -202,7 +202,8 @@ class ControlReceiver:
             del self._answers[0]
 
     def _carry_out(self, message: Control, live: LiveRun) -> None:
-        if live.detached or message.seq in live.controls:
+        is_stopping = live.durable is not None and live.durable.is_stopping
+        if live.detached or is_stopping or message.seq in live.controls:
             return  # the next process that executes the run takes it; or it was carried out here
         live.controls.add(message.seq)
         if message.kind == "steer" and live.run is None and live.durable is not None:

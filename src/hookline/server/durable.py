@@ -41,7 +41,7 @@ from .._run.session import Session
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.pinning import digest_of, version_of
-from ..stores.runs import RunRecord, RunStore, StoredEvent, run_row
+from ..stores.runs import Accepted, IdempotencyKey, RunRecord, RunStore, StoredEvent, run_row
 from ..stores.sessions import SessionRecord
 from .agents import Agents
 from .auth import Caller
@@ -187,8 +187,10 @@ class DurableRuns:
         personality: str,
         given: Session | None,
         attachments: Sequence[Attachment],
-    ) -> None:
-        """Store a new run and queue it.
+        key: IdempotencyKey | None,
+        limit: int,
+    ) -> Accepted:
+        """Store a new run and queue it, in one transaction: once it is stored, it will be executed.
 
         Args:
             record: the run.
@@ -197,6 +199,8 @@ class DurableRuns:
             personality: the personality that answers.
             given: the conversation before the task, if the caller keeps it.
             attachments: files for the model.
+            key: the idempotency key.
+            limit: maximum number of unfinished runs of the caller.
 
         Raises:
             StoreError: the database cannot be used.
@@ -211,8 +215,12 @@ class DurableRuns:
             personality=personality,
             keeps_session=given is not None,
         )
-        await asyncio.to_thread(self._store.accept, record, event, json_encoder.encode(head))
-        await self._put(record.id, record.session_id)
+        start, job = json_encoder.encode(head), self._queue.put_in(record.id, record.session_id)
+        store = partial(self._store.accept, record, event, start, key=key, limit=limit, also=job)
+        accepted = await asyncio.to_thread(store)
+        if accepted.stored and job is None:
+            await self._put(record.id, record.session_id)
+        return accepted
 
     async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
         if digest and not self._store.db.is_shared and digest not in self.digests:
@@ -284,7 +292,11 @@ class DurableRuns:
                 await self._end(run_id, "failed", error=run.refusal)
 
     def _decided(self, run_id: str = "") -> list[StoredRun]:
-        """Return the runs that were put away and need not wait any more; with an id, only this run."""
+        """Return the runs that were put away and need not wait any more; with an id, only this run.
+
+        A call of such a run was decided, or the run is to be cancelled: the message came too late for the process that
+        had it.
+        """
         if run_id:
             found = self._store.journal.get(run_id)
             waiting = [found] if found is not None and found.status == "waiting" else []
@@ -292,9 +304,10 @@ class DurableRuns:
             waiting = self._store.journal.runs("waiting", limit=MAX_WAITING, with_input=False)
         if not waiting:
             return []
+        cancelled = self._store.controls.cancelled()
         rows = self._approvals.rows(status="pending", root_id=run_id, limit=MAX_WAITING)
         pending = {(row.run_id, row.call_id, row.attempt) for row in rows}
-        return [run for run in waiting if self._can_go_on(run, pending)]
+        return [run for run in waiting if run.run_id in cancelled or self._can_go_on(run, pending)]
 
     def _can_go_on(self, run: StoredRun, pending: set[tuple[str, str, int]]) -> bool:
         """Whether a call of a run that was put away was decided, or an approver of its own can be asked again.
@@ -314,7 +327,8 @@ class DurableRuns:
     async def execute(self, run_id: str) -> None:
         """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
         try:
-            await self._execute(run_id)
+            while await self._execute(run_id):
+                pass
         except RunHeldError:
             pass  # another process executes it
         except LeaseLostError as lost:
@@ -322,30 +336,29 @@ class DurableRuns:
         except StoreError as error:  # it is taken up again when its lease has expired
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
-    async def _execute(self, run_id: str) -> None:
+    async def _execute(self, run_id: str) -> bool:
+        """Execute a run. Return whether it was put away, but can go on at once."""
         record, first_open = await asyncio.to_thread(self._find, run_id)
         if record is None or record.is_over:
-            return
+            return False
         if self._is_leaving:
             await self._put(run_id, record.session_id)
-            return
+            return False
         if first_open != run_id:
-            return  # it is queued again when the run before it ends
+            return False  # it is queued again when the run before it ends
         try:
             _, answerer, _ = self._agents.find(record.agent)
         except UnknownAgentError as error:
             if run_id not in self._unknown:
                 log.warning("the run %s is left to others: %s", run_id, error)
                 self._unknown.add(run_id)
-            return
+            return False
         try:
             claim, began = await self._claim(run_id, digest_of(answerer))
         except RunPinnedError as pinned:
             await self._put(run_id, record.session_id, pinned.digest)
-            return
-        if claim.run.is_over:
-            return
-        await self._execute_claimed(record, claim, began, answerer)
+            return False
+        return not claim.run.is_over and await self._execute_claimed(record, claim, began, answerer)
 
     def _find(self, run_id: str) -> tuple[RunRecord | None, str | None]:
         """Return a run, and the id of the run of its conversation whose turn it is."""
@@ -365,10 +378,12 @@ class DurableRuns:
         finally:
             self._claiming.discard(run_id)
 
-    async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> None:
+    async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> bool:
         run_id = record.id
         log_ = _EventLog(self._store)
-        live = LiveRun(msgspec.structs.replace(record, last_seq=claim.last_event), log_.put)
+        # The journal says that the run has not ended, whatever an earlier process wrote into its row.
+        record = msgspec.structs.replace(record, last_seq=claim.last_event, ended=None, elapsed=None)
+        live = LiveRun(record, log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
         if claim.run.status == "running":  # its process has not put it back
@@ -403,9 +418,11 @@ class DurableRuns:
                 self._unreleased[run_id] = durable
         if live.closed:
             await asyncio.to_thread(self._cancel_questions, run_id)
-        if again:
+        if again and self._is_leaving:
             await self._put(run_id, record.session_id, claim.run.digest)
+            again = False
         await self._queue_next(record.session_id, run_id)
+        return again
 
     async def _queue_next(self, session_id: str, after: str) -> None:
         """Queue the run that waited for this one, if it has ended."""
@@ -541,8 +558,11 @@ class DurableRuns:
 
 
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:
-    """End a run: its last event, its row and its status in the journal are one transaction."""
-    live.finish(status, **fields)
+    """End a run: its last event, its row and its status in the journal are one transaction.
+
+    Nobody sees the end before it is stored. If it cannot be stored, the run has not ended, and goes on later.
+    """
+    live.add_last_event(status, **fields)
     await durable.finish(status, b"null")
 
 
@@ -555,6 +575,8 @@ class _EventLog:
         self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
         self.discount = store.journal.discount
         self._written: RunRecord | None = None
+        self._over: RunRecord | None = None
+        """The final record, which is stored with the end of the journal."""
 
     def attach(self, live: LiveRun, durable: DurableRun) -> None:
         """Store the events of this run."""
@@ -564,6 +586,8 @@ class _EventLog:
 
     def put(self, run: RunRecord | None, event: StoredEvent | None) -> None:
         """Store an event with the next entries of the journal. The row of the run is stored with them."""
+        if run is not None and run.is_over:
+            self._over = run
         if event is not None:
             self._put_event(event.row)
 
@@ -573,13 +597,11 @@ class _EventLog:
         That is the row of the run, if it has changed, and the answers to the messages that the entries carry out.
         """
         status, last = write.status, write.events[-1][0] if write.events else self._stored_seq
-        row = msgspec.structs.replace(self._live.record, last_seq=last)
+        record = self._live.record if self._over is None or status not in RUN_STATUSES else self._over
+        row = msgspec.structs.replace(record, last_seq=last)
         if status in ("waiting", "interrupted"):
             row = msgspec.structs.replace(row, status="waiting" if status == "waiting" else "queued")
-        if row.is_over and status not in RUN_STATUSES:
-            changed = False  # the end of the run is stored with the last append
-        else:
-            changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
+        changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
         carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
 
         answer = partial(self._controls.answer_in, seqs=carried_out, answer=DONE) if carried_out else None
@@ -588,6 +610,8 @@ class _EventLog:
             self._controls.announce_answers(carried_out)
         if changed:
             self._written = msgspec.structs.replace(row, last_seq=0)
+        if record is self._over:
+            self._loop.call_soon_threadsafe(self._live.close, record)
         if last > self._stored_seq:
             self._stored_seq = last
             self._loop.call_soon_threadsafe(self._live.mark_stored, last)

@@ -89,11 +89,13 @@ class LiveRun:
         self.final_status = ""
         """The status that a stopped run gets instead of ``cancelled``."""
         self.closed = False
+        """Whether the run has ended; a durable run has when its end is stored."""
         self.detached = False
         """Whether this process no longer executes the run, which has not ended."""
         self.unread = 0
         """The number of messages from callers that the run has not read yet."""
         self.pending: dict[tuple[str, str], str] = {}
+        self._has_last_event = False
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
         self._marks = Marks()
@@ -117,7 +119,7 @@ class LiveRun:
 
         Fired points and hooks without a result are left out: they would be most of the events.
         """
-        if self.closed:  # a run that ignores its cancellation may continue for a while
+        if self.closed or self._has_last_event:  # a run that ignores its cancellation may continue for a while
             return
         inner = event.event if isinstance(event, SubagentEvent) else event
         if isinstance(inner, PointFired) or (isinstance(inner, HookExecuted) and is_silent(inner)):
@@ -205,12 +207,27 @@ class LiveRun:
 
     def finish(self, status: str, **fields: Any) -> None:
         """Mark the run finished. Later calls are ignored."""
-        if self.closed:
-            return
-        self.run, ended = None, time.time()
-        self.add_event(closing_event(msgspec.structs.replace(self.record, status=status, ended=ended, **fields)))
-        started = self.record.started
-        self.update(status=status, ended=ended, elapsed=None if started is None else ended - started, **fields)
+        if not self.closed:
+            self.close(self.add_last_event(status, **fields))
+
+    def add_last_event(self, status: str, **fields: Any) -> RunRecord:
+        """Store the last event with the final record, and return that record for :meth:`close`.
+
+        Until then, everybody sees a run that goes on: the end of a durable run must be stored first.
+        """
+        self.run = None
+        ended, started = time.time(), self.record.started
+        elapsed = None if started is None else ended - started
+        over = msgspec.structs.replace(self.record, status=status, ended=ended, elapsed=elapsed, **fields)
+        self.add_event(closing_event(over))
+        self._has_last_event = True
+        over = msgspec.structs.replace(over, last_seq=self.record.last_seq)
+        self._put(over, None)
+        return over
+
+    def close(self, over: RunRecord) -> None:
+        """Mark the run finished, with its final record."""
+        self.record = over
         self.closed = True
         self.wake_readers()
 
@@ -243,6 +260,12 @@ class LiveRun:
         self.detached = True
         self.run = None
         self.wake_readers()
+
+    @property
+    def takes_messages(self) -> bool:
+        """Whether the run can get a message now. Otherwise a durable run gets it later, from the store."""
+        durable = self.durable
+        return durable is None or (self.run is not None and not durable.is_recovering and not durable.is_stopping)
 
     def steer(self, text: str, attachments: Sequence[Attachment]) -> None:
         """Send a message to the run, with files for the model.
@@ -339,6 +362,7 @@ class RunRecorder:
         self._waiters: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "hookline-runs")
+        self._is_checking = False
         self.problem = ""
         """Why the file cannot be written now; empty if it can."""
 
@@ -348,6 +372,15 @@ class RunRecorder:
             self._runs[run.id] = run
         if event is not None:
             self._events.append(event)
+        self._start()
+
+    def report(self, problem: str) -> None:
+        """Note that a run could not be stored. Until the file can be written again, :attr:`problem` says so."""
+        self._fail((), problem)
+        self._is_checking = True
+        self._start()
+
+    def _start(self) -> None:
         if self._task is None:
             self._task = asyncio.create_task(self._write(), context=Context())  # its log lines belong to no request
 
@@ -365,6 +398,7 @@ class RunRecorder:
 
     async def close(self, seconds: float) -> None:
         """Write all queued items, for at most ``seconds``, and stop."""
+        self._is_checking = False
         if self._task is not None:
             await asyncio.wait([self._task], timeout=seconds)
         if self._task is not None:
@@ -376,16 +410,16 @@ class RunRecorder:
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
         try:
-            while self._runs or self._events or self._waiters:
+            while self._runs or self._events or self._waiters or self._is_checking:
                 if not self._waiters:
-                    await asyncio.sleep(COLLECT_SECONDS)
+                    await asyncio.sleep(RETRY_SECONDS if self._is_checking else COLLECT_SECONDS)
                 runs, events, waiters = self._runs, self._events, self._waiters
                 self._runs, self._events, self._waiters = {}, [], []
                 try:
                     # A caller may wait for writes that are done by now. An empty write could fail without anything left
                     # to try again, and the problem would stay.
                     lost = set[str]()
-                    if runs or events:
+                    if runs or events or self._is_checking:
                         lost = await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
                 except BaseException as error:
                     self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
@@ -395,7 +429,7 @@ class RunRecorder:
                     self._fail(waiters, error_text(error) or repr(error))
                     await asyncio.sleep(RETRY_SECONDS)
                     continue
-                self.problem = ""
+                self.problem, self._is_checking = "", False
                 self._on_stored(events)
                 if lost:
                     self._on_lost(lost)

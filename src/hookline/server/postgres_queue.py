@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from .._base.text import error_text
 from ..stores.errors import StoreError
 from ..stores.runs import RunStore
+from ..stores.sql import Connection
 from .queue import Execute
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ log = logging.getLogger("hookline")
 
 NAME = "runs"
 """Name of the queue. Runs that only some processes can continue are in queues ``runs-DIGEST``."""
+TASK = "hookline_run"
+"""Name of the jobs."""
 CHECK_SECONDS = 1.0
 """Interval in seconds at which jobs of processes that have ended are looked for."""
 RETRY_SECONDS = 1.0
@@ -73,7 +76,7 @@ class PostgresQueue:
         configure = partial(_configure, self._db.settings_for(_namespace(self._db), synchronous_commit="off"))
         pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": configure}
         self._app = App(connector=PsycopgConnector(conninfo=self._db.conninfo, **pool))
-        self._run_task = self._app.task(name="hookline_run", queue=NAME, pass_context=True)(self._run)
+        self._run_task = self._app.task(name=TASK, queue=NAME, pass_context=True)(self._run)
         with self._errors():
             await self._app.open_async()
         self._execute = execute
@@ -94,6 +97,23 @@ class PostgresQueue:
             except AlreadyEnqueued:
                 if await self._delete(run_id, but_not_in=queue):
                     await defer()
+
+    def put_in(self, run_id: str, session_id: str) -> Callable[[Connection], object]:
+        """Return the function that adds the job of a new run in the transaction that stores the run."""
+        from procrastinate import App, SyncPsycopgConnector
+
+        def defer(db: Connection) -> None:
+            with self._errors():
+                # It uses the given connection only, so it is not opened.
+                App(connector=SyncPsycopgConnector()).configure_task(
+                    TASK,
+                    queue=NAME,
+                    lock=session_id,
+                    queueing_lock=run_id,
+                    connection=self._db.lend(db, _namespace(self._db)),
+                ).defer(run_id=run_id, session_id=session_id, digest="")
+
+        return defer
 
     async def remove(self, run_id: str) -> None:
         """Delete the job of a run: it would block the conversation if no process listens to its queue."""

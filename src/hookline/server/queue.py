@@ -11,6 +11,7 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
+from ..stores.sql import Connection
 from .concurrency import RunSlots
 
 log = logging.getLogger("hookline")
@@ -43,6 +44,13 @@ class RunQueue(Protocol):
 
         Raises:
             StoreError: the database cannot be used.
+        """
+        ...
+
+    def put_in(self, run_id: str, session_id: str) -> Callable[[Connection], object] | None:
+        """Return the function that queues a new run in the transaction that stores it.
+
+        ``None`` if the queue is not in the database: then :meth:`put` follows the transaction.
         """
         ...
 
@@ -90,6 +98,9 @@ class LocalQueue:
         task = asyncio.create_task(self._run(run_id, self._execute), name=f"hookline-{run_id}")
         self._tasks[run_id] = task
         task.add_done_callback(lambda _: self._tasks.pop(run_id, None))
+
+    def put_in(self, run_id: str, session_id: str) -> None:
+        """Return nothing: this queue is in memory. If the process ends, the run is found in its journal."""
 
     async def remove(self, run_id: str) -> None:
         """Do nothing: the task of a run that has ended returns at once."""

@@ -7,7 +7,7 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
@@ -17,6 +17,7 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
+from .._base.tasks import uninterrupted
 from .._base.text import error_text
 from .._kernel.hook import compile_hook
 from .._kernel.values import Message
@@ -28,8 +29,19 @@ from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.run_queries import pulse
-from ..stores.runs import DURABLE, OPEN_STATES, RunFilter, RunRecord, RunSearch, RunStore, StoredEvent
+from ..stores.runs import (
+    DURABLE,
+    OPEN_STATES,
+    Accepted,
+    IdempotencyKey,
+    RunFilter,
+    RunRecord,
+    RunSearch,
+    RunStore,
+    StoredEvent,
+)
 from ..stores.sessions import SessionStore
+from ..stores.sql import Owner
 from .agents import Agents
 from .auth import Caller
 from .control import ControlReceiver, ControlSender
@@ -38,7 +50,7 @@ from .events import RunAccepted
 from .executor import RunExecutor
 from .feed import FeedReader
 from .figures import FigureRecorder
-from .idempotency import IdempotencyKeys
+from .idempotency import IdempotencyKeys, run_of
 from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event, not_running
 from .logs import log_approval_request
 from .options import ServerOptions
@@ -260,23 +272,27 @@ class RunService:
             UnknownAgentError: there is no agent with this name.
             BusyError: too many runs are running or queued.
             IdempotencyError: the idempotency key was used for a different request.
-            ConflictError: another process is starting the run of this idempotency key.
-            UnavailableError: the server is stopping, or cannot store the run.
-            StoreError: the idempotency keys cannot be read or written.
+            UnavailableError: the server is stopping, or runs cannot be stored.
+            StoreError: this run cannot be stored.
         """
-        fresh = make_id("run")
-        async with self._keys.run_of(caller.id, idempotency_key, request, fresh) as id:
-            if id != fresh:
-                return await self.get(id, caller)
-            run = await self._accept(
-                id, caller, task, agent, session, history, attachments, task_id, correlation_id, transport
-            )
+        id = make_id("run")
+
+        async def accept() -> RunRecord:
+            async with self._keys.key_for(caller.id, idempotency_key, request, id) as (key, known):
+                if known:
+                    return await self.get(known, caller)
+                return await self._accept(
+                    id, key, caller, task, agent, session, history, attachments, task_id, correlation_id, transport
+                )
+
+        run = await uninterrupted(accept())
         await self._prune()
         return run
 
     async def _accept(
         self,
         id: str,
+        key: IdempotencyKey | None,
         caller: Caller,
         task: str,
         agent: str,
@@ -294,59 +310,89 @@ class RunService:
         served, answerer, personality = self.agents.find(agent)
         self._check_limits(caller)
         name = session or make_id("session")
-        key = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
-        process = await asyncio.to_thread(self._store.db.leases.owner)
+        conversation = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
+        owner = Owner(DURABLE, 0, None)
+        if self._durable is None:
+            owner = await asyncio.to_thread(self._store.db.leases.owner)
         record = RunRecord(
             id,
             served.name,
             caller.id,
             name,
-            f"served-{key}",
+            f"served-{conversation}",
             task_id or id,
             correlation_id or task_id or id,
             transport,
             task,
             created=time.time(),
-            host=process.host,
-            pid=process.pid,
-            born=process.born,
+            last_seq=1,
+            host=owner.host,
+            pid=owner.pid,
+            born=owner.born,
         )
         found = None
         if history is not None:  # checked before the run is stored
             found = Session(record.session_id, history, platform=transport, personality_id=personality)
-        await self._admit(record)
-        accepted = RunAccepted(
+        first = RunAccepted(
             at=record.created,
+            seq=1,
             run_id=id,
             agent=served.name,
             session=name,
             task_id=record.task_id,
             correlation_id=record.correlation_id,
         )
+        event = StoredEvent(id, 1, "run_accepted", first.at, first.to_json())
+        limit = self.options.max_runs_per_caller
+
+        async def store() -> Accepted:
+            if self._durable is not None:
+                return await self._durable.accept(
+                    record, event, caller, personality, found, attachments, key=key, limit=limit
+                )
+            # The runs of a file are those of this process, which are counted.
+            shared = limit if self._store.db.is_shared else None
+            return await asyncio.to_thread(self._store.accept, record, event, key=key, limit=shared)
+
+        if known := await self._store_new(store, key):
+            return await self.get(known, caller)
         if self._durable is not None:
-            record = msgspec.structs.replace(record, host=DURABLE, pid=0, born=None, last_seq=1)
-            event = StoredEvent(id, 1, "run_accepted", accepted.at, accepted.replace(seq=1).to_json())
-            try:
-                await self._durable.accept(record, event, caller, personality, found, attachments)
-            except StoreError as error:
-                log.error("a run cannot be stored: %s", error_text(error))
-                self._recorder.put(msgspec.structs.replace(record, status="interrupted", ended=time.time()))
-                raise UnavailableError("runs cannot be stored now: try again later") from error
             return self._latest(record)
         live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
         live.attachments = tuple(attachments)
-        live.update()
-        live.add_event(accepted)
-        try:
-            await self._recorder.flushed()
-        except BaseException:
-            live.finish("interrupted", error="the run could not be stored")
-            raise
         work = self._executor.execute(live, caller, answerer, personality, found)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
             live.interrupt()
         return live.record
+
+    async def _store_new(self, store: Callable[[], Awaitable[Accepted]], key: IdempotencyKey | None) -> str:
+        """Store a new run, and return an empty text; or return the id of the run that has its idempotency key.
+
+        Raises:
+            BusyError: its caller has too many runs, also at other replicas, or too many durable runs are queued there.
+            StoreError: the file cannot be used.
+        """
+        try:
+            accepted = await self._try_to_store(store)
+        except StoreError as error:
+            self._recorder.report(error_text(error))
+            raise
+        if accepted.stored:
+            return ""
+        if accepted.key is None or key is None:
+            raise _too_many_runs(accepted.own)
+        return run_of(accepted.key, key)
+
+    async def _try_to_store(self, store: Callable[[], Awaitable[Accepted]]) -> Accepted:
+        # The queue of durable runs is in the database, so all replicas share its limit.
+        if self._durable is not None and await asyncio.to_thread(self._store.journal.queued) >= self.options.max_queued:
+            raise _full_queue()
+        accepted = await store()
+        if not accepted.stored and accepted.key is None:
+            await self._close_all_abandoned()  # runs of replicas that were killed do not count
+            accepted = await store()
+        return accepted
 
     async def get(self, id: str, caller: Caller) -> RunRecord:
         """Return the current record of a run.
@@ -558,7 +604,7 @@ class RunService:
         """
         run, live = await self.get(id, caller), self._live.get(id)
         durable = None if live is None else live.durable
-        if live is not None and (durable is None or (live.run is not None and not durable.is_recovering)):
+        if live is not None and live.takes_messages:
             live.steer(text, attachments)
             if durable is None or await durable.stored():
                 return live.record
@@ -629,25 +675,6 @@ class RunService:
             raise _too_many_runs(own)
         if len(unfinished) >= self.options.max_runs + self.options.max_queued:
             raise _full_queue()
-
-    async def _admit(self, run: RunRecord) -> None:
-        """Store a run of a caller whose runs, also at other replicas, are not too many.
-
-        The queue of durable runs is in the database too, so all replicas share its limit.
-        """
-        if self._durable is not None:
-            if await asyncio.to_thread(self._store.journal.queued) >= self.options.max_queued:
-                raise _full_queue()
-        elif not self._store.db.is_shared:
-            return
-        limit = self.options.max_runs_per_caller
-        for is_last in (False, True):
-            own = await asyncio.to_thread(self._store.admit, run, limit)
-            if own < limit:
-                return
-            if not is_last:
-                await self._close_all_abandoned()  # runs of replicas that were killed do not count
-        raise _too_many_runs(own)
 
     async def _prune(self) -> None:
         if time.monotonic() > self._pruned + PRUNE_SECONDS:

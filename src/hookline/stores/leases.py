@@ -1,4 +1,4 @@
-"""Leases: which processes still hold what they claimed in a database, such as runs, idempotency keys and approvals.
+"""Leases: which processes still hold what they claimed in a database, such as runs and approvals.
 
 A row that a process claims names its owner. In a SQLite file, which the processes of one machine use, the operating
 system knows whether the owner still runs. In a PostgreSQL database, which several machines share, each process renews a

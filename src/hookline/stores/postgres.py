@@ -32,7 +32,7 @@ from .errors import LockedFileError, StoreError
 from .leases import SCHEMA as LEASES
 from .leases import DatabaseLeases
 from .paths import without_password
-from .sql import Schema, Statement, Values
+from .sql import Connection, Schema, Statement, Values
 
 try:
     import psycopg
@@ -169,10 +169,10 @@ class _Connection:
     """A connection inside a transaction."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
-        self._connection = connection
+        self.connection = connection
 
     def execute(self, sql: str, values: Values = ()) -> psycopg.Cursor[Any]:
-        return self._connection.execute(_translate(sql), _encode_all(values), binary=True)
+        return self.connection.execute(_translate(sql), _encode_all(values), binary=True)
 
     def executemany(self, sql: str, rows: Iterable[Values]) -> None:
         """Run a statement for each row; rows that are inserted share statements.
@@ -807,6 +807,17 @@ class PostgresDatabase:
             connection.execute(f"SET LOCAL search_path = {namespace}")
             connection.execute(statements.encode())
         return True
+
+    def lend(self, db: Connection, namespace: str) -> psycopg.Connection[Any]:
+        """Return the connection of a transaction to such a library, which may use it until the end of the transaction.
+
+        Args:
+            db: the connection in the transaction, which nothing else uses any more.
+            namespace: the schema of the library.
+        """
+        assert isinstance(db, _Connection)
+        db.connection.execute(f"SET LOCAL search_path = {namespace}")
+        return db.connection
 
     @property
     def leases(self) -> DatabaseLeases:

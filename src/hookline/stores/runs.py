@@ -285,19 +285,24 @@ class StoredEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
-    """A key that identifies one run, even if a caller sends the key several times.
-
-    ``digest`` is that of the request; ``host``, ``pid`` and ``born`` identify the process that will start the run.
-    """
+    """A key that identifies one run, even if a caller sends it several times. ``digest`` is that of the request."""
 
     owner: str
     key: str
     digest: str
     run_id: str
     at: float
-    host: str
-    pid: int
-    born: float | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """Whether :meth:`RunStore.accept` stored a run.
+
+    Otherwise ``key`` is the idempotency key, which belongs to another run, or the owner had ``own`` unfinished runs.
+    """
+
+    stored: bool
+    own: int = 0
+    key: IdempotencyKey | None = None
 
 
 class CallRow(msgspec.Struct, frozen=True):
@@ -488,22 +493,6 @@ class RunStore:
         self.db.announce(*ids - ended)
         return ended
 
-    def admit(self, run: RunRecord, limit: int) -> int:
-        """Store a new run of a server, unless its owner has ``limit`` runs that have not ended.
-
-        All processes that share the database are counted, and two of them do not store the last allowed run at once.
-        Returns the number of these runs; the run was not stored if it is the limit.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        source, values = _chosen({"served": True, "owner": run.owner, "states": OPEN_STATES})
-        with self.db.transaction(write=True, lock=f"admission {run.owner}") as db:
-            (count,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
-            if count < limit:
-                _write(db, [run], [])
-        return int(count)
-
     def watch(self, run_id: str, callback: Callable[[], object]) -> AbstractContextManager[None]:
         """Inside the ``with`` block, call ``callback`` in another thread after a process has changed a run.
 
@@ -516,15 +505,57 @@ class RunStore:
         """Interval in seconds at which to look for changes by other processes, in addition to :meth:`watch`."""
         return WATCHED_POLL_SECONDS if self.db.is_shared else POLL_SECONDS
 
-    def accept(self, run: RunRecord, event: StoredEvent, start: bytes) -> None:
-        """Store a new durable run with its first event and its input, in one transaction.
+    def accept(
+        self,
+        run: RunRecord,
+        event: StoredEvent,
+        start: bytes | None = None,
+        *,
+        key: IdempotencyKey | None = None,
+        limit: int | None = None,
+        also: Callable[[Connection], object] | None = None,
+    ) -> Accepted:
+        """Store a new run of a server with everything that belongs to it, in one transaction: all of it or nothing.
+
+        Args:
+            run: the run.
+            event: its first event.
+            start: the input of a durable run.
+            key: the idempotency key. If it belongs to another run, nothing is stored.
+            limit: if its owner has this number of runs that have not ended, in all processes that share the database,
+                nothing is stored. Two processes do not store the last allowed run at once.
+            also: writes more in the same transaction, as the last part of it.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        with self.db.transaction(write=True, lock=None) as db:  # all rows are new
+        own = 0
+        with self.db.transaction(write=True, lock=f"admission {run.owner}") as db:
+            if key is not None and (held := _held_key(db, key.owner, key.key)) is not None:
+                return Accepted(False, key=held)
+            if limit is not None:
+                source, values = _chosen({"served": True, "owner": run.owner, "states": OPEN_STATES})
+                (own,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
+                if own >= limit:
+                    return Accepted(False, own)
             _write(db, [run], [event])
-            create(db, run.id, run.agent, start, run.created)
+            if key is not None:
+                db.execute(_KEY_ROW, tuple(map(_storable, (*msgspec.structs.astuple(key), "", 0))))
+            if start is not None:
+                create(db, run.id, run.agent, start, run.created)
+            if also is not None:
+                also(db)
+        self.db.announce(run.id)
+        return Accepted(True, own)
+
+    def key(self, owner: str, key: str) -> IdempotencyKey | None:
+        """Return the idempotency key of an owner's run, or ``None`` if no run has it.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            return _held_key(db, owner, key)
 
     def first_open(self, session_id: str) -> str | None:
         """Return the id of the first durable run of a conversation that has not ended: the others wait for it.
@@ -532,9 +563,9 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        query = """SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND ended IS NULL AND host = ?
-            ORDER BY created, run_id LIMIT 1"""
-        rows = self.db.execute(query, (storable(session_id), DURABLE))
+        query = f"""SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND host = ?
+            AND status IN ({",".join("?" * len(OPEN_STATES))}) ORDER BY created, run_id LIMIT 1"""
+        rows = self.db.execute(query, (storable(session_id), DURABLE, *OPEN_STATES))
         return str(rows[0][0]) if rows else None
 
     def begin(self, run: RunRecord) -> str | None:
@@ -608,36 +639,6 @@ class RunStore:
             _write(db, [over], [event])
         self.db.announce(over.id)
         return over
-
-    def reserve(self, wanted: IdempotencyKey) -> tuple[IdempotencyKey, bool]:
-        """Reserve a key for a run that is about to start.
-
-        Returns the stored key, and whether its run exists. A key that another request has reserved is returned
-        unchanged, unless the process of that request ended before its run was stored.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        values = tuple(map(_storable, msgspec.structs.astuple(wanted)))
-        with self.db.transaction(write=True) as db:
-            row = db.execute("SELECT * FROM idempotency_keys WHERE owner = ? AND key = ?", values[:2]).fetchone()
-            held = None if row is None else IdempotencyKey(*row)
-            if held is not None:
-                if db.execute("SELECT 1 FROM runs WHERE run_id = ?", (held.run_id,)).fetchone():
-                    return held, True
-                if self.db.leases.is_held(held.host, held.pid, held.at, held.born):
-                    return held, False
-            db.execute(_KEY_ROW, values)
-        return wanted, False
-
-    def release(self, run_id: str) -> None:
-        """Delete the idempotency key of a run that was not started after all.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        with self.db.transaction(write=True) as db:
-            db.execute("DELETE FROM idempotency_keys WHERE run_id = ?", (run_id,))
 
     def prune(self, days: float) -> int:
         """Delete the records of :class:`ObservabilityHook` about runs that ended more than ``days`` days ago.
@@ -967,6 +968,16 @@ def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
     return {run_id for run_id, ended in db.execute(query, [*ids]).fetchall() if ended is not None} if ids else set()
 
 
+def _held_key(db: Connection, owner: str, key: str) -> IdempotencyKey | None:
+    """Return an idempotency key with a run. One without a run was reserved by a process that ended."""
+    row = db.execute(
+        """SELECT k.owner, k.key, k.digest, k.run_id, k.at FROM idempotency_keys k JOIN runs r ON r.run_id = k.run_id
+        WHERE k.owner = ? AND k.key = ?""",
+        (_storable(owner), _storable(key)),
+    ).fetchone()
+    return None if row is None else IdempotencyKey(*row)
+
+
 def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
     if rows := [run_row(run)[1] for run in runs]:
         db.executemany(_NEW_ROW, rows)
@@ -991,7 +1002,8 @@ def run_row(run: RunRecord) -> tuple[str, tuple[Any, ...]]:
 
 
 _EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))
-_KEY_ROW = upsert("idempotency_keys", IdempotencyKey.__struct_fields__, ("owner", "key"))
+_KEY_ROW = upsert("idempotency_keys", (*IdempotencyKey.__struct_fields__, "host", "pid"), ("owner", "key"))
+"""``host`` and ``pid`` are those of a process in earlier versions, which reserved a key before they stored its run."""
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
 _CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed")]
 _SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
