@@ -162,14 +162,18 @@ async def test_a_second_start_is_an_error_and_changes_nothing(tmp_path):
 async def test_the_server_is_not_ready_while_runs_cannot_be_stored(tmp_path, monkeypatch):
     monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.02)
     async with running(tmp_path) as (server, client):
-        write, broken = server.service._store.write, True
+        store, broken = server.service._store, True
 
-        def sometimes(runs, events):
-            if broken:
-                raise StoreError("/secret/path/runs.db cannot grow, the disk is full: make room")
-            return write(runs, events)
+        def sometimes(work):
+            def attempt(*given, **options):
+                if broken:
+                    raise StoreError("/secret/path/runs.db cannot grow, the disk is full: make room")
+                return work(*given, **options)
 
-        monkeypatch.setattr(server.service._store, "write", sometimes)
+            return attempt
+
+        for name in ("accept", "write"):
+            monkeypatch.setattr(store, name, sometimes(getattr(store, name)))
         assert (await client.post("/runs", json={"task": "hi"})).status_code == 503
         ready = await client.get("/readyz")
         assert (ready.status_code, ready.json()["problem"]) == (503, "runs cannot be stored now")

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.frozen import EMPTY, Frozen, freeze, json_text, scrub
+from .._base.frozen import EMPTY, Frozen, freeze, has_non_finite, json_text, scrub
 from .._base.text import is_number
 from ..tools._tool import Tool
 from .database import open_database
@@ -80,11 +80,10 @@ def _encode(value: Any) -> str:
         TypeError: the value is not JSON.
         ValueError: the value contains a number that is not JSON.
     """
-    given = scrub(freeze(value))
-    text = msgspec.json.encode(given, order="sorted")
-    if msgspec.json.decode(text) != given:
+    given = freeze(value)
+    if has_non_finite(given):
         raise ValueError("NaN and infinite numbers are not JSON: leave them out")
-    return text.decode()
+    return msgspec.json.encode(scrub(given), order="sorted").decode()
 
 
 def _time(name: str, value: float | None) -> float | None:
