@@ -386,12 +386,13 @@ class _Judge:
     def _is_designated_id(self, name: str, value: str) -> bool:
         """Return whether an id is given, or belongs to an entry that the user's words designate.
 
-        Several entries of one name are fine here, and all of a folder if the user wrote "all": the tool acts on the
-        entry itself. The id of somebody to address is judged like an address.
+        A tool that works without the network acts on the entry itself. It may take several entries of one name, and
+        all of a folder if the user wrote "all". Another tool may reach somebody through the id, such as the sender of
+        the mail to which it replies, so that is judged like an address.
         """
         if self._is_designated(value):
             return True
-        if _TARGET.search(_ID_SUFFIX.sub("", snake_case(name))):
+        if self.tool.may("network") or _TARGET.search(_ID_SUFFIX.sub("", snake_case(name))):
             return False
         plain = value.casefold().strip()
         return any(
@@ -453,18 +454,12 @@ class _Judge:
             return False
         texts = [source.text for source in self.read.sources if source.named or self._is_handed(source)]
         found = {address for text in texts for address in EMAIL.findall(text)}
-        people = frozenset(self._names())
+        people = self.words.first_names | self.handed.first_names
         own = {address.rstrip(".") for address in found if people & set(tokens(address.partition("@")[0]))}
         return own == {value.casefold()}
 
     def _is_handed(self, source: Source) -> bool:
         return any(self.handed.contain(value) for _, value in leaves("", source.arguments) if isinstance(value, str))
-
-    def _names(self) -> Iterator[str]:
-        """Yield the words of the user that may be names: capitalised, though no sentence begins with them."""
-        for text in (*self.words.texts, *self.handed.texts):
-            for word in re.findall(r"(?<=[\w,'\"(] )[A-Z][a-z]{2,}\b", text):
-                yield from significant(word)
 
     def _is_known_name(self, value: str) -> bool:
         """Return whether the user wrote this name, or it is in a list and no prose recommends it."""

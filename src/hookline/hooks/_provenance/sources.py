@@ -22,13 +22,17 @@ _FOR_WHOM = (
     "to|cc|bcc|recipient|receiver|participant|attendee|member|invitee|guest|viewer|editor|watcher|follower|subscriber|"
     "assignee|with"
 )
-_KIND = (
-    "folder|mailbox|inbox|box|directory|dir|status|state|label|tag|category|categories|type|kind|class|priority|"
-    "importance|severity|flag|channel|group|room|role|section|list|language|locale|currency|unit|format|mime|visibility|"
-    "permission|access|country|city|region|place|location"
+_PLACE = (
+    "folder|mailbox|inbox|box|directory|dir|channel|group|room|section|list|label|tag|category|categories|country|city|"
+    "region|place|location"
+)
+_STATE = (
+    "status|state|type|kind|class|priority|importance|severity|flag|role|language|locale|currency|unit|format|mime|"
+    "visibility|permission|access"
 )
 _WHEN = "date|day|time|timestamp|year|month|week|start|end|created|modified|updated|received|sent|due|deadline|at|on"
-_ATTRIBUTE = re.compile(rf"(?:^|_)(?:{_FOR_WHOM}|{_KIND}|{_WHEN})(?:e?s)?_?$")
+_OF_IT = "(?:_(?:name|title|id|e?mail|address|text|value))?"
+_ATTRIBUTE = re.compile(rf"(?:^|_)(?:{_FOR_WHOM}|{_PLACE}|{_STATE}|{_WHEN})(?:e?s)?{_OF_IT}_?$")
 """Entries that have nothing else in common share these."""
 _TEXT = re.compile(
     r"(?:^|_)(?:body|text|content|message|description|note|comment|snippet|preview|summary|memo|html|markdown|reason|"
@@ -38,11 +42,13 @@ _TEXT = re.compile(
 _TITLE = re.compile(r"(?:^|_)(?:title|subject|headline|topic)_?$")
 _WRITER = "sender|from|author|by|reporter|organi[sz]er|creator"
 _BY = re.compile(rf"(?:^|_)(?:{_WRITER}|user|username|handle)(?:_name)?_?$")
+_WRITTEN_BY = re.compile(rf"(?:^|_)(?:{_WRITER})(?:_(?:name|id|e?mail|address))?_?$")
 _AUTHOR = re.compile(rf"(?:^|_)(?:{_WRITER}|e?mail|address|url|uri|link|website|site|iban)_?$")
 """The address of the one whose entry it is."""
-_NAME = re.compile(
-    rf"(?:^|_)(?:name|filename|file|path|owner|user|username|handle|nick|display)_?$|{_TITLE.pattern}|{_AUTHOR.pattern}"
-)
+_HOLDER = re.compile(r"(?:^|_)(?:owner|user|username|handle|nick|display)(?:_name)?_?$")
+"""Its author, unless it names another one: then it may be the user."""
+_NAME = re.compile(rf"(?:^|_)(?:name|filename|file|path)_?$|{_TITLE.pattern}|{_AUTHOR.pattern}|{_HOLDER.pattern}")
+_CONTAINER = re.compile(rf"(?:^|_)(?:{_PLACE})(?:_name)?_?$")
 _AMOUNT = re.compile(r"(?:^|_)(?:amount|sum|total|price|cost|fee|value)_?$")
 
 
@@ -69,10 +75,10 @@ class Field:
 
     @property
     def can_name(self) -> bool:
-        """Whether the object can be known by it: not by its kind, its time, its text, or whom it is for."""
+        """Whether the object can be known by it: not by its kind, its time, or whom it is for."""
         if _is_number(self.value):
             return self.single and (is_id_name(self.name) or _AMOUNT.search(self.name) is not None)
-        return self.single and _ATTRIBUTE.search(self.name) is None and _TEXT.search(self.name) is None
+        return self.single and _ATTRIBUTE.search(self.name) is None
 
     @property
     def is_name(self) -> bool:
@@ -90,7 +96,7 @@ class Field:
         words = identifying(self.value) if isinstance(self.value, str) else None
         return words or frozenset((_plain(self.value),))
 
-    def is_named(self, words: Words) -> bool:
+    def is_named(self, words: Words, *, in_message: bool) -> bool:
         """Return whether the user refers to the object by this field."""
         text = str(self.value)
         if _OWN_ID.fullmatch(self.name) and not EMAIL.fullmatch(text) and words.contain(text):
@@ -100,7 +106,7 @@ class Field:
         if is_address(text):
             return _AUTHOR.search(self.name) is not None and words.mention_source(text)
         unlabelled = self.value.rpartition(": ")[2]  # the label of "Price: 12" names every entry, and so none
-        return words.single_out(self.value) and words.single_out(unlabelled)
+        return all(words.single_out(name, of_message=in_message) for name in (self.value, unlabelled))
 
 
 class Record:
@@ -111,11 +117,12 @@ class Record:
         self.texts: list[str] = []
 
     def add(self, name: str, value: Any, *, single: bool = True) -> None:
-        """Add a field."""
-        if isinstance(value, str) and not is_name(value):
+        """Add a field, or a text."""
+        name = snake_case(name)
+        if isinstance(value, str) and (_TEXT.search(name) or not is_name(value)):
             self.texts.append(value)
         elif value is not None and not isinstance(value, bool):
-            self.fields.append(Field(snake_case(name), value, single))
+            self.fields.append(Field(name, value, single))
 
     def add_part(self, name: str, part: Record, *, single: bool) -> None:
         """Add the fields of a nested object. One with a text of its own, such as a mail in a folder, is no part."""
@@ -127,19 +134,28 @@ class Record:
     @property
     def has_text(self) -> bool:
         """Whether it is an entry that somebody wrote, such as a mail."""
-        return bool(self.texts) or any(_TEXT.search(field.name) or _TITLE.search(field.name) for field in self.fields)
+        return bool(self.texts) or any(_TITLE.search(field.name) for field in self.fields)
 
     @cached_property
     def names(self) -> tuple[Field, ...]:
         """The fields by which the object can be known."""
         known = [field for field in self.fields if field.can_name]
+        if self.is_message:
+            known = [field for field in known if not _HOLDER.search(field.name)]
         if any(field.is_name for field in known):
             known = [field for field in known if field.is_name or is_id_name(field.name) or _is_number(field.value)]
+        if not known and not self.has_text:  # a list of folders or rooms
+            known = [field for field in self.fields if field.single and _CONTAINER.search(field.name)]
         return tuple(known)
+
+    @cached_property
+    def is_message(self) -> bool:
+        """Whether it says who wrote it."""
+        return any(_WRITTEN_BY.search(field.name) for field in self.fields)
 
     def named_by(self, words: Words) -> list[Field]:
         """Return the fields by which the user refers to the object."""
-        return [field for field in self.names if field.is_named(words)]
+        return [field for field in self.names if field.is_named(words, in_message=self.is_message)]
 
     @cached_property
     def values(self) -> frozenset[str]:
@@ -159,9 +175,14 @@ class Record:
         return any(field.key == name for field in self.names)
 
     def contradicts(self, other: Record, value: str) -> bool:
-        """Return whether this object, known by the same name as another one, has something else than its value."""
-        if value in self:
+        """Return whether this object casts doubt on a value of another object of the same name.
+
+        It has something else in that place, or it is something else: they have nothing in common but the name.
+        """
+        if value in self or self.values <= other.values:
             return False
+        if len(self.values & other.values) <= 1:
+            return True
         wanted = _plain(value)
         places = {field.name for field in other.fields if _plain(field.value) == wanted}
         exact = is_address(value)
@@ -270,12 +291,14 @@ class Source:
             if record is not self.loose:
                 record.add_part(name, own, single=single)
         elif isinstance(value, list):
-            before = len(self.records)
+            group = []
             for item in value:
+                before = len(self.records)
                 self._read(name, item, record, single=False)
+                group += self.records[before : before + 1]
             if value and all(isinstance(item, Mapping) for item in value):
-                self.groups.append(self.records[before:])
-                self.sole = self.records[before] if record is self.loose and len(value) == 1 else None
+                self.groups.append(group)
+                self.sole = group[0] if record is self.loose and len(value) == 1 else None
         else:
             record.add(name, value, single=single)
 
@@ -305,8 +328,8 @@ def _compared(names: Set[str], superlative: Superlative) -> Set[str]:
     """Return the fields that a superlative can be about: those that the user names, else the usual ones, else all."""
     numbers = {name for name in names if not is_id_name(name)}
     named = {name for name in numbers if superlative.words & set(tokens(name))}
-    usual = {name for name in numbers if re.search(rf"(?:^|_)(?:{superlative.usual})$", name)}
-    return named or usual or (set() if superlative.is_time else numbers)
+    usual = {name for name in numbers if re.search(rf"(?:^|_)(?:{superlative.usual})_?$", name)}
+    return named or usual or (set() if superlative.needs_field else numbers)
 
 
 def _extreme(group: list[Record], name: str, superlative: Superlative) -> Record | None:

@@ -84,22 +84,37 @@ _KINDS = _set(
     "lowest main many more most newest next oldest other overdue own paid pending personal private public ready "
     "received recent regular relevant same second sent several short shortest small smallest some third top total "
     "unpaid unread upcoming urgent useful whole "
-    # What agents do with texts, besides the actions above.
-    "analyse analyze ask attach classify collect combine compare compile count describe download explain extract "
-    "follow go handle help highlight know let like merge need overview print process provide rank see sort "
-    "summarise summarize thank think translate try use visit want "
+    # What agents do with texts, besides the actions above, and how.
+    "analyse analyze asap ask attach attention brief briefly bullet classify collect combine compare compile concise "
+    "count dear deadline decision describe digest download english everything explain extract feedback follow format "
+    "formal french friendly german go handle help here highlight idea immediately incoming key know let like line "
+    "merge need outgoing overview paragraph polite print priority process provide quick rank recap regard see "
+    "sentence sort spanish style summarise summarize takeaway thank think tldr tone translate try use visit want"
 )
 """Words for kinds of things, people, times and requests. They name nothing, except in quotation marks."""
+
+_FULL_NAME = r"[A-Z][\w-]+(?:\s+(?:and\s+)?[A-Z][\w-]+){0,6}"
+_OWN_NAME = re.compile(
+    rf"(?i:\bi am|\bi'm|\bmy name is|\bsign(?:ed)?(?: it)?(?: as| with| by)?|\bregards,?)\s+{_FULL_NAME}"
+)
+"""The name of the user, which others know."""
+_ADDRESSED = re.compile(
+    r"(?i:\b(?:send|e-?mail|mail|message|tell|notify|inform|cc|bcc|(?<!reply )(?<!respond )(?<!answer )to))"
+    rf"\s+{_FULL_NAME}"
+)
+"""Whom the user wants to reach, and not what the user refers to."""
 
 _PEOPLE = _set("author everybody everyone member participant people person poster sender user who whoever writer")
 
 _QUOTED = re.compile(
-    r"[\"\u201c\u201d\u00ab\u00bb]([^\"\u201c\u201d\u00ab\u00bb\n]{1,200})[\"\u201c\u201d\u00ab\u00bb]|(?<!\w)['\u2018\u201a]([^\n]{1,200}?)['\u2019\u2018](?!\w)"
+    r"[\"\u201c\u201d\u00ab\u00bb]([^\"\u201c\u201d\u00ab\u00bb\n]{1,200})[\"\u201c\u201d\u00ab\u00bb]|"
+    r"(?<!\w)['\u2018\u201a]([^\n]{1,200}?)['\u2019\u2018](?!\w)"
 )
 
 MAX_VALUE = 1000
 """Characters of a value that is searched in texts. A longer one counts as unknown, which bounds the time."""
 
+_TELLING_DIGITS = 4
 _LONG_ID = 6
 _BEFORE_ID = r"(?:\b(?:id|number|no|nr|issue|ticket|order|event|file|page|item|case)s?\b[.:]?\s*|#|['\"])['\"#]?"
 """Before a short number that identifies something; any other number may be an amount, a time or a day."""
@@ -113,18 +128,20 @@ _HAND_OVER = re.compile(
 """A reference to instructions that are elsewhere, such as "do the tasks in Bob's message"."""
 
 _SIZE, _LENGTH = "size|bytes|area|amount", "length|duration|minutes|hours|words|pages"
+_NAMED = "(?!)"
 _TIME = "date|time|timestamp|created|modified|updated|received|sent|at|on"
 _MOST = {
     "largest": (max, _SIZE), "biggest": (max, _SIZE), "smallest": (min, _SIZE), "heaviest": (max, "weight"),
     "longest": (max, _LENGTH), "shortest": (min, _LENGTH), "cheapest": (min, "price|cost|fee|fare|rate|amount|total"),
     "latest": (max, _TIME), "newest": (max, _TIME), "oldest": (min, _TIME), "earliest": (min, _TIME),
-    "highest": (max, ""), "most": (max, ""), "best": (max, ""), "lowest": (min, ""), "least": (min, ""),
-    "fewest": (min, ""),
+    "highest": (max, _NAMED), "most": (max, _NAMED), "lowest": (min, _NAMED), "least": (min, _NAMED),
+    "fewest": (min, _NAMED), "best": (max, "rating|score|stars"),
 }  # fmt: skip
-"""Superlatives, each with its meaning and the names of the fields that it is usually about."""
-_OF_FIELD = _set("most least fewest highest lowest")
-"""Superlatives that the name of a field follows: "the most links"."""
-_SUPERLATIVE = re.compile(rf"(?<!at )(?<!\w)({'|'.join(_MOST)})(?!\w| of)([^.,;:!?()\n]{{0,60}})")
+"""Superlatives, each with its meaning and the names of the fields that it is usually about.
+
+The name of the field follows those with ``_NAMED``: "the most links".
+"""
+_SUPERLATIVE = re.compile(rf"(?<!at )(?<!your )(?<!\w)({'|'.join(_MOST)})(?!\w| of)([^.,;:!?()\n]{{0,60}})")
 
 
 def tokens(text: str) -> list[str]:
@@ -169,9 +186,9 @@ class Superlative(NamedTuple):
     """The words after it, such as the name of a field."""
 
     @property
-    def is_time(self) -> bool:
-        """Whether it is about times, and so not about other numbers."""
-        return self.usual == _TIME
+    def needs_field(self) -> bool:
+        """Whether it is about certain fields, and so not about any number, as "latest" and "most" are."""
+        return self.usual in (_TIME, _NAMED)
 
 
 class Words:
@@ -216,14 +233,26 @@ class Words:
         found = []
         for word, after in _SUPERLATIVE.findall(self._folded):
             phrase = list(takewhile(lambda each: each not in _SMALL_WORDS, _TOKEN.findall(after)))
-            if word in _OF_FIELD or all(_singular(each) == each for each in phrase):
+            if _MOST[word][1] == _NAMED or all(_singular(each) == each for each in phrase):
                 found.append(Superlative(*_MOST[word], frozenset(map(_singular, phrase))))
         return tuple(found)
 
     @cached_property
     def _name_tokens(self) -> frozenset[str]:
         """The words in the texts that can be of a name, so not those of addresses."""
-        return frozenset(token for text in self.texts for token in tokens(URL.sub(" ", EMAIL.sub(" ", text))))
+        return frozenset(tokens(_without((EMAIL, URL, _OWN_NAME), self.text)))
+
+    @cached_property
+    def _message_tokens(self) -> frozenset[str]:
+        """Those that can be of a message: "send it to Ann Lee" does not refer to one of Ann Lee."""
+        return frozenset(tokens(_without((EMAIL, URL, _OWN_NAME, _ADDRESSED), self.text)))
+
+    @cached_property
+    def first_names(self) -> frozenset[str]:
+        """The words that may name a person: capitalised, though no sentence begins with them."""
+        text = _without((EMAIL, URL, _OWN_NAME), self.text)
+        found = re.findall(r"(?<=[\w,'\"(] )[A-Z][a-z]{2,}\b", text)
+        return frozenset(word for word in tokens(" ".join(found)) if _is_telling(word))
 
     @cached_property
     def _quoted(self) -> frozenset[str]:
@@ -249,17 +278,16 @@ class Words:
         wanted = significant(_without_suffix(value))
         return bool(wanted) and wanted <= self.tokens
 
-    def single_out(self, value: str) -> bool:
-        """Return whether the user wrote this name of an entry.
+    def single_out(self, value: str, *, of_message: bool = False) -> bool:
+        """Return whether the user wrote this name of an entry, which may be a message.
 
         All its words and numbers are in the texts, and one of them is more than a word for a kind of thing; a text
         "Summary" or "Unread mails" is a name only in quotation marks.
         """
         wanted = identifying(value)
-        if not wanted or not wanted <= self._name_tokens:
+        if not wanted or not wanted <= (self._message_tokens if of_message else self._name_tokens):
             return False
-        telling = {word for word in wanted - _COMMON if len(word) > 2}
-        return bool(telling) or value.casefold().strip() in self._quoted
+        return any(map(_is_telling, wanted)) or value.casefold().strip() in self._quoted
 
     def mention_source(self, address: str) -> bool:
         """Return whether the user refers to what came from an address: "from ann@…", "ann@…'s mail", not "to ann@…"."""
@@ -325,6 +353,19 @@ _FORMS = {
     for form in (verb, f"{verb}ed", f"{verb}d", f"{verb}ing", f"{verb.removesuffix('e')}ing", f"{verb}{verb[-1]}ing")
 }
 _COMMON = frozenset(_singular(word) for word in (*_KINDS, *_READING, *_FORMS, *_SMALL_WORDS))
+
+
+def _is_telling(word: str) -> bool:
+    """Return whether a word can tell an entry from others; a year or a short number cannot."""
+    if word.isdigit():
+        return len(word) >= _TELLING_DIGITS and not (len(word) == _TELLING_DIGITS and word[:2] in ("19", "20"))
+    return word not in _COMMON
+
+
+def _without(patterns: Iterable[re.Pattern[str]], text: str) -> str:
+    for pattern in patterns:
+        text = pattern.sub(" ", text)
+    return text
 
 
 def _verbs(text: str) -> Iterable[str]:
