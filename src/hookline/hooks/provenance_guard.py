@@ -91,10 +91,12 @@ class ProvenanceGuard:
 
     - The user asked for such an action, in any common verb: "pay" and "refund" allow ``send_money``.
     - Each recipient, account, URL, id or password in the call is in the user's words or in the result of a trusted
-      tool, or it is a field of an entry that the user named: the address of a contact by the name of the contact, the
-      id of an event by its title. An address in the *prose* of a mail or a page is never enough.
-    - Names from lists, such as a channel, are fine unless prose recommends them; a tool that deletes takes only what
-      the user named.
+      tool, or it is a field of the one entry that the user's words single out: the address of a contact by the name of
+      the contact, the id of an event by its title. What many entries share, such as a folder or a status, singles out
+      none, and neither does a word of the request, such as "summary". An address in the *prose* of a mail or a page is
+      never enough.
+    - Names from lists, such as a channel, are fine unless prose recommends them, or they are only the author of a
+      message; a tool that deletes takes only what the user named.
     - A text to be sent contains no link that came from untrusted content.
     - If an untrusted text asks for the same kind of action, a value that it may have chosen needs an approval too, such
       as a name that is only in a list.
@@ -490,7 +492,7 @@ class _Judge:
                 return f"comes from the text of {source.tool}"
         for source in reversed(self.read.sources):
             if value.casefold().strip() in source.values:
-                return f"comes from an entry of {source.tool} that your words do not name"
+                return f"comes from an entry of {source.tool} that your words do not single out"
         return "is not in your words, nor in a result"
 
 

@@ -233,8 +233,9 @@ class Words:
         found = []
         for word, after in _SUPERLATIVE.findall(self._folded):
             phrase = list(takewhile(lambda each: each not in _SMALL_WORDS, _TOKEN.findall(after)))
-            if _MOST[word][1] == _NAMED or all(_singular(each) == each for each in phrase):
-                found.append(Superlative(*_MOST[word], frozenset(map(_singular, phrase))))
+            choose, usual = _MOST[word]
+            if usual == _NAMED or all(_singular(each) == each for each in phrase):
+                found.append(Superlative(choose, usual, frozenset(map(_singular, phrase))))
         return tuple(found)
 
     @cached_property
