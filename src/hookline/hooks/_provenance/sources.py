@@ -102,19 +102,26 @@ class Field:
         if _OWN_ID.fullmatch(self.name) and not EMAIL.fullmatch(text) and words.contain(text):
             return True
         if not isinstance(self.value, str):
-            return _is_named(self.value, words)
+            return words.contain(text) if is_id_name(self.name) else _is_named(self.value, words)
         if is_address(text):
-            return _AUTHOR.search(self.name) is not None and words.mention_source(text)
+            return (_WRITTEN_BY if in_message else _AUTHOR).search(self.name) is not None and words.mention_source(text)
         unlabelled = self.value.rpartition(": ")[2]  # the label of "Price: 12" names every entry, and so none
         return all(words.single_out(name, of_message=in_message) for name in (self.value, unlabelled))
 
 
 class Record:
-    """An object in a result: its fields, also those of nested lists and objects, and the prose in them."""
+    """An object in a result: its fields, also those of nested lists and objects, and the prose in them.
 
-    def __init__(self) -> None:
+    Args:
+        name: the name that it has in another object.
+        holder: that object.
+    """
+
+    def __init__(self, name: str = "", holder: Record | None = None) -> None:
         self.fields: list[Field] = []
         self.texts: list[str] = []
+        self._holder = holder
+        self._written = _WRITTEN_BY.search(snake_case(name)) is not None
 
     def add(self, name: str, value: Any, *, single: bool = True) -> None:
         """Add a field, or a text."""
@@ -123,13 +130,20 @@ class Record:
             self.texts.append(value)
         elif value is not None and not isinstance(value, bool):
             self.fields.append(Field(name, value, single))
+            self._written = self._written or _WRITTEN_BY.search(name) is not None
 
     def add_part(self, name: str, part: Record, *, single: bool) -> None:
         """Add the fields of a nested object. One with a text of its own, such as a mail in a folder, is no part."""
         if part.has_text:
             return
+        self._written = self._written or part._written
         outer = Field(snake_case(name), None, single)
         self.fields += part.fields if outer.can_name else (Field(outer.name, each.value, False) for each in part.fields)
+
+    @property
+    def is_message(self) -> bool:
+        """Whether it says who wrote it, or is a part of such an object."""
+        return self._written or (self._holder is not None and self._holder.is_message)
 
     @property
     def has_text(self) -> bool:
@@ -147,11 +161,6 @@ class Record:
         if not known and not self.has_text:  # a list of folders or rooms
             known = [field for field in self.fields if field.single and _CONTAINER.search(field.name)]
         return tuple(known)
-
-    @cached_property
-    def is_message(self) -> bool:
-        """Whether it says who wrote it."""
-        return any(_WRITTEN_BY.search(field.name) for field in self.fields)
 
     def named_by(self, words: Words) -> list[Field]:
         """Return the fields by which the user refers to the object."""
@@ -278,7 +287,7 @@ class Source:
 
     def _read(self, name: str, value: Any, record: Record, *, single: bool = True) -> None:
         if isinstance(value, Mapping):
-            own = Record()
+            own = Record(name, record)
             self.records.append(own)
             for key, item in value.items():
                 entry = own

@@ -98,11 +98,14 @@ _OWN_NAME = re.compile(
     rf"(?i:\bi am|\bi'm|\bmy name is|\bsign(?:ed)?(?: it)?(?: as| with| by)?|\bregards,?)\s+{_FULL_NAME}"
 )
 """The name of the user, which others know."""
+_TO = r"(?<!reply )(?<!respond )(?<!answer )to"
 _ADDRESSED = re.compile(
-    r"(?i:\b(?:send|e-?mail|mail|message|tell|notify|inform|cc|bcc|(?<!reply )(?<!respond )(?<!answer )to))"
-    rf"\s+{_FULL_NAME}"
+    rf"(?i:\b(?:send|e-?mail|mail|message|tell|notify|inform|cc|bcc|{_TO}))\s+{_FULL_NAME}|"
+    r"\b(?:for|with)\s+[A-Z][\w-]+\s+[A-Z][\w-]+"
 )
 """Whom the user wants to reach, and not what the user refers to."""
+
+_ADDRESSED_IN_LOWER_CASE = re.compile(rf"\b{_TO}\s+([a-z][\w-]*)(?:\s+[a-z][\w-]*)?")
 
 _PEOPLE = _set("author everybody everyone member participant people person poster sender user who whoever writer")
 
@@ -116,7 +119,10 @@ MAX_VALUE = 1000
 
 _TELLING_DIGITS = 4
 _LONG_ID = 6
-_BEFORE_ID = r"(?:\b(?:id|number|no|nr|issue|ticket|order|event|file|page|item|case)s?\b[.:]?\s*|#|['\"])['\"#]?"
+_BEFORE_ID = (
+    r"(?:\b(?:id|number|no|nr|issue|ticket|order|event|file|page|item|case|invoice|payment|document)s?\b[.:]?\s*|"
+    r"#|['\"])['\"#]?"
+)
 """Before a short number that identifies something; any other number may be an amount, a time or a day."""
 
 _HAND_OVER = re.compile(
@@ -246,7 +252,9 @@ class Words:
     @cached_property
     def _message_tokens(self) -> frozenset[str]:
         """Those that can be of a message: "send it to Ann Lee" does not refer to one of Ann Lee."""
-        return frozenset(tokens(_without((EMAIL, URL, _OWN_NAME, _ADDRESSED), self.text)))
+        text = _without((EMAIL, URL, _OWN_NAME, _ADDRESSED), self.text)
+        text = _ADDRESSED_IN_LOWER_CASE.sub(lambda found: " " if _is_telling(found[1]) else found[0], text)
+        return frozenset(tokens(text))
 
     @cached_property
     def first_names(self) -> frozenset[str]:
