@@ -26,7 +26,7 @@ from .compaction import MARK
 _HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?::\d+)?(?:/\S*)?", re.IGNORECASE)
 _PRIVATE = re.compile(rf"{ACCOUNT.pattern}|\b\d{{4}}(?:[ -]\d{{4}}){{2,}}\b")
 _DATE = re.compile(r"[\d\s:./TZ+-]+")
-_PHONE = re.compile(r"\+?(?=(?:\D*\d){6})[\d\s()/.-]+")
+_PHONE = re.compile(r"(?!\d{4}-\d\d-\d\d)\+?(?=(?:\D*\d){6})[\d\s()/.-]+")
 _MAILBOX = re.compile(r"[^<>@]*<([^<>]+)>")
 """An address with the name of its owner: ``Ann <ann@firm.example>``."""
 _PLACE = re.compile(r"\S*\w\.\w{1,24}|\S*[/\\]\S*")
@@ -417,7 +417,11 @@ class _Judge:
         """Yield the entries that the user named, and those of a kind of which the user wants all."""
         yield from self._designated(source)
         if self.words.plural:
-            yield from (record for record in source.records if record.matches(self.words))
+            yield from self._touched(source)
+
+    def _touched(self, source: Source) -> Iterator[Record]:
+        """Yield the entries that have words of the user in a field, such as all of a folder."""
+        yield from (record for record in source.records if record.matches(self.words) or record.matches(self.handed))
 
     def _names_of(self, record: Record) -> list[Field]:
         return [*record.named_by(self.words), *record.named_by(self.handed)]
@@ -444,10 +448,10 @@ class _Judge:
     def _is_link_to_follow(self, value: str) -> bool:
         """Return whether a tool that only fetches opens a link in an entry that has words of the user in a field."""
         return self.fetches and any(
-            mentions(record.text, value) and (record.matches(self.words) or record.matches(self.handed))
+            mentions(record.text, value)
             for source in self.read.sources
             if source.designated and not source.outside
-            for record in source.records
+            for record in (*self._designated(source), *self._touched(source))
         )
 
     def _is_address_of_named(self, value: str) -> bool:
