@@ -228,6 +228,7 @@ class _Judge:
         self.handed = read.handed_over
         self.fetches = not tool.may("write", "delete", "execute")
         self.deletes = tool.may("delete") and tool.effects is not None
+        self._known: dict[tuple[frozenset[str], str], list[Record]] = {}
 
     def problems(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the reasons to ask about the call."""
@@ -438,12 +439,18 @@ class _Judge:
         "The Falcon budget" does not refer to an entry "Falcon" if there is an entry "Falcon budget".
         """
         names = {field.key for field in self._names_of(record)}
-        others = [other for source in self.read.sources for other in source.records]
         return not names or any(
-            not any(other.is_known_by(name) and other.contradicts(record, value) for other in others)
+            not any(other.contradicts(record, value) for other in self._namesakes(name, value))
             and not any(name < longer for longer in self._all_names)
             for name in names
         )
+
+    def _namesakes(self, name: frozenset[str], value: str) -> list[Record]:
+        """Return the entries of a name without a value, of which there may be thousands, so they are kept."""
+        if (name, value) not in self._known:
+            records = (record for source in self.read.sources for record in source.records)
+            self._known[name, value] = [each for each in records if each.is_known_by(name) and value not in each]
+        return self._known[name, value]
 
     def _is_link_to_follow(self, value: str) -> bool:
         """Return whether a tool that only fetches opens a link in an entry that has words of the user in a field."""
