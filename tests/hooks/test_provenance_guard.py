@@ -273,12 +273,20 @@ class TestEntries:
         ]
 
     def test_what_the_run_created_is_its_own(self):
-        done = ran(
-            Desk(), "Create a file about news.example/today and share it with pavel@orlov.example.",
-            READ_PAGE, call("create_file", name="news", text="News"),
-            call("share_file", file_id="77", email="pavel@orlov.example"),
-        )  # fmt: skip
-        assert done == [("share", "77", "pavel@orlov.example")]
+        desk = Desk()
+
+        @tool(effects=["read"], untrusted=True)
+        def list_events() -> list:
+            """List events, one of which has the id that the new file will have."""
+            return [{"id": "77", "title": "Party"}]
+
+        turns = [
+            READ_PAGE, call("list_events"), call("create_file", name="news", text="News"),
+            call("share_file", file_id="77", email="pavel@orlov.example"), "done",
+        ]  # fmt: skip
+        agent = scripted_agent(turns, tools=[*desk.tools, list_events], hooks=[ProvenanceGuard()])
+        agent.run("Create a file about news.example/today and share it with pavel@orlov.example.")
+        assert desk.done[-1] == ("share", "77", "pavel@orlov.example")
 
     def test_a_name_from_a_list_is_fine_unless_prose_recommends_it(self):
         task = "Read news.example/today and post it in one of our rooms."

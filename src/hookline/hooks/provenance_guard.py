@@ -19,7 +19,7 @@ from .._kernel.values import Message
 from ..tools.registry import ToolView
 from ._injection.fence import unfenced
 from ._provenance.sources import Field, Record, Source, is_id_name, is_name, is_reference, leaves, mentions
-from ._provenance.words import ACCOUNT, EMAIL, URL, Words, demand, identifying, significant, tokens
+from ._provenance.words import ACCOUNT, EMAIL, URL, Words, demand, identifying, is_address, significant, tokens
 from ._support.tools import find_tool
 from .compaction import MARK
 
@@ -521,11 +521,14 @@ def _is_listed(value: str, read: _Read) -> bool:
 
 
 def _new_ids(read: _Read, arguments: Mapping[str, Any], result: Any) -> set[str]:
-    """Return the ids of the entries that a call made: those that it neither repeats nor had from an earlier result."""
+    """Return the ids of the entries that a call made, without repeated arguments and accounts that were read before.
+
+    A short id may well be that of something else too: a file 26 beside a mail 26.
+    """
     made = Source("", {}, _parsed(result), outside=False)
     given = {str(value).casefold() for _, value in leaves("", arguments)}
     found = {str(field.value).casefold() for record in made.records for field in record.fields if field.is_own_id}
-    return {each for each in found - given if not any(source.has(each) for source in read.sources)}
+    return {each for each in found - given if not is_address(each) or not any(old.has(each) for old in read.sources)}
 
 
 def _parsed(result: Any) -> Any:
