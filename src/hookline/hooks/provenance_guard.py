@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
+from functools import cached_property, partial
 from typing import Any, ClassVar
 from weakref import WeakValueDictionary
 
@@ -17,21 +18,17 @@ from .._kernel.validation import check_names
 from .._kernel.values import Message
 from ..tools.registry import ToolView
 from ._injection.fence import unfenced
-from ._provenance.sources import Record, Source, is_id_name, is_name, leaves, mentions
-from ._provenance.words import Words, demand, significant, tokens
+from ._provenance.sources import Field, Record, Source, is_id_name, is_name, is_reference, leaves, mentions
+from ._provenance.words import ACCOUNT, EMAIL, URL, Words, demand, identifying, is_address, significant, tokens
 from ._support.tools import find_tool
 from .compaction import MARK
 
-_EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
-_URL = re.compile(
-    r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://[^\s<>\"'`)\]]+|"
-    r"(?<![\w.@-])(?:www\.[^\s<>\"'`)\]]+|(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}/[^\s<>\"'`)\]]*)",
-    re.IGNORECASE,
-)
 _HOST = re.compile(r"(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}(?::\d+)?(?:/\S*)?", re.IGNORECASE)
-_ACCOUNT = re.compile(r"\b(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{8,64}\b")
-_PRIVATE = re.compile(rf"{_ACCOUNT.pattern}|\b\d{{4}}(?:[ -]\d{{4}}){{2,}}\b")
+_PRIVATE = re.compile(rf"{ACCOUNT.pattern}|\b\d{{4}}(?:[ -]\d{{4}}){{2,}}\b")
 _DATE = re.compile(r"[\d\s:./TZ+-]+")
+_PHONE = re.compile(r"(?!\d{4}-\d\d-\d\d)\+?(?=(?:\D*\d){6})[\d\s()/.-]+")
+_MAILBOX = re.compile(r"[^<>@]*<([^<>]+)>")
+"""An address with the name of its owner: ``Ann <ann@firm.example>``."""
 _PLACE = re.compile(r"\S*\w\.\w{1,24}|\S*[/\\]\S*")
 
 _PROSE = re.compile(
@@ -43,6 +40,7 @@ _TARGET = re.compile(
     r"user|username|handle|account|iban|email|mail|address|url|uri|link|host|domain|webhook|endpoint|destination|dest|"
     r"target|phone|wallet|channel|group|room)(?:e?s)?$"
 )
+_ID_SUFFIX = re.compile(r"_?(?:id|uid|uuid|guid|ref|nr|number)s?_?$")
 _FILE_NAME = re.compile(r"(?:^|_)(?:file|filename|path|folder|dir|directory)s?$")
 _SECRET = re.compile(r"(?:^|_)(?:password|passwd|passphrase|secret|token|pin|credential|api_?key)s?$")
 
@@ -78,7 +76,9 @@ class _Read:
             if source.named:
                 found += (text for record in (source.loose, *source.records) for text in record.texts)
             elif source.designated:
-                found += (text for record in source.records if record.matches(words) > 1 for text in record.texts)
+                for record in source.records:
+                    if record.named_by(words) and record.matches(words) > 1:
+                        found += record.texts
         return Words(found)
 
 
@@ -91,10 +91,12 @@ class ProvenanceGuard:
 
     - The user asked for such an action, in any common verb: "pay" and "refund" allow ``send_money``.
     - Each recipient, account, URL, id or password in the call is in the user's words or in the result of a trusted
-      tool, or it is a field of an entry that the user named: the address of a contact by the name of the contact, the
-      id of an event by its title. An address in the *prose* of a mail or a page is never enough.
-    - Names from lists, such as a channel, are fine unless prose recommends them; a tool that deletes takes only what
-      the user named.
+      tool, or it is a field of the one entry that the user's words single out: the address of a contact by the name of
+      the contact, the id of an event by its title. What many entries share, such as a folder or a status, singles out
+      none, and neither does a word of the request, such as "summary". An address in the *prose* of a mail or a page is
+      never enough.
+    - Names from lists, such as a channel, are fine unless prose recommends them, or they are only the author of a
+      message; a tool that deletes takes only what the user named.
     - A text to be sent contains no link that came from untrusted content.
     - If an untrusted text asks for the same kind of action, a value that it may have chosen needs an approval too, such
       as a name that is only in a list.
@@ -169,13 +171,10 @@ class ProvenanceGuard:
         if result.outcome in ("blocked", "cancelled"):
             return
         shown = result.result if result.error is None else result.error
-        self._add(ctx, read, result.name, result.arguments, shown)
         tool = find_tool(ctx, result.name)
-        if tool is not None and result.outcome == "ok" and tool.may("write") and read.sources:
-            made = Source(result.name, {}, _parsed(shown), outside=False)
-            read.created |= {
-                str(value).casefold() for record in made.records for name, value in record.fields if is_id_name(name)
-            }
+        if tool is not None and result.outcome == "ok" and tool.may("write") and not tool.may("read"):
+            read.created |= _new_ids(read, result.arguments, shown)
+        self._add(ctx, read, result.name, result.arguments, shown)
 
     def _add(self, ctx: Any, read: _Read, name: str, arguments: Mapping[str, Any], result: Any) -> None:
         tool = find_tool(ctx, name)
@@ -184,14 +183,15 @@ class ProvenanceGuard:
         if tool is not None and not tool.untrusted and not relays:
             read.trusted.append((source, len(read.sources)))
             return
-        given = [value for _, value in leaves("", arguments) if isinstance(value, str) and not _DATE.fullmatch(value)]
+        strings = [(key, value) for key, value in leaves("", arguments) if isinstance(value, str)]
+        given = [value for _, value in strings if not _DATE.fullmatch(value)]
         words, handed = read.words, read.handed_over
         source.named = any(_PLACE.fullmatch(value) and words.contain(value) for value in given)
         source.designated = all(
             not value or words.contain(value) or words.name(value) or handed.contain(value) or _is_listed(value, read)
             for value in given
         )
-        source.searched = any(len(significant(value)) > 0 and words.contain(value) for value in given)
+        source.searched = tuple(identifying(value) for key, value in strings if is_reference(key, value, words))
         read.sources.append(source)
 
     # Judging.
@@ -228,6 +228,7 @@ class _Judge:
         self.handed = read.handed_over
         self.fetches = not tool.may("write", "delete", "execute")
         self.deletes = tool.may("delete") and tool.effects is not None
+        self._known: dict[tuple[frozenset[str], str], list[Record]] = {}
 
     def problems(self, arguments: Mapping[str, Any]) -> list[str]:
         """Return the reasons to ask about the call."""
@@ -274,7 +275,9 @@ class _Judge:
                         yield source.tool, text
 
     def _is_settled(self, name: str, value: str) -> bool:
-        return self._is_option(name, value) or self._is_designated(value) or self.words.name(value)
+        if self._is_option(name, value) or self.words.name(value):
+            return True
+        return self._is_designated_id(name, value) if is_id_name(snake_case(name)) else self._is_designated(value)
 
     def _command(self, arguments: Mapping[str, Any]) -> Iterator[str]:
         """A command may do anything. In a sandbox, it can do harm only through the network."""
@@ -296,7 +299,7 @@ class _Judge:
     def _value(self, name: str, value: Any) -> Iterator[str]:
         kind = snake_case(name)
         if is_id_name(kind):
-            yield from self._check(name, str(value), self._is_designated)
+            yield from self._check(name, str(value), partial(self._is_designated_id, name))
         elif not isinstance(value, str):
             yield from self._number(name, value)
         elif _SECRET.search(kind):
@@ -308,14 +311,27 @@ class _Judge:
             yield from self._check(name, value, self._is_given)
         elif _is_exact(value) and not _FILE_NAME.search(kind):
             yield from self._check(name, value, self._is_designated)
-        elif not self._is_known_name(value) and (_TARGET.search(kind) or not self._is_new(value)):
+        elif _TARGET.search(kind):
+            yield from self._target(name, value)
+        elif not self._is_known_name(value) and not self._is_new(value):
             yield self._problem(name, value)
+
+    def _target(self, name: str, value: str) -> Iterator[str]:
+        """Whom or what the call addresses, such as a user or a channel."""
+        if _PHONE.fullmatch(value):
+            yield from self._check(name, value, self._is_designated)
+        elif EMAIL.search(value):  # with more around it
+            for part in re.split("[,;]", value):
+                found = _MAILBOX.fullmatch(part.strip())
+                yield from self._check(name, found[1] if found else part.strip(), self._is_designated)
+        else:
+            yield from self._check(name, value, self._is_known_target)
 
     def _links(self, name: str, text: str) -> Iterator[str]:
         """A text that is sent must carry no link or account that only untrusted content contains."""
-        for link in _URL.findall(text):
+        for link in URL.findall(text):
             yield from self._check(f"link in {name}", link.rstrip(".,;:!?"), self._is_given)
-        for account in _ACCOUNT.findall(text):
+        for account in ACCOUNT.findall(text):
             if self._in_prose(account):
                 yield from self._check(f"account in {name}", account, self._is_given)
 
@@ -345,64 +361,133 @@ class _Judge:
             or (bare != plain and self.words.contain(bare))
             or plain in self.read.created
             or any(fnmatchcase(plain, glob) for glob in self.trusted)
-            or any(source.has(plain) and not self._was_read(plain, before) for source, before in self.read.trusted)
+            or any(
+                source.has(plain) and not self._repeats(source, before, plain) for source, before in self.read.trusted
+            )
         )
 
-    def _was_read(self, value: str, before: int) -> bool:
-        """Return whether untrusted content had the value first: a note or a file only repeats it then."""
-        return any(source.has(value) for source in self.read.sources[:before])
+    def _repeats(self, source: Source, before: int, value: str) -> bool:
+        """Return whether a trusted result only repeats a value, as a note or a file does.
+
+        Untrusted content had it first, or the model wrote it into the call, after untrusted content that may have
+        spelled it out.
+        """
+        earlier = self.read.sources[:before]
+        return any(each.has(value) for each in earlier) or (bool(earlier) and source.was_given(value))
 
     def _is_designated(self, value: str) -> bool:
-        """Return whether a value is given, or a field of an entry that the user's words designate."""
-        if self._is_given(value):
+        """Return whether a value is given, or a field of an entry that the user's words single out."""
+        if self._is_given(value) or self._is_link_to_follow(value) or self._is_address_of_named(value):
             return True
-        for source in self.read.sources:
-            if source.designated and any(value in record for record in self._designated(source)):
-                return True
-        return self._is_link_to_follow(value) or self._is_address_of_named(value)
+        return any(
+            value in record and self._is_undisputed(value, record)
+            for source in self.read.sources
+            if source.designated
+            for record in self._designated(source)
+        )
+
+    def _is_designated_id(self, name: str, value: str) -> bool:
+        """Return whether an id is given, or belongs to an entry that the user's words designate.
+
+        A tool that works without the network acts on the entry itself. It may take several entries of one name, and
+        all of a folder if the user wrote "all". Another tool may reach somebody through the id, such as the sender of
+        the mail to which it replies, so that is judged like an address.
+        """
+        if self._is_designated(value):
+            return True
+        if self.tool.may("network") or _TARGET.search(_ID_SUFFIX.sub("", snake_case(name))):
+            return False
+        plain = value.casefold().strip()
+        return any(
+            field.is_own_id and str(field.value).casefold() == plain
+            for source in self.read.sources
+            if source.designated
+            for record in self._selected(source)
+            for field in record.fields
+        )
 
     def _designated(self, source: Source) -> Iterator[Record]:
         """Yield the entries of a result that the user named, or that are the largest as the user asked for."""
-        named = [record for record in source.records if record.matches(self.words) or record.matches(self.handed)]
+        named = [record for record in source.records if self._names_of(record)]
         if not self.deletes or self.words.plural or len(named) == 1:  # for a deletion, the words must single it out
             yield from named
         yield from source.extremes(self.words)
-        if source.searched and source.sole is not None:
-            yield source.sole
+        yield from source.find()
+
+    def _selected(self, source: Source) -> Iterator[Record]:
+        """Yield the entries that the user named, and those of a kind of which the user wants all."""
+        yield from self._designated(source)
+        if self.words.plural:
+            yield from self._touched(source)
+
+    def _touched(self, source: Source) -> Iterator[Record]:
+        """Yield the entries that have words of the user in a field, such as all of a folder."""
+        yield from (record for record in source.records if record.matches(self.words) or record.matches(self.handed))
+
+    def _names_of(self, record: Record) -> list[Field]:
+        return [*record.named_by(self.words), *record.named_by(self.handed)]
+
+    @cached_property
+    def _all_names(self) -> frozenset[frozenset[str]]:
+        """The names by which the user refers to entries."""
+        records = (record for source in self.read.sources for record in source.records)
+        return frozenset(field.key for record in records for field in self._names_of(record))
+
+    def _is_undisputed(self, value: str, record: Record) -> bool:
+        """Return whether all entries of the name by which the user refers to an entry have the same value.
+
+        "The Falcon budget" does not refer to an entry "Falcon" if there is an entry "Falcon budget".
+        """
+        names = {field.key for field in self._names_of(record)}
+        return not names or any(
+            not any(other.contradicts(record, value) for other in self._namesakes(name, value))
+            and not any(name < longer for longer in self._all_names)
+            for name in names
+        )
+
+    def _namesakes(self, name: frozenset[str], value: str) -> list[Record]:
+        """Return the entries of a name without a value, of which there may be thousands, so they are kept."""
+        if (name, value) not in self._known:
+            records = (record for source in self.read.sources for record in source.records)
+            self._known[name, value] = [each for each in records if each.is_known_by(name) and value not in each]
+        return self._known[name, value]
 
     def _is_link_to_follow(self, value: str) -> bool:
-        """Return whether a tool that only fetches opens a link in an entry that the user named."""
+        """Return whether a tool that only fetches opens a link in an entry that has words of the user in a field."""
         return self.fetches and any(
             mentions(record.text, value)
             for source in self.read.sources
             if source.designated and not source.outside
-            for record in self._designated(source)
+            for record in (*self._designated(source), *self._touched(source))
         )
 
     def _is_address_of_named(self, value: str) -> bool:
         """Return whether this is the only address in a named page or file that belongs to a person the user named."""
-        if not _EMAIL.fullmatch(value):
+        if not EMAIL.fullmatch(value):
             return False
         texts = [source.text for source in self.read.sources if source.named or self._is_handed(source)]
-        found = {address for text in texts for address in _EMAIL.findall(text)}
-        people = frozenset(self._names())
+        found = {address for text in texts for address in EMAIL.findall(text)}
+        people = self.words.first_names | self.handed.first_names
         own = {address.rstrip(".") for address in found if people & set(tokens(address.partition("@")[0]))}
         return own == {value.casefold()}
 
     def _is_handed(self, source: Source) -> bool:
         return any(self.handed.contain(value) for _, value in leaves("", source.arguments) if isinstance(value, str))
 
-    def _names(self) -> Iterator[str]:
-        """Yield the capitalised words of the user, which may be names."""
-        for text in (*self.words.texts, *self.handed.texts):
-            for word in re.findall(r"\b[A-Z][a-z]{2,}\b", text):
-                yield from significant(word)
-
     def _is_known_name(self, value: str) -> bool:
         """Return whether the user wrote this name, or it is in a list and no prose recommends it."""
         if self._is_designated(value) or self.words.name(value) or self.handed.name(value):
             return True
         return not self.deletes and _is_listed(value, self.read) and not self._in_prose(value)
+
+    def _is_known_target(self, value: str) -> bool:
+        """Return whether the user named whom to address, or it is in a list and no prose recommends it."""
+        if self._is_designated(value) or self.words.single_out(value) or self.handed.single_out(value):
+            return True
+        if self.deletes or self._in_prose(value):
+            return False
+        authors = self.words.people
+        return any(source.designated and source.offers(value, authors=authors) for source in self.read.sources)
 
     def _is_new(self, value: str) -> bool:
         """Return whether the model made up a name: it is in no result."""
@@ -418,7 +503,7 @@ class _Judge:
                 return f"comes from the text of {source.tool}"
         for source in reversed(self.read.sources):
             if value.casefold().strip() in source.values:
-                return f"comes from an entry of {source.tool} that your words do not name"
+                return f"comes from an entry of {source.tool} that your words do not single out"
         return "is not in your words, nor in a result"
 
 
@@ -426,13 +511,24 @@ def _is_exact(value: str) -> bool:
     """Return whether a value looks like an address, a URL or an account, of which each character counts."""
     if _DATE.fullmatch(value):
         return False
-    return any(pattern.fullmatch(value) for pattern in (_EMAIL, _URL, _HOST, _ACCOUNT))
+    return any(pattern.fullmatch(value) for pattern in (EMAIL, URL, _HOST, ACCOUNT))
 
 
 def _is_listed(value: str, read: _Read) -> bool:
     """Return whether a value is a field or an item of a result to which the user's words led."""
     plain = value.casefold().strip()
     return any(source.designated and plain in source.values for source in read.sources)
+
+
+def _new_ids(read: _Read, arguments: Mapping[str, Any], result: Any) -> set[str]:
+    """Return the ids of the entries that a call made, without repeated arguments and accounts that were read before.
+
+    A short id may well be that of something else too: a file 26 beside a mail 26.
+    """
+    made = Source("", {}, _parsed(result), outside=False)
+    given = {str(value).casefold() for _, value in leaves("", arguments)}
+    found = {str(field.value).casefold() for record in made.records for field in record.fields if field.is_own_id}
+    return {each for each in found - given if not is_address(each) or not any(old.has(each) for old in read.sources)}
 
 
 def _parsed(result: Any) -> Any:

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from functools import cached_property
+from itertools import takewhile
+from typing import NamedTuple
 
 _TOKEN = re.compile(r"[^\W_]+")
 _NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
+URL = re.compile(
+    r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://[^\s<>\"'`)\]]+|"
+    r"(?<![\w.@-])(?:www\.[^\s<>\"'`)\]]+|(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}/[^\s<>\"'`)\]]*)",
+    re.IGNORECASE,
+)
+ACCOUNT = re.compile(r"\b(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{8,64}\b")
 
 
 def _set(words: str) -> frozenset[str]:
@@ -53,11 +63,66 @@ _SMALL_WORDS = _set(
     "your all any each every one two new old also via"
 )
 
+_KINDS = _set(
+    "account address agenda app appointment archive area article attachment bill body box calendar channel chat "
+    "comment company contact content conversation copy data detail doc document entry event file folder form group "
+    "image inbox info information instruction invoice issue item link list log mailbox meeting memo name news "
+    "newsletter notice notification number office outbox page paper payment photo picture point problem profile "
+    "project question reminder report request response result review room section service site spam statement "
+    "status story subject summary system table tag task team thing thread ticket title todo topic transaction trash "
+    "url website word work "
+    # People, by what they are to the user.
+    "admin assistant boss chief client colleague customer employee everybody everyone friend guest manager member "
+    "owner partner people person recipient sender staff support user "
+    # Times.
+    "april august daily date day december february friday hour january july june later march may monday month "
+    "monthly morning night november october saturday september sunday thursday time today tomorrow tuesday "
+    "wednesday week weekly year yesterday "
+    # What an entry is like.
+    "active available best big cheapest closed confirmed current done earliest favourite final first free general "
+    "good great hello high highest important inactive interesting large largest last latest least long longest low "
+    "lowest main many more most newest next oldest other overdue own paid pending personal private public ready "
+    "received recent regular relevant same second sent several short shortest small smallest some third top total "
+    "unpaid unread upcoming urgent useful whole "
+    # What agents do with texts, besides the actions above, and how.
+    "analyse analyze asap ask attach attention brief briefly bullet classify collect combine compare compile concise "
+    "count dear deadline decision describe digest download english everything explain extract feedback follow format "
+    "formal french friendly german go handle help here highlight idea immediately incoming key know let like line "
+    "merge need outgoing overview paragraph polite print priority process provide quick rank recap regard see "
+    "sentence sort spanish style summarise summarize takeaway thank think tldr tone translate try use visit want"
+)
+"""Words for kinds of things, people, times and requests. They name nothing, except in quotation marks."""
+
+_FULL_NAME = r"[A-Z][\w-]+(?:\s+(?:and\s+)?[A-Z][\w-]+){0,6}"
+_OWN_NAME = re.compile(
+    rf"(?i:\bi am|\bi'm|\bmy name is|\bsign(?:ed)?(?: it)?(?: as| with| by)?|\bregards,?)\s+{_FULL_NAME}"
+)
+"""The name of the user, which others know."""
+_TO = r"(?<!reply )(?<!respond )(?<!answer )to"
+_ADDRESSED = re.compile(
+    rf"(?i:\b(?:send|e-?mail|mail|message|tell|notify|inform|cc|bcc|{_TO}))\s+{_FULL_NAME}|"
+    r"\b(?:for|with)\s+[A-Z][\w-]+\s+[A-Z][\w-]+"
+)
+"""Whom the user wants to reach, and not what the user refers to."""
+
+_ADDRESSED_IN_LOWER_CASE = re.compile(rf"\b{_TO}\s+([a-z][\w-]*)(?:\s+[a-z][\w-]*)?")
+
+_PEOPLE = _set("author everybody everyone member participant people person poster sender user who whoever writer")
+
+_QUOTED = re.compile(
+    r"[\"\u201c\u201d\u00ab\u00bb]([^\"\u201c\u201d\u00ab\u00bb\n]{1,200})[\"\u201c\u201d\u00ab\u00bb]|"
+    r"(?<!\w)['\u2018\u201a]([^\n]{1,200}?)['\u2019\u2018](?!\w)"
+)
+
 MAX_VALUE = 1000
 """Characters of a value that is searched in texts. A longer one counts as unknown, which bounds the time."""
 
+_TELLING_DIGITS = 4
 _LONG_ID = 6
-_BEFORE_ID = r"(?:\b(?:id|number|no|nr|issue|ticket|order|event|file|page|item|case)s?\b[.:]?\s*|#|['\"])['\"#]?"
+_BEFORE_ID = (
+    r"(?:\b(?:id|number|no|nr|issue|ticket|order|event|file|page|item|case|invoice|payment|document)s?\b[.:]?\s*|"
+    r"#|['\"])['\"#]?"
+)
 """Before a short number that identifies something; any other number may be an amount, a time or a day."""
 
 _HAND_OVER = re.compile(
@@ -68,11 +133,21 @@ _HAND_OVER = re.compile(
 )
 """A reference to instructions that are elsewhere, such as "do the tasks in Bob's message"."""
 
+_SIZE, _LENGTH = "size|bytes|area|amount", "length|duration|minutes|hours|words|pages"
+_NAMED = "(?!)"
+_TIME = "date|time|timestamp|created|modified|updated|received|sent|at|on"
 _MOST = {
-    "largest": max, "biggest": max, "highest": max, "most": max, "longest": max, "latest": max, "newest": max,
-    "heaviest": max, "best": max, "smallest": min, "lowest": min, "least": min, "fewest": min, "shortest": min,
-    "oldest": min, "earliest": min, "cheapest": min,
+    "largest": (max, _SIZE), "biggest": (max, _SIZE), "smallest": (min, _SIZE), "heaviest": (max, "weight"),
+    "longest": (max, _LENGTH), "shortest": (min, _LENGTH), "cheapest": (min, "price|cost|fee|fare|rate|amount|total"),
+    "latest": (max, _TIME), "newest": (max, _TIME), "oldest": (min, _TIME), "earliest": (min, _TIME),
+    "highest": (max, _NAMED), "most": (max, _NAMED), "lowest": (min, _NAMED), "least": (min, _NAMED),
+    "fewest": (min, _NAMED), "best": (max, "rating|score|stars"),
 }  # fmt: skip
+"""Superlatives, each with its meaning and the names of the fields that it is usually about.
+
+The name of the field follows those with ``_NAMED``: "the most links".
+"""
+_SUPERLATIVE = re.compile(rf"(?<!at )(?<!your )(?<!\w)({'|'.join(_MOST)})(?!\w| of)([^.,;:!?()\n]{{0,60}})")
 
 
 def tokens(text: str) -> list[str]:
@@ -85,6 +160,17 @@ def significant(text: str) -> frozenset[str]:
     return frozenset(word for word in tokens(text) if len(word) > 2 and word not in _SMALL_WORDS and not word.isdigit())
 
 
+def identifying(text: str) -> frozenset[str]:
+    """Return the words and numbers of a name by which it is told from others."""
+    text = _without_suffix(text)
+    return significant(text) | {word for word in tokens(text) if word.isdigit()}
+
+
+def is_address(value: str) -> bool:
+    """Return whether a value is an e-mail address, a URL or an account."""
+    return any(pattern.fullmatch(value.strip()) for pattern in (EMAIL, URL, ACCOUNT))
+
+
 def numbers_in(text: str) -> frozenset[float]:
     """Return the numbers in a text."""
     return frozenset(float(number.replace(",", "")) for number in _NUMBER.findall(text))
@@ -94,6 +180,21 @@ def _singular(word: str) -> str:
     if len(word) > 3 and word.endswith("s") and not word.endswith(("ss", "us", "is")):
         return word[:-1]
     return word
+
+
+class Superlative(NamedTuple):
+    """A choice of the one with the largest or smallest number."""
+
+    choose: Callable[[Iterable[float]], float]
+    usual: str
+    """Alternatives of a pattern for the names of fields that it is usually about."""
+    words: frozenset[str]
+    """The words after it, such as the name of a field."""
+
+    @property
+    def needs_field(self) -> bool:
+        """Whether it is about certain fields, and so not about any number, as "latest" and "most" are."""
+        return self.usual in (_TIME, _NAMED)
 
 
 class Words:
@@ -133,9 +234,38 @@ class Words:
         return any(_HAND_OVER.search(text) for text in self.texts)
 
     @cached_property
-    def superlatives(self) -> frozenset[object]:
-        """``max`` and ``min``, as far as the user asks for the largest or the smallest."""
-        return frozenset(_MOST[word] for word in self.tokens & _MOST.keys())
+    def superlatives(self) -> tuple[Superlative, ...]:
+        """What the user asks for as the largest, latest … one. "The latest mails" are several, and none of them."""
+        found = []
+        for word, after in _SUPERLATIVE.findall(self._folded):
+            phrase = list(takewhile(lambda each: each not in _SMALL_WORDS, _TOKEN.findall(after)))
+            choose, usual = _MOST[word]
+            if usual == _NAMED or all(_singular(each) == each for each in phrase):
+                found.append(Superlative(choose, usual, frozenset(map(_singular, phrase))))
+        return tuple(found)
+
+    @cached_property
+    def _name_tokens(self) -> frozenset[str]:
+        """The words in the texts that can be of a name, so not those of addresses."""
+        return frozenset(tokens(_without((EMAIL, URL, _OWN_NAME), self.text)))
+
+    @cached_property
+    def _message_tokens(self) -> frozenset[str]:
+        """Those that can be of a message: "send it to Ann Lee" does not refer to one of Ann Lee."""
+        text = _without((EMAIL, URL, _OWN_NAME, _ADDRESSED), self.text)
+        text = _ADDRESSED_IN_LOWER_CASE.sub(lambda found: " " if _is_telling(found[1]) else found[0], text)
+        return frozenset(tokens(text))
+
+    @cached_property
+    def first_names(self) -> frozenset[str]:
+        """The words that may name a person: capitalised, though no sentence begins with them."""
+        text = _without((EMAIL, URL, _OWN_NAME), self.text)
+        found = re.findall(r"(?<=[\w,'\"(] )[A-Z][a-z]{2,}\b", text)
+        return frozenset(word for word in tokens(" ".join(found)) if _is_telling(word))
+
+    @cached_property
+    def _quoted(self) -> frozenset[str]:
+        return frozenset("".join(found).casefold().strip() for found in _QUOTED.findall(self.text))
 
     @cached_property
     def _verbs(self) -> frozenset[str]:
@@ -157,10 +287,35 @@ class Words:
         wanted = significant(_without_suffix(value))
         return bool(wanted) and wanted <= self.tokens
 
+    def single_out(self, value: str, *, of_message: bool = False) -> bool:
+        """Return whether the user wrote this name of an entry, which may be a message.
+
+        All its words and numbers are in the texts, and one of them is more than a word for a kind of thing; a text
+        "Summary" or "Unread mails" is a name only in quotation marks.
+        """
+        wanted = identifying(value)
+        if not wanted or not wanted <= (self._message_tokens if of_message else self._name_tokens):
+            return False
+        return any(map(_is_telling, wanted)) or value.casefold().strip() in self._quoted
+
+    def mention_source(self, address: str) -> bool:
+        """Return whether the user refers to what came from an address: "from ann@…", "ann@…'s mail", not "to ann@…"."""
+        wanted = address.casefold().strip()
+        if len(wanted) > MAX_VALUE or wanted not in self._folded:
+            return False
+        found = rf"(?<![\w@.+-]){re.escape(wanted)}(?![\w@-]|\.[a-z0-9])"
+        before = r"\b(?:from|by|of)\s+['\"\u201c\u2018<(]?"
+        return re.search(rf"{before}{found}|{found}['\u2019]s\b", self._folded) is not None
+
     @cached_property
     def plural(self) -> bool:
         """Whether the user speaks of all of something."""
         return not self.tokens.isdisjoint(("all", "each", "every", "both"))
+
+    @cached_property
+    def people(self) -> bool:
+        """Whether the user speaks of people whose names are in a result, such as "the user who wrote most"."""
+        return not self.tokens.isdisjoint(_PEOPLE)
 
     def ask_for(self, tool: str) -> bool:
         """Return whether the user asked for an action like that of the tool with this name.
@@ -206,6 +361,20 @@ _FORMS = {
     for verb in _SYNONYMS
     for form in (verb, f"{verb}ed", f"{verb}d", f"{verb}ing", f"{verb.removesuffix('e')}ing", f"{verb}{verb[-1]}ing")
 }
+_COMMON = frozenset(_singular(word) for word in (*_KINDS, *_READING, *_FORMS, *_SMALL_WORDS))
+
+
+def _is_telling(word: str) -> bool:
+    """Return whether a word can tell an entry from others; a year or a short number cannot."""
+    if word.isdigit():
+        return len(word) >= _TELLING_DIGITS and not (len(word) == _TELLING_DIGITS and word[:2] in ("19", "20"))
+    return word not in _COMMON
+
+
+def _without(patterns: Iterable[re.Pattern[str]], text: str) -> str:
+    for pattern in patterns:
+        text = pattern.sub(" ", text)
+    return text
 
 
 def _verbs(text: str) -> Iterable[str]:
