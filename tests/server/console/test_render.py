@@ -194,6 +194,7 @@ async def test_a_section_that_cannot_be_drawn_says_so_and_the_others_are_shown(p
         ("/console/runs", "runs.verdict_counts"),
         ("/console/blocked", "runs.search_refusals"),
         ("/console/runs/{run}", "run.totals"),
+        ("/console/runs/{run}?from=record", "run.totals"),
         ("/console/approvals", "approvals.caller_names"),
         ("/console/hooks", "figures._AgentView"),
         ("/console/cost", "figures.FiguresPages._render_cost"),

@@ -87,7 +87,8 @@ class RunPage:
             if not caller.may("admin"):
                 raise ApiError(403, "forbidden", "the record contains what hooks hid: it needs the right admin")
             view = await self._records.view(run.id)
-            sections = await in_thread(RunSections(base, caller, first, self._names).render, run, view)
+            made = in_thread(RunSections(base, caller, first, self._names).render, run, view)
+            sections = await draw_together((f"run-{name}" for name in PARTS), made)
         else:
             sections = await self._live.show(*self._view(request, run.id))
         conversation = await self._service.list(caller, session_id=run.session_id, limit=CONVERSATION)
