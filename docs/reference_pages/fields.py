@@ -126,6 +126,8 @@ OF_KIND = {
     "HookExecuted.error": "the error",
     "HookExecuted.note": "what a `retry` or `keep_going` tells the model",
     "HookExecuted.phase": "`rewrite`, `guard` or `observe`",
+    "HookExecuted.refused": "whether it prevented something, such as a tool call",
+    "HookExecuted.tool": "the tool of the call, if any",
     "HookExecuted.verb": "the verb that it returned",
     "Ids.parent_run_id": "the parent run, if there is one",
     "Inbound.message": "the message",

@@ -82,10 +82,11 @@ def server_at(url, **options):
             {"port": 0, "push_hosts": ["127.0.0.1"], "rate": 1e9, "burst": 1_000_000, **options}, ServerOptions
         ),
     )
-    apis = [RunsApi(service), ApprovalsApi(service), A2aApi(service, store, None, keys=False)]
     buckets = BucketStore(url, service.options.rate / 60, service.options.burst)
+    gate = Gate(None, service.options, buckets=buckets)
+    apis = [RunsApi(service), ApprovalsApi(service), A2aApi(service, store, gate)]
     closing = [each.close for each in (store, waiting, buckets)]
-    return Server(service, apis, Gate(None, service.options, buckets=buckets), service.options, closing=closing)
+    return Server(service, apis, gate, service.options, closing=closing)
 
 
 async def main(url, options):

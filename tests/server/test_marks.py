@@ -5,20 +5,25 @@ import pytest
 from hookline import (
     AFTER_LLM,
     AFTER_TOOL,
+    APPROVAL_REQUESTED,
     BEFORE_LLM,
     BEFORE_TOOL,
+    ON_PROGRESS,
     ON_RUN_START,
     Agent,
     HookResult,
     ScriptedModel,
     call,
     guard,
+    hook,
+    observer,
     reply,
     tool,
 )
-from hookline._kernel.events import HookExecuted
-from hookline.server.marks import is_refusal
-from hookline.stores.run_queries import refusals, verdict_counts
+from hookline.hooks import ObservabilityHook
+from hookline.stores.approvals import ApprovalStore
+from hookline.stores.run_queries import refusals, verdict_counts, verdicts
+from hookline.stores.run_statistics import run_stats
 from hookline.teams import Team
 
 from ..waiting import wait_until
@@ -91,21 +96,135 @@ async def test_a_call_that_a_person_denies_is_a_refusal(tmp_path):
         assert verdict_counts(service.store, [run.id]) == {run.id: {"ask": 1, "claim": 1, "denied": 1}}
 
 
-@pytest.mark.parametrize(
-    ("verb", "point", "phase", "refused"),
-    [
-        ("block", BEFORE_TOOL, "guard", True),
-        ("end", BEFORE_LLM, "guard", True),
-        ("end", AFTER_TOOL, "guard", False),
-        ("stop", ON_RUN_START, "guard", True),
-        ("stop", AFTER_TOOL, "guard", False),
-        ("retry", AFTER_LLM, "guard", True),
-        ("retry", AFTER_TOOL, "guard", False),
-        ("failed", BEFORE_TOOL, "guard", True),
-        ("failed", BEFORE_TOOL, "observe", False),
-        ("replace", BEFORE_TOOL, "rewrite", False),
-        ("ask", BEFORE_TOOL, "guard", False),
-    ],
-)
-def test_a_verdict_that_prevents_something_is_a_refusal(verb, point, phase, refused):
-    assert is_refusal(HookExecuted(point=str(point), verb=verb, phase=phase)) is refused
+def boom(ctx, payload):
+    raise OSError("gone")
+
+
+def says(result):
+    return lambda ctx, payload: result if getattr(payload, "attempt", 1) == 1 else None
+
+
+def always(result):
+    return lambda ctx, payload: result
+
+
+STAYS = HookResult.block("it stays")
+ENDS = HookResult.end("Enough.")
+AGAIN = HookResult.retry("again")
+STOPS = HookResult.stop("Enough.")
+CASES = {
+    "a guard blocks": ([guard(BEFORE_TOOL, name="h")(says(STAYS))], ["h block"]),
+    "a rewriter blocks": ([hook(BEFORE_TOOL, name="h")(says(STAYS))], ["h block"]),
+    "a guard that fails open": ([guard(BEFORE_TOOL, name="h", on_failure="open")(boom)], []),
+    "a guard that fails and blocks": ([guard(BEFORE_TOOL, name="h", on_failure="block")(boom)], ["h failed"]),
+    "a guard that fails closed": ([guard(BEFORE_TOOL, name="h")(boom)], ["h failed"]),
+    "a rewriter that fails open": ([hook(BEFORE_TOOL, name="h", on_failure="open")(boom)], []),
+    "a rewriter that fails and blocks": ([hook(BEFORE_TOOL, name="h", on_failure="block")(boom)], ["h failed"]),
+    "a rewriter that fails closed": ([hook(BEFORE_TOOL, name="h")(boom)], ["h failed"]),
+    "an observer that fails": ([observer(BEFORE_TOOL, name="h")(boom)], []),
+    "an observer that fails closed": ([observer(BEFORE_TOOL, name="h", on_failure="closed")(boom)], ["h failed"]),
+    "one guard fails open, another blocks": (
+        [guard(BEFORE_TOOL, name="h", on_failure="open")(boom), guard(BEFORE_TOOL, name="g")(says(STAYS))],
+        ["g block"],
+    ),
+    "the second of two closed failures": (
+        [guard(BEFORE_TOOL, name="h")(boom), observer(BEFORE_TOOL, name="g", on_failure="closed")(boom)],
+        ["h failed"],
+    ),
+    "an end before a model call": ([guard(BEFORE_LLM, name="h")(says(ENDS))], ["h end"]),
+    "an end after a tool call": ([guard(AFTER_TOOL, name="h")(says(ENDS))], []),
+    "a closed failure after a tool call": ([guard(AFTER_TOOL, name="h")(boom)], []),
+    "a closed failure after a model call": ([guard(AFTER_LLM, name="h")(boom)], ["h failed"]),
+    "a closed failure while a tool runs": ([observer(ON_PROGRESS, name="h", on_failure="closed")(boom)], []),
+    "a stop before the run": ([guard(ON_RUN_START, name="h")(says(STOPS))], ["h stop"]),
+    "a stop before a tool call": ([guard(BEFORE_TOOL, name="h")(says(STOPS))], ["h stop"]),
+    "a stop after a tool call": ([guard(AFTER_TOOL, name="h")(says(STOPS))], []),
+    "a rejected reply": (
+        [guard(AFTER_LLM, name="h")(lambda ctx, it: AGAIN if it.attempt == 1 else None)],
+        ["h retry"] * 2,
+    ),
+    "a reply that a rewriter may not reject again": (
+        [hook(AFTER_LLM, name="h")(lambda ctx, it: AGAIN if it.tool_calls else None)],
+        ["h retry"] * 2,
+    ),
+    "a tool call that is repeated": ([guard(AFTER_TOOL, name="h")(says(AGAIN))], []),
+    "a changed call": ([hook(BEFORE_TOOL, name="h")(says(HookResult.replace({"arguments": {"name": "b"}})))], []),
+    "an answered call": ([guard(BEFORE_TOOL, name="h")(says(HookResult.answer("nothing")))], []),
+    "an approver that denies": (
+        [
+            guard(BEFORE_TOOL, name="g")(says(HookResult.ask("May it?"))),
+            hook(APPROVAL_REQUESTED, name="h")(always(HookResult.deny())),
+        ],
+        ["h denied"],
+    ),
+    "an approver that fails": (
+        [guard(BEFORE_TOOL, name="g")(says(HookResult.ask("May it?"))), hook(APPROVAL_REQUESTED, name="h")(boom)],
+        ["h denied"],
+    ),
+}
+
+
+async def test_every_list_of_refusals_has_what_a_hook_prevented_and_nothing_else(tmp_path):
+    def turn(request):
+        return reply("done") if any(each.role == "tool" for each in request.messages) else call("look", name="a")
+
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    agents = [
+        Agent(name, llm=ScriptedModel([turn], loop=True), tools=[look], hooks=[recorder, *hooks])
+        for name, (hooks, _) in CASES.items()
+    ]
+    listed, said, counted = {}, {}, {}
+    async with serving(tmp_path, *agents) as service:
+        for name in CASES:
+            run = await service.start(ME, "x", agent=name)
+            await service.wait(run.id, ME)
+            found = refusals(service.store, 10, agent=name)
+            listed[name] = [f"{each.hook or each.by} {each.verb}" for each in found]
+            answers = verdicts(service.store, run.id, 0, 100)
+            said[name] = [f"{each.hook or each.by} {each.verb}" for each in answers if each.refused]
+            assert {each.tool for each in found if each.point in (BEFORE_TOOL, APPROVAL_REQUESTED)} <= {"look"}
+        recorder.flush()
+        for name in CASES:
+            found = run_stats(service.store, agent=name).refusals
+            counted[name] = [f"{each.hook} {each.verb}" for each in found for _ in range(each.count)]
+    expected = {name: refused for name, (_, refused) in CASES.items()}
+    assert listed == expected
+    assert said == expected
+    assert counted == expected
+
+
+async def test_a_call_that_was_denied_while_its_run_was_put_away_has_its_tool(tmp_path):
+    @guard(BEFORE_TOOL, tools="look")
+    def ask(ctx, payload):
+        return HookResult.ask("May it?")
+
+    @guard(BEFORE_TOOL, tools="look", name="not_b")
+    def not_b(ctx, payload):
+        return HookResult.block("not b") if payload.arguments["name"] == "b" else None
+
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+
+    def turn(request):
+        calls = [call("look", name="denied"), call("look", name="edited")]
+        return reply("done") if request.messages[-1].role == "tool" else calls
+
+    def agent():
+        return Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[look], hooks=[recorder, ask, not_b])
+
+    async with serving(tmp_path, agent(), durable=True) as service:
+        run = await service.start(ME, "x")
+        await wait_until(lambda: service.store.journal.get(run.id).status == "waiting" and run.id not in service._live)
+    store = ApprovalStore(tmp_path / "approvals.db")
+    for row in store.rows(status="pending"):
+        edited = {"name": "b"} if row.arguments["name"] == "edited" else None
+        decision = "edit" if edited else "deny"
+        store.decide(row.id, decision=decision, digest=row.digest, by="ann", arguments=edited)
+    store.close()
+    async with serving(tmp_path, agent(), durable=True) as service:
+        assert (await service.wait(run.id, ME)).status == "completed"
+        found = refusals(service.store, 10, tool="look")
+        assert {(each.verb, each.hook or each.by) for each in found} == {("denied", "ann"), ("block", "not_b")}
+        recorder.flush()
+        stats = run_stats(service.store)
+        assert {(each.verb, each.tool) for each in stats.refusals} == {("denied", "look"), ("block", "look")}
+        assert [each.tool for each in stats.approvals] == ["look"]

@@ -118,7 +118,7 @@ def fill(place):
     runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, skills, shared, gateway = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
-    verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None) for n in range(50)]
+    verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None, 0) for n in range(50)]
     runs.add([RunRecord("run_2", "bot", "", "", "", "", "", "", "", cost=None)], {"verdicts": verdicts})
     ask(approvals)
     for name in ("first", "second"):

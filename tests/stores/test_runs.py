@@ -116,7 +116,7 @@ def test_prune_deletes_old_runs_with_all_their_rows(store):
         parts = {
             "model_calls": [model_row(run_id)],
             "tool_calls": [tool_row(run_id)],
-            "verdicts": [(run_id, at, "before_tool", "c", "h", "guard", "block", "", None)],
+            "verdicts": [(run_id, at, "before_tool", "c", "h", "guard", "block", "", None, 1)],
             "approvals": [(run_id, at, "c", "t", "denied", "h", 1.0)],
             "errors": [(run_id, at, "tool", "Blocked", "h", "c", 0)],
         }
@@ -302,7 +302,7 @@ def test_errors_and_refusals_are_counted_with_their_last_time(store):
         store,
         run_row("r"),
         errors=[("r", float(at), "model", "RateLimitError", "m", "", 0) for at in range(3)],
-        verdicts=[("r", float(at), "before_tool", "c", "guard", "guard", "block", "no rm", None) for at in range(2)],
+        verdicts=[("r", float(at), "before_tool", "c", "guard", "guard", "block", "no rm", None, 1) for at in range(2)],
     )
     stats = run_stats(store)
     assert [(e.type, e.count, e.last) for e in stats.errors] == [("RateLimitError", 3, 2.0)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -285,6 +286,23 @@ def test_a_tape_from_before_notes_were_events_is_replayed_without_differences(pa
     assert '"note":"Decide."' in text
     path.write_text(text.replace('"note":"Decide."', '"note":""'))
     check(path, decided)
+
+
+def test_a_tape_from_before_events_named_refusals_and_their_tool_is_replayed_without_differences(path: Path) -> None:
+    @guard(BEFORE_TOOL)
+    def careful(ctx: Any, payload: Any) -> HookResult:
+        return HookResult.block("No.") if payload.arguments["a"] == 1 else HookResult.ask("Really?")
+
+    record(path, [[call("add", a=1, b=1), call("add", a=2, b=1)], "done"], careful)
+    lines = path.read_text().splitlines(keepends=True)
+    old = [
+        re.sub(r',"tool":"add"(?=[,}])|,"refused":(true|false)', "", each) if "hook_executed" in each else each
+        for each in lines
+    ]
+    old = [each.replace(',"tool":"add"', "") if "approval_decided" in each else each for each in old]
+    assert [len(old) for old in old] != [len(each) for each in lines]
+    path.write_text("".join(old))
+    check(path, careful)
 
 
 def test_a_stream_that_a_hook_closed_is_closed_again(path: Path) -> None:

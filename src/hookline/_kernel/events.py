@@ -43,7 +43,9 @@ class PointFired(Event, frozen=True):
 class HookExecuted(Event, frozen=True):
     """A hook returned a result or failed. If a consumer asks for every call: any hook call.
 
-    ``note`` is the text that a ``retry`` or ``keep_going`` adds to the next request to the model.
+    ``note`` is the text that a ``retry`` or ``keep_going`` adds to the next request to the model. ``tool`` is the tool
+    of the call ``call_id``. ``refused`` says whether the hook prevented something, such as a tool call: by its verb, or
+    because it failed and does not fail open.
     """
 
     point: str = ""
@@ -55,6 +57,8 @@ class HookExecuted(Event, frozen=True):
     duration: float | None = None
     call_id: str = ""
     note: str = ""
+    tool: str = ""
+    refused: bool = False
 
 
 class JudgedBeforeRewrite(Event, frozen=True):

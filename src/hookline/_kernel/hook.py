@@ -384,8 +384,13 @@ def direct_call(entry: Entry) -> Callable[..., Any]:
 
 def selects(tools: tuple[str, ...], payload: Any) -> bool:
     """Whether one of these globs matches the tool of a payload. Checked at each call: a rewrite may rename the tool."""
+    return not tools or matches(tool_of(payload), tools)
+
+
+def tool_of(payload: Any) -> str:
+    """Return the name of the tool that a payload of a point with ``tool=True`` is about."""
     name: str = payload.tool if hasattr(payload, "tool") else getattr(payload, "name", "")
-    return not tools or matches(name, tools)
+    return name
 
 
 def matches(tool: str, globs: tuple[str, ...]) -> bool:

@@ -11,9 +11,23 @@ from typing import Any, NamedTuple
 from .._base.frozen import freeze
 from .errors import CallRefusedError, HookError, InvalidResultError
 from .events import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
-from .hook import Entry, Phase, selects
+from .hook import Entry, Phase, selects, tool_of
 from .payloads import Question
-from .points import AFTER_LLM, Point
+from .points import (
+    AFTER_LLM,
+    AFTER_STEP,
+    AFTER_TOOL,
+    APPROVAL_REQUESTED,
+    BEFORE_LLM,
+    BEFORE_STEP,
+    BEFORE_TOOL,
+    ON_ERROR,
+    ON_RUN_END,
+    ON_RUN_START,
+    ON_STOP,
+    SESSION_START,
+    Point,
+)
 from .results import SETTLING, HookAction, HookAnswer, HookResult, Verdict, parse_result
 from .scope import Recorder, Scope
 from .state import AgentState
@@ -23,6 +37,12 @@ log = logging.getLogger("hookline")
 
 _FINAL = SETTLING | {HookAction.INVALID}
 _NOTED = frozenset((HookAction.RETRY, HookAction.KEEP_GOING))
+_STOPPABLE = frozenset((ON_RUN_START, BEFORE_STEP, BEFORE_LLM, BEFORE_TOOL))
+"""Points after which a stop signal takes effect before the next action."""
+_AFTERWARDS = frozenset((AFTER_TOOL, AFTER_STEP, ON_STOP, ON_ERROR, ON_RUN_END))
+"""Points that come after the action: an end after a tool call, for example, does not undo the call."""
+_REJECTED_BY_CLAIM = "before_ticket_complete"
+"""The point at which a claim rejects something. Tickets declare it, above the kernel."""
 
 
 class RecordedResult(NamedTuple):
@@ -94,7 +114,8 @@ class Settlement:
             took = time.perf_counter() - self.began
             self.recorded_results += (RecordedResult(entry, parsed, None, took, state),)
         verb, value, name = parsed.action, parsed.value, entry.name
-        self._record(entry, verb, parsed.reason, note=value if verb in _NOTED else "")
+        refused = self._is_refusal(verb, phase)
+        self._record(entry, verb, parsed.reason, note=value if verb in _NOTED else "", refused=refused)
         if verb is HookAction.MODIFY:
             self.payload = value
             self.changed += (entry,)
@@ -116,14 +137,31 @@ class Settlement:
             self.scope.emit(RetryIgnored, point=self.point, hook=name, why=self.no_retry)
             if self.no_retry == "retry_limit":
                 self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
-                if phase == "guard" and self.point == AFTER_LLM:
-                    self.settle(
-                        verb, value, name, parsed.reason
-                    )  # a reply that a guard rejects is not used (DESIGN 4.6)
+                if refused:  # a reply that a guard rejects is not used (DESIGN 4.6)
+                    self.settle(verb, value, name, parsed.reason)
                     return True
         elif verb is not HookAction.CONTINUE:
             self.settle(verb, value, name, parsed.reason)
             return True
+        return False
+
+    def _is_refusal(self, verb: HookAction, phase: Phase) -> bool:
+        """Whether a result prevents something. For a failure, :meth:`fail` knows.
+
+        The lists of refusals, statistics and traces use this answer: ``HookExecuted.refused``.
+        """
+        match verb:
+            case HookAction.BLOCK:
+                return True
+            case HookAction.END_TURN:
+                return self.point not in _AFTERWARDS
+            case HookAction.RETRY:  # over the limit, only a guard's rejection of a reply still counts
+                over_limit = self.no_retry == "retry_limit" and phase == "guard"
+                return self.point == AFTER_LLM and (not self.no_retry or over_limit)
+            case HookAction.STOP:
+                return self.point in _STOPPABLE
+            case HookAction.CLAIM:
+                return self.point == _REJECTED_BY_CLAIM
         return False
 
     def _apply_state(self, entry: Entry, phase: Phase, state: Any) -> None:
@@ -146,11 +184,13 @@ class Settlement:
             self.error = self.error or failure
             return not self.point.resilient
         error = HookError(entry.name, self.point, failure)
-        self._record(entry, HookAction.FAILED, error=str(error))
+        closed = entry.on_failure == "closed" and self.error is None  # the first one prevents the action
+        refused = entry.on_failure == "block" or (closed and not _is_afterwards(self.point))
+        self._record(entry, HookAction.FAILED, error=str(error), refused=refused)
         if self.recorder is not None:
             took = time.perf_counter() - self.began
             self.recorded_results += (RecordedResult(entry, None, str(error), took),)
-        if entry.on_failure == "closed" and self.error is None:
+        if closed:
             self.error = error  # raised to the caller; all other failures are logged
             return not self.point.resilient
         log.warning("%s (on_failure=%s)", error, entry.on_failure, exc_info=failure)
@@ -160,7 +200,16 @@ class Settlement:
             self.settle(HookAction.BLOCK, f"Blocked: the hook {entry.name!r} failed.", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
-    def _record(self, entry: Entry, verb: str, reason: str = "", error: str | None = None, note: str = "") -> None:
+    def _record(
+        self,
+        entry: Entry,
+        verb: str,
+        reason: str = "",
+        error: str | None = None,
+        note: str = "",
+        *,
+        refused: bool = False,
+    ) -> None:
         took = time.perf_counter() - self.began if self.scope.tracing else None
         call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
         self.scope.emit(
@@ -174,6 +223,8 @@ class Settlement:
             duration=took,
             call_id=call_id,
             note=note,
+            tool=tool_of(self.payload) if self.point.tool else "",
+            refused=refused,
         )
 
     def report_judged_before_rewrite(self, entries: Sequence[Entry], payload: Any) -> None:
@@ -209,6 +260,11 @@ class Settlement:
         return Verdict(
             self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
         )
+
+
+def _is_afterwards(point: Point[Any]) -> bool:
+    """Whether a closed failure at a point can prevent nothing. A denied approval has an event of its own."""
+    return point in _AFTERWARDS or point == APPROVAL_REQUESTED or (point.model == "observe" and point != SESSION_START)
 
 
 def _info(error: HookError | CallRefusedError, cause: BaseException, *, fatal: bool) -> ErrorInfo:

@@ -255,7 +255,13 @@ class Batch:
         call.asking = False
         request = call.request
         self.engine.emit(
-            ApprovalDecided, call_id=request.id, decision=decision, by=by, digest=request.digest, message=message
+            ApprovalDecided,
+            call_id=request.id,
+            decision=decision,
+            by=by,
+            digest=request.digest,
+            message=message,
+            tool=request.name,
         )
         payload = ApprovalDecision(request.id, decision, by, request.digest, message, self.engine.ids)
         await self.engine.fire(APPROVAL_DECIDED, payload)

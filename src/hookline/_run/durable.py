@@ -38,6 +38,7 @@ from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, tak
 from .budget import Spending
 from .engine import Engine
 from .events import (
+    DERIVED_FIELDS,
     ENGINE_EVENTS,
     AllEventsExcept,
     ApprovalAsked,
@@ -1276,14 +1277,15 @@ def _event_key(event: Event) -> str:
         return f"{tag} {event.result.status}"
     names = _FIELDS_OF_TYPE.get(kind)
     if names is None:
-        names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in _NOT_COMPARED)
+        ignored = _NOT_COMPARED | DERIVED_FIELDS.get(kind, frozenset())
+        names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in ignored)
     data = json_encoder.encode([getattr(event, name) for name in names])
     if b" at 0x" in data:
         data = without_addresses(data.decode()).encode()
     told = ""
     if isinstance(event, HookExecuted):
         told = f" {event.point} {event.hook}: {event.verb}{f' ({event.reason})' if event.reason else ''}"
-    elif name := getattr(event, "tool", "") or getattr(event, "model", ""):
+    elif name := next((getattr(event, each) for each in ("tool", "model") if each in names), ""):
         told = f" {name}"
     return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
@@ -199,6 +199,7 @@ class ApprovalDecided(Event, frozen=True):
     by: str = ""
     digest: str = ""
     message: str = ""
+    tool: str = ""
 
 
 class Steered(Event, frozen=True):
@@ -231,6 +232,14 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 )
 """The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
+
+
+DERIVED_FIELDS: Mapping[type[Event], frozenset[str]] = {
+    HookExecuted: frozenset(("tool", "refused")),
+    ApprovalDecided: frozenset(("tool",)),
+}
+"""Fields that follow from other fields and events. Recovery and replay do not compare them, so that journals and tapes
+from before these fields existed stay valid."""
 
 
 class AllEventsExcept:

@@ -12,7 +12,7 @@ import msgspec
 
 from .._base.tasks import running_loop
 from .._kernel.dispatch import Chain, Firing, HookOutcome
-from .._kernel.hook import Entry, direct_call, function_of, matches
+from .._kernel.hook import Entry, direct_call, function_of, matches, tool_of
 from .._kernel.points import Point
 from .._kernel.registry import HookStack
 from .._kernel.results import Verdict
@@ -123,7 +123,7 @@ def _noting_reads(entry: Entry) -> Any:
 
 
 def _selects(globs: tuple[str, ...], payload: Any) -> bool:
-    return matches(payload.tool if hasattr(payload, "tool") else getattr(payload, "name", ""), globs)
+    return matches(tool_of(payload), globs)
 
 
 def is_coroutine(hook: Any) -> bool:

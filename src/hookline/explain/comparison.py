@@ -24,7 +24,7 @@ from .view import (
     View,
     nested_runs,
 )
-from .words import VERBS
+from .words import verb_words
 
 _MAX_COMPARISONS = 4_000_000
 """Maximum product of the numbers of parts that are aligned by content; longer runs are aligned by position."""
@@ -174,7 +174,7 @@ def _part(
             if decision.verb == "cont" and not decision.state:
                 continue
             verbs.append((decision.verb, decision.hook))
-            word = VERBS.get(decision.verb, (decision.verb, ""))[0]
+            word = verb_words(decision.verb)[0]
             said = ": ".join(filter(None, (f"{decision.hook} {word}", decision.reason, decision.error, decision.value)))
             lines.append(said)
             for change in (*decision.changes, *decision.state):

@@ -22,6 +22,12 @@ VERBS: Mapping[str, tuple[str, str]] = {
 }
 """Each verb as a word for people, and its colour."""
 
+
+def verb_words(verb: str) -> tuple[str, str]:
+    """Return the word and the colour of a verb or decision. One that is not known is its own word."""
+    return VERBS.get(verb) or (verb, DECISIONS.get(verb, "grey"))
+
+
 OUTCOMES: Mapping[str, str] = {
     "ok": "green",
     "answered": "teal",

@@ -82,7 +82,7 @@ class ObservabilityHook:
         self._runs: deque[RunRecord] = deque()
         self._waiting: dict[str, deque[Row]] = {table: deque() for table in PARTS}
         self._started: dict[str, float] = {}
-        self._asked: dict[tuple[str, str], tuple[float, str]] = {}
+        self._asked: dict[tuple[str, str], float] = {}
         self._awake = False
         self._writing = self._lost = 0
         self._problem = self._logged = ""
@@ -105,7 +105,7 @@ class ObservabilityHook:
             if is_silent(event) and not self.every_call:
                 return  # emitted because another hook asked for every call
             values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
-            self._put(self._waiting["verdicts"], (*values, event.reason[:_REASON], event.duration))
+            self._put(self._waiting["verdicts"], (*values, event.reason[:_REASON], event.duration, int(event.refused)))
         elif isinstance(event, RunStarted):
             if self._pid != os.getpid():
                 self._begin()
@@ -118,10 +118,10 @@ class ObservabilityHook:
             place = (error.where, error.type[:_NAME], error.source[:_NAME], error.call_id[:_NAME], int(error.fatal))
             self._put(self._waiting["errors"], (run_id, at, *place))
         elif isinstance(event, ApprovalAsked):
-            self._asked[run_id, event.call_id] = at, event.tool
+            self._asked[run_id, event.call_id] = at
         elif isinstance(event, ApprovalDecided):
-            asked, tool = self._asked.pop((run_id, event.call_id), (at, ""))
-            values = (run_id, at, event.call_id[:_NAME], tool[:_NAME], event.decision, event.by[:_NAME])
+            asked = self._asked.pop((run_id, event.call_id), at)
+            values = (run_id, at, event.call_id[:_NAME], event.tool[:_NAME], event.decision, event.by[:_NAME])
             self._put(self._waiting["approvals"], (*values, at - asked))
 
     def flush(self, timeout: float | None = None) -> bool:

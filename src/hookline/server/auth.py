@@ -277,7 +277,7 @@ class Authenticator:
                 return
             row = self._keys.lookup_key(found.key_id)
         if row is not None and self._keys is not None:
-            request.caller = Caller(row.id, row.name, frozenset(row.scopes), row.metadata)
+            request.caller = _caller_of(row)
             state = self._keys.state(row)
             if state == "active":
                 request.key = row
@@ -364,6 +364,39 @@ class Authenticator:
             reason, rejection = f"the key is {state}", _unauthorized("this key is no longer valid")
         self._revoke(request, reason, rejection)
 
+    async def current_caller(self, id: str, scope: Scope | None) -> Caller | None:
+        """Return the caller with this id and its present rights; ``None`` if it has no access, or nobody can say.
+
+        It is for what goes on after the request of a caller, such as push notifications.
+
+        Args:
+            id: the caller.
+            scope: the request of the caller, which the host application is asked about again; ``None`` if the request
+                was made to an earlier process. Keys need no request.
+
+        Raises:
+            StoreError: the keys cannot be read now.
+        """
+        if self._application is not None:
+            return await self._current_user(self._application, id, scope)
+        if id == LOCAL:  # as for open streams: it has access as long as it needed no key when it began
+            return Caller(LOCAL, LOCAL, frozenset(RIGHTS))
+        await self._refresh()
+        row = None if self._keys is None else self._keys.lookup_key(id)
+        return None if row is None or self._keys is None or self._keys.state(row) != "active" else _caller_of(row)
+
+    async def _current_user(self, authenticate: Authenticate, id: str, scope: Scope | None) -> Caller | None:
+        if scope is None:
+            return None
+        try:
+            caller = await _ask_application(authenticate, scope)
+        except ApiError:
+            return None
+        except Exception:
+            log.exception("the application could not say whether %s still has access", id)
+            return None
+        return caller if caller.id == id else None
+
     async def _check_user(self, authenticate: Authenticate, request: RequestInfo) -> None:
         if request.caller.id == ANONYMOUS.id or time.monotonic() < request.checked + CHECK_SECONDS:
             return
@@ -390,6 +423,10 @@ class Authenticator:
         peer = scope.get("client")
         same = not request.address or (peer is not None and peer[0] == request.address)
         return {"client": peer if same else (request.address, 0), "scheme": self._proxies.scheme(scope)}
+
+
+def _caller_of(row: KeyRow) -> Caller:
+    return Caller(row.id, row.name, frozenset(row.scopes), row.metadata)
 
 
 async def _ask_application(authenticate: Authenticate, scope: Scope) -> Caller:

@@ -136,18 +136,6 @@ def build_parts(
     log = AuditService(audit, settings.audit_index or "")
     records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
     replays = ReplayService(service, records, options.rules, home)
-    apis: list[Api] = [
-        RunsApi(service, options.public_url),
-        ApprovalsApi(service, audit),
-        A2aApi(service, store, audit, keys=authenticate is None),
-        ChatApi(service),
-        ExplainApi(service, records),
-        StatisticsApi(service),
-        AuditApi(log),
-        ReplayApi(replays, service),
-    ]
-    if links is not None:
-        apis.append(LinksApi(links, lambda: server.url))
     gate = Gate(
         keys,
         options,
@@ -157,6 +145,18 @@ def build_parts(
         authenticate=authenticate,
         buckets=buckets,
     )
+    apis: list[Api] = [
+        RunsApi(service, options.public_url),
+        ApprovalsApi(service, audit),
+        A2aApi(service, store, gate, audit),
+        ChatApi(service),
+        ExplainApi(service, records),
+        StatisticsApi(service),
+        AuditApi(log),
+        ReplayApi(replays, service),
+    ]
+    if links is not None:
+        apis.append(LinksApi(links, lambda: server.url))
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
     apis.append(ConsoleApi(service, keys, gate, records, log, replays, audit, tickets))
 

@@ -35,7 +35,7 @@ from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
 from .concurrency import RunSlots
 from .errors import BusyError, ConflictError, UnavailableError
 from .events import RunClosed
-from .marks import Marks
+from .marks import mark_of
 
 if TYPE_CHECKING:
     from .._run.durable import DurableRun
@@ -98,7 +98,6 @@ class LiveRun:
         self._has_last_event = False
         self._steps = 0
         self._tools: dict[tuple[str, str], str] = {}
-        self._marks = Marks()
         self._put = put
         self._is_stuck = is_stuck
         self._slots: RunSlots | None = None
@@ -129,7 +128,7 @@ class LiveRun:
             event = event.replace(result=event.result.replace(messages=(), steps=()))
         data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
         tag = str(event.__struct_config__.tag)
-        stored = StoredEvent(self.record.id, seq, tag, event.at, data, *self._marks.of(event))
+        stored = StoredEvent(self.record.id, seq, tag, event.at, data, *mark_of(event))
         self.record = msgspec.structs.replace(self.record, last_seq=seq)
         self._track(event)
         self._events.append(stored)

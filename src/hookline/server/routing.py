@@ -160,6 +160,10 @@ class Gate:
         """Log a browser in with a key; see :meth:`Authenticator.open_login`."""
         return self._authenticator.open_login(scope, secret, seconds)
 
+    async def current_caller(self, id: str, scope: Scope | None) -> Caller | None:
+        """Return a caller with its present rights; see :meth:`Authenticator.current_caller`."""
+        return await self._authenticator.current_caller(id, scope)
+
     @property
     def is_audited(self) -> bool:
         """Whether decisions are written to an audit log."""

@@ -99,6 +99,16 @@ class PushSubscriptionStore:
             found = db.execute("DELETE FROM pushes WHERE run_id = ? AND id = ?", (storable(run_id), storable(id)))
             return found.rowcount > 0
 
+    def remove(self, row: PushSubscription) -> None:
+        """Delete a subscription, unless it was replaced by another one with its id.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            query = "DELETE FROM pushes WHERE run_id = ? AND id = ? AND created = ?"
+            db.execute(query, (storable(row.run_id), storable(row.id), row.created))
+
     def claim_abandoned(self) -> list[PushSubscription]:
         """Take over the unfinished subscriptions whose process has ended, and return them.
 

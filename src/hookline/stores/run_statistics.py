@@ -18,12 +18,6 @@ _TOKENS = """coalesce(sum(input_tokens), 0), coalesce(sum(output_tokens), 0), co
 _USED = ("input_tokens", "output_tokens", "cached_tokens", "cost", "unpriced")
 _OUTCOMES = ("ok", "error", "blocked", "answered", "cancelled")
 _DECISIONS = ("approved", "denied", "edited", "cancelled")
-_REFUSED = """verb = 'block' OR verb = 'claim' AND point = 'before_ticket_complete'
-    OR verb = 'end' AND point NOT IN ('after_tool', 'on_error') OR verb = 'retry' AND point = 'after_llm'
-    OR verb = 'stop' AND point IN ('on_run_start', 'before_step', 'before_llm', 'before_tool')
-    OR verb = 'failed' AND (was_blocked = 1 OR (run_id, hook) IN
-        (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal = 1))"""
-"""Results of hooks that prevented something. An end after a tool call, for example, does not undo the call."""
 _OWNED = """WITH RECURSIVE owned (run_id) AS (
         SELECT run_id FROM runs WHERE owner = :owner AND transport != ''
         UNION ALL SELECT nested.run_id FROM runs nested JOIN owned ON nested.parent_run_id = owned.run_id
@@ -297,13 +291,12 @@ def _hooks(db: Connection, chosen: _Chosen) -> tuple[HookStats, ...]:
 def _refusals(db: Connection, chosen: _Chosen) -> tuple[RefusalStats, ...]:
     query = f"""SELECT hook, point, verb, coalesce(tool, ''), reason, count(*), max(at) FROM (
             SELECT hook, point, verb, tool, reason, at
-                FROM (SELECT * FROM verdicts WHERE {chosen.parts} AND verb != 'cont') AS given
-            LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool,
-                max(CASE WHEN outcome = 'blocked' THEN 1 ELSE 0 END) AS was_blocked FROM tool_calls
-                WHERE {chosen.parts} GROUP BY 1, 2) AS called USING (run_id, call_id) WHERE {_REFUSED}
+                FROM (SELECT * FROM verdicts WHERE {chosen.parts} AND refused = 1) AS given
+            LEFT JOIN (SELECT run_id, call_id, min(tool) AS tool FROM tool_calls
+                WHERE {chosen.parts} GROUP BY 1, 2) AS called USING (run_id, call_id)
             UNION ALL SELECT decided_by, 'approval_requested', 'denied', tool, '', at
                 FROM approvals WHERE {chosen.parts} AND decision = 'denied'
-        ) AS refused GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
+        ) AS prevented GROUP BY 1, 2, 3, 4, 5 ORDER BY 6 DESC, 7 DESC"""
     return tuple(RefusalStats(*row) for row in db.execute(query, chosen.values))
 
 

@@ -77,12 +77,12 @@ class Rig:
 
 
 @asynccontextmanager
-async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, **options):
+async def serving_a2a(folder, *agents, keys=False, push=None, audit=None, authenticate=None, **options):
     """A server with its files in a folder."""
     service = service_at(folder, *agents, **options)
     store = KeyStore(folder / "keys.db") if keys else None
-    part = A2aApi(service, service._store, **(push or {}))
-    gate = Gate(store, service.options, keys_required=keys, audit=audit)
+    gate = Gate(store, service.options, keys_required=keys, audit=audit, authenticate=authenticate)
+    part = A2aApi(service, service._store, gate, **(push or {}))
     host = HttpServer([SimpleNamespace(routes=lambda: gate.routes(part.endpoints()))], port=0, grace=1)
     await service.open()
     await part.open()

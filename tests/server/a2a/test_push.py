@@ -5,7 +5,8 @@ import json
 import logging
 import socket
 import threading
-from contextlib import asynccontextmanager, contextmanager
+import time
+from contextlib import asynccontextmanager, closing, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -20,6 +21,9 @@ from a2a.utils.errors import InvalidParamsError, InvalidRequestError, TaskNotFou
 
 from hookline import call, reply
 from hookline.server.a2a import push as push_module
+from hookline.server.auth import Caller
+from hookline.stores import StoreError
+from hookline.stores.keys import KeyStore
 
 from ...waiting import wait_until
 from ..rig import ADMIN, Blocker, make
@@ -315,3 +319,156 @@ async def test_a_receiver_of_version_0_3_gets_a_task_of_version_0_3(tmp_path):
             assert "error" not in await old("delete", id=id, pushNotificationConfigId="more")
             assert len((await old("list", id=id))["result"]) == 1
             assert "error" in await old("set", taskId=id, pushNotificationConfig={"url": "http://10.0.0.1/"})
+
+
+# Access.
+
+
+def revoke(keys, name):
+    keys.revoke(name)
+
+
+def expire(keys, name):
+    keys._clock = lambda: time.time() + 10 * 3600
+
+
+def without(right):
+    """Take a right from a key."""
+
+    def change(keys, name):
+        with keys._database.transaction(write=True) as db:
+            (scopes,) = db.execute("SELECT scopes FROM keys WHERE name = ?", (name,)).fetchone()
+            left = " ".join(each for each in scopes.split() if each != right)
+            db.execute("UPDATE keys SET scopes = ? WHERE name = ?", (left, name))
+        keys._cached_until = 0.0
+
+    return change
+
+
+def receivers(rig, task):
+    return [row.id for row in rig.service._store.push_subscriptions.for_run(task.id)]
+
+
+@asynccontextmanager
+async def watched(folder, blocker, receiver, owner, **options):
+    """A run of ``mine`` that is working, with a receiver that ``owner`` has registered."""
+    options = {"keys": True, "push": QUICK, "push_hosts": LISTED, **options}
+    async with serving_a2a(folder, blocker.agent("the reply of mine"), **options) as rig:
+        rights = {"mine": ("read", "run"), "boss": ("read", "run", "admin")}
+        callers = {name: rig.keys.add(name, scopes, expires=time.time() + 3600)[1] for name, scopes in rights.items()}
+        headers = {name: {"Authorization": f"Bearer {secret}"} for name, secret in callers.items()}
+        async with rig.client(headers=headers["mine"]) as mine, rig.client(headers=headers[owner]) as client:
+            task = await sent(mine, message_request("go", now=True))
+            await wait_until(lambda: blocker.entered)
+            await client.create_task_push_notification_config(config(receiver.url, task_id=task.id, id="one"))
+            yield rig, task
+
+
+LOST = {
+    "its key is revoked": ("mine", revoke),
+    "its key has expired": ("mine", expire),
+    "its key lost the right to run": ("mine", without("run")),
+    "the key of the admin is revoked": ("boss", revoke),
+    "the admin is none any more, and the run belongs to another caller": ("boss", without("admin")),
+    "the admin may not read any more, and the run belongs to another caller": ("boss", without("read")),
+}
+
+
+@pytest.mark.parametrize("case", LOST)
+async def test_a_receiver_whose_caller_has_lost_access_gets_nothing_more_and_is_removed(tmp_path, caplog, case):
+    owner, lose = LOST[case]
+    blocker = Blocker()
+    with receiving() as receiver:
+        async with watched(tmp_path, blocker, receiver, owner) as (rig, task):
+            lose(rig.keys, owner)
+            blocker.open.set()
+            assert (await rig.service.wait(task.id, ADMIN)).reply == "the reply of mine"
+            await idle(rig)
+            assert receivers(rig, task) == []
+        assert receiver.got == []
+    assert "who registered it, no longer has access to the run" in caplog.text
+
+
+@pytest.mark.parametrize("owner", ["mine", "boss"])
+async def test_a_receiver_whose_caller_has_access_gets_the_reply(tmp_path, owner):
+    blocker = Blocker()
+    with receiving() as receiver:
+        async with watched(tmp_path, blocker, receiver, owner) as (rig, _):
+            blocker.open.set()
+            await idle(rig)
+        assert receiver.states == ["COMPLETED"]
+
+
+async def test_access_is_checked_again_before_a_retry(tmp_path):
+    blocker = Blocker()
+    with receiving() as receiver:
+        receiver.answers = [503]
+        receiver.hold.clear()
+        async with watched(tmp_path, blocker, receiver, "mine") as (rig, task):
+            blocker.open.set()
+            await wait_until(lambda: receiver.got)
+            revoke(rig.keys, "mine")
+            receiver.hold.set()
+            await idle(rig)
+            assert receivers(rig, task) == []
+        assert len(receiver.got) == 1
+
+
+async def test_a_receiver_of_a_key_that_was_revoked_while_the_server_was_stopped_gets_nothing(tmp_path):
+    blocker = Blocker()
+    with receiving() as receiver:
+        async with watched(tmp_path, blocker, receiver, "mine") as (rig, task):
+            rig.part.push.close = _at_once(rig.part.push)
+            await rig.part.push.close()
+        with closing(KeyStore(tmp_path / "keys.db")) as keys:
+            keys.revoke("mine")
+        async with serving_a2a(tmp_path, blocker.agent(), keys=True, push=QUICK, push_hosts=LISTED) as rig:
+            await idle(rig)
+            assert receivers(rig, task) == []
+        assert receiver.got == []
+
+
+async def test_nothing_is_posted_while_the_keys_cannot_be_read_and_nothing_is_lost(tmp_path, monkeypatch, caplog):
+    def unreadable(self):
+        raise StoreError("the disk is gone")
+
+    monkeypatch.setattr(push_module, "ACCESS_RETRY_SECONDS", 0.01)
+
+    blocker = Blocker()
+    with receiving() as receiver:
+        async with watched(tmp_path, blocker, receiver, "mine") as (rig, task):
+            with monkeypatch.context() as broken:
+                broken.setattr(KeyStore, "refresh", unreadable)
+                rig.keys._cached_until = 0.0
+                blocker.open.set()
+                await wait_until(lambda: "their access cannot be checked: the disk is gone" in caplog.text)
+                assert receiver.got == []
+            await idle(rig)
+            assert receivers(rig, task) == ["one"]
+        assert receiver.states == ["COMPLETED"]
+
+
+async def test_the_application_is_asked_again_whether_a_caller_has_access(tmp_path):
+    users = {"ann": Caller("ann", scopes={"read", "run"})}
+    options = {"push": QUICK, "push_hosts": LISTED, "authenticate": lambda request: users.get(request.headers["user"])}
+    blocker = Blocker()
+    with receiving() as receiver, receiving() as other:
+        async with (
+            serving_a2a(tmp_path, blocker.agent(), **options) as rig,
+            rig.client(headers={"user": "ann"}) as client,
+        ):
+            first = await sent(
+                client, message_request("go", now=True, task_push_notification_config=config(receiver.url))
+            )
+            await wait_until(lambda: receiver.states == ["WORKING"])
+            blocker.open.set()
+            await idle(rig)
+            assert receiver.states == ["WORKING", "COMPLETED"]
+            blocker.open.clear()
+            await sent(client, message_request("go", now=True, task_push_notification_config=config(other.url)))
+            await wait_until(lambda: other.states == ["WORKING"])
+            users.clear()
+            blocker.open.set()
+            await idle(rig)
+            assert receivers(rig, first) == [first.id]
+        assert other.states == ["WORKING"]

@@ -26,14 +26,14 @@ def not_outside(ctx, payload):
     return HookResult.block("outside") if payload.arguments["path"].startswith("/") else None
 
 
-def cleaner():
+def cleaner(*hooks):
     """It deletes the file that its task names, if a person approves."""
 
     def turn(request):
         last = request.messages[-1]
         return reply(last.content) if last.role == "tool" else call("delete", path=last.content)
 
-    return Agent("cleaner", llm=ScriptedModel([turn], loop=True), tools=[delete], hooks=[not_outside, careful])
+    return Agent("cleaner", llm=ScriptedModel([turn], loop=True), tools=[delete], hooks=[not_outside, careful, *hooks])
 
 
 async def waiting_call(made, browser, path="a.txt", session=""):

@@ -1,6 +1,7 @@
 """The inbox of the console."""
 
 import json
+import re
 
 import pytest
 
@@ -219,3 +220,21 @@ async def test_a_revoked_permission_disappears_from_an_open_page(tmp_path):
             while "approvals-grants" not in found:
                 found = await anext(sections)
             assert "may call" not in found["approvals-grants"]
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_denied_call_is_on_the_first_page_and_in_the_list_with_its_tool_and_the_person(tmp_path, durable):
+    async with console(tmp_path, cleaner(), durable=durable) as made, made.logged_in(*RIGHTS) as browser:
+        run, row = await waiting_call(made, browser, "a.txt")
+        await decide(browser, row, "deny", message="we need it")
+        await finished(browser, run)
+        for path, section in (("/", "now-blocked"), ("/console/blocked", "blocked-rows")):
+            answer = await browser.get(path)
+            assert answer.status_code == 200, path
+            shown = answer.text.partition(f'id="{section}"')[2]
+            assert ">denied</span>" in shown
+            assert re.search(r"<code>delete</code> by <b>[^<]*key 0[^<]*</b>", shown)
+            assert "we need it" in shown
+        async with browser.stream("GET", "/console/now") as stream:
+            sections = await anext(line async for line in stream.aiter_lines() if line.startswith("data: "))
+        assert "we need it" in json.loads(sections[6:])["now-blocked"]

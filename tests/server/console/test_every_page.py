@@ -14,14 +14,15 @@ import pytest_asyncio
 
 from hookline import Agent, ScriptedModel
 from hookline.records import RecordHook
+from hookline.server.console.now import NowPage
 from hookline.server.console.render import NAVIGATION
-from hookline.stores import AuditLog
+from hookline.stores import AuditLog, StoreError
 from hookline.stores.run_figures import HookKey, ModelKey, Used
 from hookline.stores.tickets import TicketBoard
 from hookline.testing import call, reply
 
 from .asking import careful, delete, finished, not_outside, waiting_call
-from .browser import LOST, PHONE, Proxy, accessibility_problems, expect, fits, in_browser, opened
+from .browser import LOST, NO_STREAM, PHONE, Proxy, accessibility_problems, expect, fits, in_browser, opened
 from .rig import console
 
 pytestmark = in_browser
@@ -174,6 +175,59 @@ async def test_a_page_shows_news_at_once_and_catches_up_after_its_connection_was
         await expect(lost).to_be_hidden()
         await happens(third)
         await expect(news).to_contain_text(third)
+
+
+async def test_an_open_page_says_that_its_news_stopped_and_shows_them_when_they_go_on(browser, world, monkeypatch):
+    def unreadable(*args, **options):
+        raise StoreError("the disk is gone")
+
+    async with opened(browser, world.made, "/") as page:
+        news, notice = page.locator("#now-waiting"), page.locator(".connection")
+        await expect(news).to_be_visible()
+        await expect(notice).to_be_hidden()
+        with monkeypatch.context() as broken:
+            broken.setattr(NowPage, "_render", unreadable)
+            await world.waiting("Stopped-news.txt")
+            await expect(notice).to_contain_text("This page is not up to date: the server cannot read its files now.")
+            await expect(notice).to_contain_text("(since ")
+            await expect(news).not_to_contain_text("Stopped-news.txt")
+            assert await accessibility_problems(page) == []
+        await expect(news).to_contain_text("Stopped-news.txt")
+        await expect(notice).to_be_hidden()
+
+
+async def test_an_open_page_shows_the_other_sections_if_one_cannot_be_drawn(browser, world, monkeypatch):
+    def unknown(*args, **options):
+        raise KeyError("quarantined")
+
+    async with opened(browser, world.made, "/") as page:
+        news, blocked = page.locator("#now-waiting"), page.locator("#now-blocked")
+        await expect(blocked).to_contain_text("not_outside")
+        with monkeypatch.context() as broken:
+            broken.setattr("hookline.server.console.now.refusals", unknown)
+            await world.waiting("Other-section.txt")
+            await expect(news).to_contain_text("Other-section.txt")
+            await expect(blocked).to_contain_text("could not be drawn")
+            assert await fits(page)
+            assert await accessibility_problems(page) == []
+        await world.blocked("Mended-section.txt")
+        await expect(blocked).to_contain_text("not_outside")
+
+
+async def test_an_open_page_says_that_the_server_sends_no_stream(browser, world, monkeypatch):
+    async def no_stream(*args, **options):
+        raise ValueError("a bug")
+
+    async with Proxy(world.made) as proxy, opened(browser, proxy, "/", allowed=(LOST, "500", NO_STREAM)) as page:
+        notice = page.locator(".connection")
+        await expect(page.locator("#now-waiting")).to_be_visible()
+        with monkeypatch.context() as broken:
+            broken.setattr("hookline.server.console.live.LiveViews.stream", no_stream)
+            await proxy.cut()
+            await expect(notice).to_contain_text("Connection lost.")
+            await proxy.mend()
+            await expect(notice).to_contain_text("The server sends no news of this page.")
+        await expect(notice).to_be_hidden()
 
 
 @pytest.mark.parametrize("name", PAGES)

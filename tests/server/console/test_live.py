@@ -6,6 +6,7 @@ import json
 import pytest
 
 from hookline.server.console.live import MAX_KEPT, LiveViews
+from hookline.stores import StoreError
 
 from .rig import console
 
@@ -57,6 +58,51 @@ async def test_a_page_that_cannot_be_rendered_does_not_stop_the_others(store, li
     store.value = 2
     assert await next_sections(other) == {"x": "<p>2</p>"}
     assert "could not be rendered" in caplog.text
+
+
+async def next_problem(stream):
+    """Return the next problem that a stream reports; empty if the page is up to date again."""
+    while b"event: problem" not in (data := await stream._more(1.0)):
+        pass
+    return json.loads(data.partition(b"event: problem\ndata: ")[2])
+
+
+@pytest.mark.parametrize("error", [ValueError("a bug"), StoreError("the disk is gone")])
+@pytest.mark.parametrize("place", ["pulse", "version", "render"])
+async def test_a_page_says_that_it_is_not_up_to_date_until_it_is_again(store, monkeypatch, caplog, error, place):
+    monkeypatch.setattr("hookline.server.console.live.RETRY_SECONDS", 0.005)
+    failing = set()
+
+    async def pulse():
+        return value("pulse")
+
+    async def version():
+        return value("version")
+
+    async def render():
+        return {"x": f"<p>{value('render')}</p>"}
+
+    def value(what):
+        if what in failing:
+            raise error
+        return store.value
+
+    live = LiveViews(pulse, 1.0)
+    stream = await live.stream("page", render, version)
+    assert await next_sections(stream) == {"x": "<p>0</p>"}
+    failing.add(place)
+    store.value = 1
+    assert "not up to date" in await next_problem(stream)
+    late = await live.stream("page", render, version)  # a page that opens meanwhile says so too
+    assert "not up to date" in await next_problem(late)
+    assert str(error) in caplog.text
+    failing.clear()
+    data = b""
+    while b"event: problem" not in data:
+        data += await stream._more(1.0)
+    assert b"<p>1</p>" in data
+    assert data.endswith(b'event: problem\ndata: ""\n\n')
+    await live.close()
 
 
 async def test_pages_that_open_at_once_share_a_view_and_both_get_everything(store, live):

@@ -1,11 +1,28 @@
 """Tests of the parts that all pages of the console share."""
 
+import asyncio
+import json
 import re
+import time
+from contextlib import closing
 from importlib.resources import files
 
-from hookline.server.console.render import SHARED, static_file
+import pytest
+from jinja2 import Template, nodes
 
+from hookline.records import RecordHook
+from hookline.server.console.render import SHARED, _environment, fragment, static_file
+from hookline.stores import AuditLog
+from hookline.stores.run_figures import HookKey, ModelKey, Used
+from hookline.stores.runs import RunRecord, StoredEvent
+from hookline.stores.tickets import TicketBoard
+
+from .asking import cleaner, waiting_call
 from .rig import console
+
+ODD = "quarantined"
+"""A verb, status, decision and outcome that no page knows."""
+NOT_DRAWN = "This part of the page could not be drawn."
 
 
 def test_all_scripts_and_styles_together_are_small():
@@ -32,3 +49,170 @@ async def test_only_a_browser_that_is_logged_in_can_log_out(tmp_path):
         assert "Log out" not in (await anybody.get("/")).text
         async with made.logged_in("read") as browser:
             assert "Log out" in (await browser.get("/")).text
+
+
+# Pages that stay up.
+
+
+def test_no_template_looks_a_value_up_that_may_be_missing():
+    found = {}
+    for name in _environment().list_templates():
+        parsed = _environment().parse(_environment().loader.get_source(_environment(), name)[0])
+        for each in parsed.find_all(nodes.Getitem):
+            if not isinstance(each.arg, nodes.Slice) and not isinstance(getattr(each.arg, "value", None), int):
+                found.setdefault(name, []).append(each.lineno)
+    assert found == {}
+
+
+def odd_events(run_id):
+    """Events with values that this version does not know."""
+    call = {"id": "c1", "name": "delete", "arguments": {"path": "a"}}
+    events = (
+        ("run_started", {"ids": {"run_id": run_id, "agent": "cleaner"}}),
+        ("step_started", {"index": 0}),
+        ("model_replied", {"tool_calls": [call], "finish_reason": ODD, "source": ODD, "purpose": ODD}),
+        ("hook_executed", {"point": ODD, "hook": "odd", "phase": ODD, "verb": ODD, "call_id": "c1", "reason": "why"}),
+        ("approval_asked", {"call_id": "c1", "tool": "delete", "questions": ["May it?"]}),
+        ("approval_decided", {"call_id": "c1", "decision": ODD, "by": "ann"}),
+        ("tool_ended", {"call_id": "c1", "tool": "delete", "outcome": ODD}),
+        (ODD, {"anything": 1}),
+        ("step_started", {"index": "not a number"}),
+        ("run_closed", {"status": ODD}),
+    )
+    now = time.time()
+    for seq, (type, fields) in enumerate(events, 1):
+        data = json.dumps({"type": type, "seq": seq, "at": now, "run_id": run_id, **fields}).encode()
+        mark = ("delete", "odd", ODD, 1) if type == "hook_executed" else ("", "", "", 0)
+        yield StoredEvent(run_id, seq, type, now, data, *mark)
+
+
+async def test_a_page_shows_values_that_it_does_not_know(tmp_path):
+    async with console(tmp_path, cleaner(), audit=tmp_path / "audit.jsonl") as made, made.browser() as browser:
+        service, now = made.server.service, time.time()
+        run = RunRecord(
+            *("run_odd", "cleaner", "local", "talk", "session", "", "", "console", "Odd."),
+            **{"status": ODD, "created": now, "started": now, "ended": now, "elapsed": 1.0, "last_seq": 10},
+        )
+        service.store.write([run], list(odd_events("run_odd")))
+        service.figures.hook_called(HookKey("local", "cleaner", ODD, "odd", 0, ODD, 9))
+        service.figures.model_called("", ModelKey("local", "cleaner", ODD), Used(1, 10, 1, 0, 0.5))
+        await waiting_call(made, browser)
+        with service.approvals.db.transaction(write=True) as db:
+            db.execute("UPDATE approvals SET status = ?", (ODD,))
+        with closing(AuditLog(tmp_path / "audit.jsonl", fsync="never")) as log:
+            log.record(ODD, verb=ODD)
+        for path in (
+            *("/", "/console/runs", "/console/runs/run_odd", "/console/blocked", "/console/approvals"),
+            *("/console/hooks", "/console/cost", "/console/audit", "/console/chat?agent=cleaner&session=talk"),
+        ):
+            answer = await browser.get(path)
+            assert (answer.status_code, ODD in answer.text) == (200, True), path
+            assert NOT_DRAWN not in answer.text, path
+        assert "Event 9 (step_started) could not be shown." in (await browser.get("/console/runs/run_odd")).text
+
+
+def test_a_replay_shows_decisions_that_it_does_not_know():
+    one = {
+        "kind": "blocks",
+        "tool": "",
+        "point": ODD,
+        "certainty": ODD,
+        "subject": "",
+        "then": "",
+        "now": f"{ODD} by x",
+    }
+    run = {"run_id": "r", "error": "", "different": 1, "moments": 2, "judged": 2, "differences": [one]}
+    view = {"result": {"runs": [{**run, "problems": [], "notes": []}]}}
+    split = lambda text: text.partition(" ")[::2]  # noqa: E731
+    html = fragment("replay_sections.html", "", section="runs", view=view, tasks={}, split=split)
+    assert f">{ODD}</span>" in html
+    assert ">passed</span>" in html
+
+
+SECTIONS = {
+    "/": ("now", "counts", "waiting", "stuck", "running", "blocked"),
+    "/console/runs": ("runs", "rows", "pages"),
+    "/console/blocked": ("blocked", "rows", "pages"),
+    "/console/runs/{run}": ("run", "head", "actions", "axis", "older", "step-1"),
+    "/console/approvals": ("approvals", "count", "decided", "grants"),
+    "/console/hooks": ("hooks", "list"),
+    "/console/cost": ("cost", "totals", "chart", "tables"),
+    "/console/replay": ("replay", "rows", "pages", "tries"),
+    "/console/audit": ("audit", "verify", "rows", "pages"),
+    "/console/chat?agent=cleaner&session=talk": ("chat", "sessions", "state", "{run}"),
+    "/console/tickets": ("tickets", "todo", "running", "done"),
+}
+
+
+@pytest.fixture
+async def pages(tmp_path):
+    """A server with every page, whose run waits for a person."""
+    board = TicketBoard(tmp_path / "tickets.db")
+    board.create("Tidy up", by="ada")
+    agent = cleaner(RecordHook(tmp_path / "records"))
+    options = {"tickets": tmp_path / "tickets.db", "audit": tmp_path / "audit.jsonl"}
+    async with console(tmp_path, agent, **options) as made, made.browser() as browser:
+        await browser.post("/console/chat", data={"agent": "cleaner", "session": "talk", "text": "a.txt"})
+        while not (rows := made.server.service.approvals.rows(status="pending")):
+            await asyncio.sleep(0.005)
+        yield browser, rows[0].root_id
+
+
+@pytest.mark.parametrize("path", SECTIONS)
+async def test_a_section_that_cannot_be_drawn_says_so_and_the_others_are_shown(pages, monkeypatch, caplog, path):
+    browser, run = pages
+    prefix, *names = SECTIONS[path]
+    ids = [f"{prefix}-{name}".format(run=run) for name in names]
+    path = path.format(run=run)
+    shown = (await browser.get(path)).text
+    assert NOT_DRAWN not in shown
+    render = Template.render
+    for broken in ids:
+        opening = re.compile(rf'\s*<[^>]*\bid="{broken}"')
+
+        def failing(self, *args, opening=opening, **values):
+            html = render(self, *args, **values)
+            if self.name != "broken_section.html" and opening.match(html):
+                raise ValueError("a bug")
+            return html
+
+        monkeypatch.setattr(Template, "render", failing)
+        caplog.clear()
+        answer = await browser.get(path)
+        assert answer.status_code == 200, broken
+        assert answer.text.count(NOT_DRAWN) == 1, broken
+        assert [id for id in ids if f'id="{id}"' not in answer.text] == [], broken
+        assert f"the section {broken} of a page of the console could not be drawn" in caplog.text
+        assert "ValueError: a bug" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("path", "place"),
+    [
+        ("/", "now.refusals"),
+        ("/", "now.open_runs"),
+        ("/console/runs", "runs.verdict_counts"),
+        ("/console/blocked", "runs.search_refusals"),
+        ("/console/runs/{run}", "run.totals"),
+        ("/console/runs/{run}?from=record", "run.totals"),
+        ("/console/approvals", "approvals.caller_names"),
+        ("/console/hooks", "figures._AgentView"),
+        ("/console/cost", "figures.FiguresPages._render_cost"),
+        ("/console/replay", "replay.ReplayPages._recorded"),
+        ("/console/audit", "audit.AuditPages._verification"),
+        ("/console/chat?agent=cleaner&session=talk", "chat.conversations"),
+        ("/console/tickets", "tickets.TicketsPage._column"),
+    ],
+)
+async def test_a_page_whose_data_cannot_be_read_says_so(pages, monkeypatch, caplog, path, place):
+    browser, run = pages
+
+    def broken(*args, **options):
+        raise ValueError("a bug")
+
+    broken.of = broken
+    monkeypatch.setattr(f"hookline.server.console.{place}", broken)
+    answer = await browser.get(path.format(run=run))
+    assert (answer.status_code, NOT_DRAWN in answer.text) == (200, True)
+    assert 'aria-label="Pages"' in answer.text
+    assert "ValueError: a bug" in caplog.text

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import msgspec
 
-from ...explain.words import DECISIONS, OUTCOMES, VERBS
+from ...explain.words import OUTCOMES, verb_words
 from ...stores.chats import MAX_FILES, ChatMessage
 from ..protocol import ApprovalPrompt, Draft, Step
 
@@ -159,7 +159,7 @@ def steps_text(steps: Sequence[Step], you: str) -> str:
 def _step_fields(step: Step, you: str) -> dict[str, Any]:
     verdicts = []
     for each in step.verdicts:
-        word, tone = VERBS.get(each.verb) or (each.verb, DECISIONS.get(each.verb, "grey"))
+        word, tone = verb_words(each.verb)
         reason = "by you" if each.reason == f"by {you}" else each.reason
         verdicts.append({"word": word, "tone": tone, "hook": each.hook, "reason": reason})
     word, tone = _STATES.get(step.state) or (step.state, OUTCOMES.get(step.state, "grey"))

@@ -286,7 +286,7 @@ class RunSpans(AbstractContextManager[None]):
         details = about | ({a.REASON: short(event.reason)} if event.reason else {})
         if event.error and self._backend.content:
             details[a.EXCEPTION_MESSAGE] = short(event.error)
-        if event.verb == HookAction.BLOCK and event.call_id:
+        if event.refused and event.call_id:
             self._refused[event.call_id] = f"{event.hook}: {event.reason}" if event.reason else event.hook
         task = _task()
         if event.point in _BEFORE_CALL and event.call_id:

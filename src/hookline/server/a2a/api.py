@@ -15,7 +15,7 @@ from ...stores.audit.log import AuditLog
 from ...stores.runs import RunStore
 from ..auth import ANONYMOUS, LOCAL, PUBLIC, RIGHTS
 from ..errors import ApiError, UnknownAgentError
-from ..routing import Endpoint, caller_of, until_disconnect
+from ..routing import Endpoint, Gate, caller_of, until_disconnect
 from ..runs import RunService
 from .cards import agent_card
 from .context import ContextBuilder, RequestContext
@@ -32,19 +32,21 @@ class A2aApi:
     Args:
         service: runs the agents. Open it before this object is opened, and close it before this object is closed.
         store: the store of the runs, which also keeps the receivers of push notifications.
+        gate: knows the present rights of callers, and whether they use API keys, which the agent card then says.
         audit: gets a record of every standing permission that is given.
-        keys: whether callers use API keys, which the agent card then says.
         push: options for :class:`PushNotifier`.
     """
 
     def __init__(
-        self, service: RunService, store: RunStore, audit: AuditLog | None = None, *, keys: bool = True, **push: Any
+        self, service: RunService, store: RunStore, gate: Gate, audit: AuditLog | None = None, **push: Any
     ) -> None:
         silence_sdk_logs()
-        self._keys = keys
+        self._gate = gate
         self._service = service
         self._options = service.options
-        self.push = PushNotifier(service, store.push_subscriptions, hosts=self._options.push_hosts, **push)
+        self.push = PushNotifier(
+            service, store.push_subscriptions, gate.current_caller, hosts=self._options.push_hosts, **push
+        )
         handler = Handler(service, self.push, audit)
         self._dispatcher = JsonRpcDispatcher(handler, ContextBuilder(), enable_v0_3_compat=True)
 
@@ -124,7 +126,7 @@ class A2aApi:
             raise ApiError(404, "unknown_agent", message) from None
         prefix = request.scope.get("root_path", "")
         base_url = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}{prefix}"
-        needs_key = self._keys and (self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id))
+        needs_key = self._gate.uses_keys and (self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id))
         return RequestContext(caller, agent, base_url, needs_key, request)
 
 

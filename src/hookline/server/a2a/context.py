@@ -8,6 +8,7 @@ from a2a.auth.user import User
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import ServerCallContextBuilder
 
+from ...stores.runs import RunRecord
 from ..agents import ServedAgent
 from ..auth import Caller
 from ..live_run import EventReader
@@ -35,6 +36,7 @@ class RequestContext:
         self.agent = agent
         self.base_url = base_url
         self.needs_key = needs_key
+        self.scope = request.scope
         self._correlation_id = correlation_of(request)
         given = (request.headers.get("x-correlation-id"), request.headers.get("x-request-id"))
         self._is_given = self._correlation_id in given
@@ -88,6 +90,11 @@ def request_context(context: ServerCallContext) -> RequestContext:
     """Return our context, which is stored inside the SDK's call context."""
     found: RequestContext = context.state["hookline"]
     return found
+
+
+def may_see(caller: Caller, run: RunRecord) -> bool:
+    """Return whether a caller may see the texts of a run: it has the right ``read``, or started the run."""
+    return caller.may("read") or (caller.may("run") and caller.id == run.owner)
 
 
 def version_of(context: ServerCallContext) -> str:

@@ -58,7 +58,7 @@ from ..auth import Right
 from ..errors import BusyError, ConflictError, ServiceError, UnknownRunError
 from ..runs import RunService
 from .cards import agent_card
-from .context import RequestContext, request_context, version_of
+from .context import RequestContext, may_see, request_context, version_of
 from .messages import (
     MessageContent,
     UnclearDecisionError,
@@ -117,7 +117,7 @@ class Handler(RequestHandler):
             yield _limit_history(_visible(progress.task(), request, progress.run), params.configuration)
             if note:
                 yield progress.note(note)
-            elif _may_see(request, progress.run):
+            elif may_see(request.caller, progress.run):
                 async for event in _updates(follower):
                     yield event
 
@@ -153,12 +153,12 @@ class Handler(RequestHandler):
         if run is not None:
             follower, note = await self._continue(run, content, message, context)
             if pushing:
-                await self._push.put(run, config, request.caller, version_of(context))
+                await self._push.put(run, config, request, version_of(context))
             return follower, note
         run = await self._start(content, message, request)
         try:
             if pushing:
-                await self._push.put(run, config, request.caller, version_of(context), new=True)
+                await self._push.put(run, config, request, version_of(context), new=True)
             follower = await self._follow(run, context)
             await follower.read_first()
         except (BusyError, StoreError) as error:  # the run has started, so the error must name it
@@ -295,7 +295,7 @@ class Handler(RequestHandler):
             run = await self._run(params.task_id, context, "run")
             _need_visible(request_context(context), run)
             await self._push.check(params)
-            return await self._push.put(run, params, request_context(context).caller, version_of(context))
+            return await self._push.put(run, params, request_context(context), version_of(context))
 
     async def on_get_task_push_notification_config(
         self, params: GetTaskPushNotificationConfigRequest, context: ServerCallContext
@@ -363,19 +363,14 @@ async def _updates(follower: TaskFollower, waiting: set[CallKey] | None = None) 
             yield event
 
 
-def _may_see(request: RequestContext, run: RunRecord) -> bool:
-    """Return whether a caller may see the texts of a run: it has the right ``read``, or started the run."""
-    return request.caller.may("read") or (request.caller.may("run") and request.caller.id == run.owner)
-
-
 def _need_visible(request: RequestContext, run: RunRecord) -> None:
-    if not _may_see(request, run):
+    if not may_see(request.caller, run):
         _need(request, "read")
 
 
 def _visible(task: Task, request: RequestContext, run: RunRecord) -> Task:
     """Remove the texts from a task if the caller may not see them."""
-    if not _may_see(request, run):
+    if not may_see(request.caller, run):
         for name in ("history", "artifacts"):
             task.ClearField(name)
         if task.status.state != INPUT_REQUIRED:  # a caller that may decide has to see the waiting calls

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,12 +21,14 @@ from ..._kernel.errors import HooklineError, RegistrationError
 from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import Cutoff, FetchError
 from ..._net.urls import UrlError, parse_host, parse_url
+from ..._web.middleware import Scope
 from ...stores.errors import StoreError
 from ...stores.push_subscriptions import PushSubscription, PushSubscriptionStore
 from ...stores.runs import RunRecord
 from ..auth import Caller
 from ..errors import BusyError, UnknownRunError
 from ..runs import RunService
+from .context import RequestContext, may_see
 from .tasks import TaskFollower
 
 log = logging.getLogger("hookline")
@@ -37,6 +39,8 @@ POST_SECONDS = 10.0
 """Time limit for one request, in seconds."""
 TAKEOVER_SECONDS = 5.0
 """Interval in seconds at which the receivers of processes that have ended are taken over."""
+ACCESS_RETRY_SECONDS = 2.0
+"""Interval in seconds at which the access of a caller is checked again if it could not be read."""
 RETRY_PAUSES = (0.5, 2.0, 8.0)
 """Seconds to wait before each retry."""
 
@@ -47,15 +51,22 @@ _SCHEME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{0,64}")
 _RETRY_STATUSES = frozenset((408, 409, 425, 429))
 
 
+class _AccessLostError(Exception):
+    """The caller who registered a receiver no longer has access to the run."""
+
+
 class PushNotifier:
     """Post tasks to receivers at each change of state, in order, without delaying the run.
 
     Receivers must have public addresses, or be listed; the connection goes to the address that was checked. They are
-    stored with the runs: notifications that a process could not send are sent by the next one.
+    stored with the runs: notifications that a process could not send are sent by the next one. Before each post, the
+    caller who registered the receiver must still have the rights that registering it takes; otherwise it is removed.
 
     Args:
         service: runs the agents.
         store: the store of receivers.
+        current_caller: returns a caller with its present rights, given its id and the request in which it registered
+            the receiver; see :meth:`Authenticator.current_caller`.
         hosts: names or addresses that are allowed although they are not public.
         seconds: the time limit for one request.
         pauses: how many seconds to wait before each retry.
@@ -65,6 +76,7 @@ class PushNotifier:
         self,
         service: RunService,
         store: PushSubscriptionStore,
+        current_caller: Callable[[str, Scope | None], Awaitable[Caller | None]],
         *,
         hosts: Sequence[str] = (),
         seconds: float = POST_SECONDS,
@@ -72,6 +84,7 @@ class PushNotifier:
     ) -> None:
         self._service = service
         self._store = store
+        self._current_caller = current_caller
         self._hosts = frozenset(parse_host(f"[{host}]" if host.count(":") > 1 else host)[0] for host in hosts)
         self._seconds = seconds
         self._pauses = tuple(pauses)
@@ -141,9 +154,15 @@ class PushNotifier:
             ) from None
 
     async def put(
-        self, run: RunRecord, config: TaskPushNotificationConfig, caller: Caller, version: str, *, new: bool = False
+        self,
+        run: RunRecord,
+        config: TaskPushNotificationConfig,
+        request: RequestContext,
+        version: str,
+        *,
+        new: bool = False,
     ) -> TaskPushNotificationConfig:
-        """Store a checked receiver and start to notify it, at once if the run has already finished.
+        """Store a checked receiver of the caller of a request and start to notify it, at once if the run has finished.
 
         Raises:
             InvalidParamsError: the task has too many receivers.
@@ -154,7 +173,7 @@ class PushNotifier:
         row = PushSubscription(
             run.id,
             config.id or run.id,
-            caller.id,
+            request.caller.id,
             config.url,
             config.token,
             auth.scheme,
@@ -165,8 +184,8 @@ class PushNotifier:
         )
         if not await asyncio.to_thread(self._store.save, row, MAX_RECEIVERS):
             raise InvalidParamsError(f"a task can have at most {MAX_RECEIVERS} push notification configs: delete one")
-        self._start(row)
-        return _to_config(row, caller)
+        self._start(row, request.scope)
+        return _to_config(row, request.caller)
 
     async def list(self, run: RunRecord, caller: Caller) -> list[TaskPushNotificationConfig]:
         """Return the receivers of a task. Only the caller that added a receiver sees its secrets.
@@ -189,17 +208,26 @@ class PushNotifier:
 
     # Sending
 
-    def _start(self, row: PushSubscription) -> None:
+    def _start(self, row: PushSubscription, scope: Scope | None = None) -> None:
         key = row.run_id, row.id
         if key in self._tasks:
             self._tasks[key].cancel()
-        task = self._tasks[key] = asyncio.create_task(self._notify(row), name=f"hookline-push-{row.run_id}")
+        task = self._tasks[key] = asyncio.create_task(self._notify(row, scope), name=f"hookline-push-{row.run_id}")
         task.add_done_callback(lambda done: self._tasks.pop(key) if self._tasks.get(key) is done else None)
 
-    async def _notify(self, row: PushSubscription) -> None:
+    async def _notify(self, row: PushSubscription, scope: Scope | None) -> None:
         while True:
             try:
-                await self._follow(row)
+                await self._follow(row, scope)
+                return
+            except _AccessLostError:
+                log.warning(
+                    "the receiver %s of the run %s was removed: %s, who registered it, no longer has access to the run",
+                    ascii(row.id),
+                    row.run_id,
+                    ascii(row.owner),
+                )
+                await self._remove(row)
                 return
             except BusyError as busy:
                 await asyncio.sleep(busy.retry_after)
@@ -209,7 +237,13 @@ class PushNotifier:
                 log.error("push notifications for the run %s have stopped: %s", row.run_id, error_text(error))
                 return
 
-    async def _follow(self, row: PushSubscription) -> None:
+    async def _remove(self, row: PushSubscription) -> None:
+        try:
+            await asyncio.to_thread(self._store.remove, row)
+        except StoreError as error:  # the next process checks the access again
+            log.error("a receiver of the run %s could not be removed: %s", row.run_id, error_text(error))
+
+    async def _follow(self, row: PushSubscription, scope: Scope | None) -> None:
         run = await self._service.get(row.run_id, _SELF)
         reader = await self._service.read(row.run_id, _SELF)
         try:
@@ -220,7 +254,7 @@ class PushNotifier:
                     progress.add_events([event], page[1])
                     now = progress.state, frozenset(progress.waiting)
                     if now != before and event.seq > row.seq:
-                        await self._send(row, progress.task())
+                        await self._send(row, scope, progress.task())
                         await self._mark_sent(row, event.seq, over=progress.over)
                     before = now
             if progress.over:
@@ -245,8 +279,36 @@ class PushNotifier:
                 "a sent push notification for the run %s could not be recorded: %s", row.run_id, error_text(error)
             )
 
-    async def _send(self, row: PushSubscription, task: Task) -> None:
-        """Post a task, with retries. A receiver that does not accept it misses it."""
+    async def _check_access(self, row: PushSubscription, scope: Scope | None) -> None:
+        """Check that the caller who registered a receiver could still register it. Wait while that cannot be read.
+
+        Raises:
+            _AccessLostError: the caller could not.
+        """
+        problem = ""
+        while True:
+            try:
+                caller = await self._current_caller(row.owner, scope)
+                run = None if caller is None else await self._service.get(row.run_id, caller)
+                break
+            except UnknownRunError:
+                raise _AccessLostError from None
+            except StoreError as error:
+                if not problem:
+                    problem = error_text(error)
+                    log.error(
+                        "the receivers of the run %s wait: their access cannot be checked: %s", row.run_id, problem
+                    )
+                await asyncio.sleep(ACCESS_RETRY_SECONDS)
+        if caller is None or run is None or not caller.may("run") or not may_see(caller, run):
+            raise _AccessLostError
+
+    async def _send(self, row: PushSubscription, scope: Scope | None, task: Task) -> None:
+        """Post a task, with retries. A receiver that does not accept it misses it.
+
+        Raises:
+            _AccessLostError: the caller who registered the receiver no longer has access to the run.
+        """
         headers = {"Content-Type": "application/json", "User-Agent": "hookline"}
         if row.token:
             headers["X-A2A-Notification-Token"] = row.token
@@ -255,6 +317,7 @@ class PushNotifier:
         body, problem = _body(row, task), ""
         for pause in (*self._pauses, None):
             try:
+                await self._check_access(row, scope)
                 response = await post(self._egress(row.url), row.url, body, headers=headers, seconds=self._seconds)
                 if 200 <= response.status < 300:
                     return

@@ -18,12 +18,14 @@ from ..approvals import ApprovalService, Decision
 from ..auth import Caller
 from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
-from .live import LiveViews, Render, Sections
+from .live import LiveViews, Render
 from .login import form, own_path, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page
+from .sections import Sections, draw, draw_all, draw_together
 
 PATH = "/console/approvals"
 WAITING = "approvals-waiting"
+PARTS = ("count", "decided", "grants")
 MAX_WAITING = 100
 MAX_DECIDED = 30
 MAX_FORM = 500_000
@@ -85,8 +87,7 @@ class ApprovalsPage:
         return json_response({card_id(request.path_params["id"]): "", **sections})
 
     async def _sections(self, caller: Caller, base: str) -> Sections:
-        sections: Sections = await in_thread(self._render, caller, base)
-        return sections
+        return await draw_together((f"approvals-{name}" for name in PARTS), in_thread(self._render, caller, base))
 
     def _render(self, caller: Caller, base: str) -> Sections:
         store = self._approvals.store
@@ -98,10 +99,7 @@ class ApprovalsPage:
             "grants": store.grants(owner=caller.owner),
             "may_decide": caller.may("approve"),
         }
-        parts = {
-            f"approvals-{name}": fragment("approvals_sections.html", base, section=name, **values)
-            for name in ("count", "decided", "grants")
-        }
+        parts = draw_all("approvals_sections.html", base, "approvals", PARTS, **values)
         names = caller_names(self._keys)
         # The oldest call is the first, so that a new one does not move the others.
         return parts | {card_id(row.id): approval_card(row, caller, names, base) for row in reversed(waiting)}
@@ -125,17 +123,22 @@ def approval_card(
         next: the page that follows a decision in a browser without scripts.
         into: the id of the element that a new card is added to.
     """
-    return fragment(
-        "approval_card.html",
-        base,
-        id=card_id(row.id),
-        row=row,
-        owner=names_of(caller, names, row.owner),
-        may_decide=caller.may("approve"),
-        pattern=exact_pattern(row.arguments),
-        next=next,
-        into=into,
-    )
+    id = card_id(row.id)
+
+    def make() -> str:
+        return fragment(
+            "approval_card.html",
+            base,
+            id=id,
+            row=row,
+            owner=names_of(caller, names, row.owner),
+            may_decide=caller.may("approve"),
+            pattern=exact_pattern(row.arguments),
+            next=next,
+            into=into,
+        )
+
+    return draw(id, make, tag="article", into=into)
 
 
 def decision_of(fields: Mapping[str, str], row: ApprovalRow) -> Decision:

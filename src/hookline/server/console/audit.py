@@ -16,9 +16,10 @@ from ..audit import AuditService, record_id, report_of
 from ..jobs import Job
 from ..routing import Endpoint, caller_of, json_response, query_of
 from .filters import CHOICES, RANGES, AuditFilter
-from .live import LiveViews, Render, Sections, Version
+from .live import LiveViews, Render, Version
 from .login import page_endpoint, wants_sections
-from .render import base_of, fragment, page
+from .render import base_of, page
+from .sections import Sections, draw_all, draw_together
 
 PAGE = "/console/audit"
 LIVE = "/console/live/audit"
@@ -84,8 +85,12 @@ class AuditPages:
 
     def _view(self, request: Request, query: AuditFilter) -> tuple[object, Render, Version]:
         base = base_of(request)
-        render = partial(in_thread, self._render, query, base)
+        render = partial(self._sections, query, base)
         return ("audit", query.query(), base), render, partial(in_thread, self._service.version)
+
+    async def _sections(self, query: AuditFilter, base: str) -> Sections:
+        ids = ("audit-verify", *(f"audit-{name}" for name in _LISTED))
+        return await draw_together(ids, in_thread(self._render, query, base))
 
     def _delay(self, query: AuditFilter) -> float:
         return SEARCH_DELAY if self._service.is_search(query.chosen()) else 0.0
@@ -110,7 +115,7 @@ class AuditPages:
 
     def _changed(self, request: Request) -> Response:
         if wants_sections(request):
-            return json_response({"audit-verify": self._verification(base_of(request))})
+            return json_response(self._verification(base_of(request)))
         return RedirectResponse(base_of(request) + PAGE, 303)
 
     def _render(self, query: AuditFilter, base: str) -> Sections:
@@ -122,14 +127,13 @@ class AuditPages:
             "hosts": len({view.host for view in found.records}) > 1,
             "query": query,
         }
-        made = {f"audit-{name}": fragment("audit_sections.html", base, section=name, **values) for name in _LISTED}
-        return {"audit-verify": self._verification(base), **made}
+        return {**self._verification(base), **draw_all("audit_sections.html", base, "audit", _LISTED, **values)}
 
-    def _verification(self, base: str) -> str:
+    def _verification(self, base: str) -> dict[str, str]:
         jobs = self._service.verifications.list()
         job: Job | None = jobs[0] if jobs else None
         report = None if job is None else report_of(job)
-        return fragment("audit_sections.html", base, section="verify", job=job, report=report)
+        return draw_all("audit_sections.html", base, "audit", ("verify",), job=job, report=report)
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -16,7 +15,6 @@ from ..._base.workers import in_thread
 from ..._run.environment import make_id
 from ...explain.from_events import EventsView
 from ...explain.view import ModelCall, ToolCallView
-from ...explain.words import OUTCOMES
 from ...stores.run_queries import conversations
 from ...stores.runs import RunRecord
 from ..auth import Caller
@@ -24,9 +22,10 @@ from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
-from .live import LiveViews, Sections
+from .live import LiveViews
 from .login import form, page_endpoint, wants_sections
 from .render import base_of, fragment, page
+from .sections import Sections, add_event, draw, draw_all, draw_together
 
 PATH = "/console/chat"
 TRANSPORT = "console"
@@ -139,6 +138,9 @@ class _ChatSections:
 
     async def render(self) -> Sections:
         """Render the sections."""
+        return await draw_together(("chat-sessions", "chat-state"), self._sections())
+
+    async def _sections(self) -> Sections:
         runs: Sequence[RunRecord] = ()
         if self.session:  # also an admin sees only its own: nobody speaks in the conversation of somebody else
             runs = await self._service.list(
@@ -148,19 +150,20 @@ class _ChatSections:
         return sections
 
     def _render(self, runs: Sequence[RunRecord]) -> Sections:
-        store, part = self._service.store, partial(fragment, TEMPLATE, self._base)
+        store, part = self._service.store, partial(draw_all, TEMPLATE, self._base, "chat")
         known = conversations(store, self._caller.id, TRANSPORT, MAX_CONVERSATIONS)
-        made = {"chat-sessions": part(section="sessions", known=known, agent=self.agent, session=self.session)}
+        made = part(("sessions",), known=known, agent=self.agent, session=self.session)
         for run in runs:
-            exchange = self._exchanges.setdefault(run.id, _Exchange())
-            made[f"chat-{run.id}"] = exchange.render(self._service, run, self._base)
+            exchange, id = self._exchanges.setdefault(run.id, _Exchange()), f"chat-{run.id}"
+            made[id] = draw(
+                id, partial(exchange.render, self._service, run, self._base), tag="article", into="chat-log"
+            )
             if run.status == "waiting":
                 for row in reversed(self._service.approvals.rows(status="pending", root_id=run.id)):
                     next = f"{PATH}?{self.query}"
                     made[card_id(row.id)] = approval_card(row, self._caller, {}, self._base, next, "chat-asks")
         unfinished = next_run(runs)
-        made["chat-state"] = part(section="state", run=unfinished, agent=self.agent, caller=self._caller)
-        return made
+        return made | part(("state",), run=unfinished, agent=self.agent, caller=self._caller)
 
 
 def next_run(runs: Sequence[RunRecord]) -> RunRecord | None:
@@ -181,15 +184,13 @@ class _Exchange:
         """Return the HTML of the exchange."""
         while found := service.store.events(run.id, self._built.seq):
             for event in found:
-                fields = msgspec.json.decode(event.data)
+                fields = add_event(self._built, event)
                 if event.type == "task_taken":
-                    self._files = [each.get("name") or each.get("media_type", "") for each in fields["attachments"]]
-                self._built.add(fields)
-                self._built.seq = event.seq
+                    files = fields.get("attachments", ())
+                    self._files = [each.get("name") or each.get("media_type", "") for each in files]
         shown = self._built.seq, run.status
         if shown != self._shown:
             items = [item for step in self._built.view.steps for item in step.items]
-            self._shown = shown
             self._html = fragment(
                 TEMPLATE,
                 base,
@@ -198,9 +199,9 @@ class _Exchange:
                 files=self._files,
                 calls=[item for item in items if isinstance(item, ToolCallView)],
                 draft="" if run.is_over else _draft(items),
-                outcomes=OUTCOMES,
                 approval_points=("approval_requested", "approval_decided"),
             )
+            self._shown = shown
         return self._html
 
 

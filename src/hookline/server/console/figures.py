@@ -19,12 +19,14 @@ from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, Statistics
 from .filters import PERIODS, FiguresQuery
-from .live import LiveViews, Render, Sections, Version
+from .live import LiveViews, Render, Version
 from .login import page_endpoint
-from .render import base_of, caller_names, fragment, names_of, page
+from .render import base_of, caller_names, names_of, page
+from .sections import Sections, draw_all, draw_together
 
 HOOKS, COST = "/console/hooks", "/console/cost"
 LIVE = "/console/live"
+COST_PARTS = ("totals", "chart", "tables")
 DELAY = 2.0
 """Seconds between a change and its figures on an open page: other processes have stored theirs by then."""
 
@@ -110,11 +112,17 @@ class FiguresPages:
         )
 
     async def _hooks(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
+        return await draw_together(("hooks-list",), self._found_hooks(query, caller, base))
+
+    async def _found_hooks(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.hooks(caller, query.range, agent=query.agent, owner=query.caller)
         sections: Sections = await in_thread(_render_hooks, found, query, base)
         return sections
 
     async def _cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
+        return await draw_together((f"cost-{name}" for name in COST_PARTS), self._found_cost(query, caller, base))
+
+    async def _found_cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller)
         sections: Sections = await in_thread(self._render_cost, found, query, caller, base)
         return sections
@@ -125,14 +133,13 @@ class FiguresPages:
         values: dict[str, Any] = {
             "costs": found,
             "by_cost": by_cost,
-            "heights": [100 * size / (max(sizes) or 1) for size in sizes],
+            "heights": [(bar, 100 * size / (max(sizes) or 1)) for bar, size in zip(found.bars, sizes, strict=True)],
             "most": max(sizes, default=0),
             "is_admin": caller.owner is None,
             "owner_of": partial(names_of, caller, caller_names(self._keys)),
             "query": query,
         }
-        names = ("totals", "chart", "tables")
-        return {f"cost-{name}": fragment("cost_sections.html", base, section=name, **values) for name in names}
+        return draw_all("cost_sections.html", base, "cost", COST_PARTS, **values)
 
 
 def _render_hooks(found: HooksView, query: FiguresQuery, base: str) -> Sections:
@@ -142,7 +149,7 @@ def _render_hooks(found: HooksView, query: FiguresQuery, base: str) -> Sections:
         "has_shadow": any(hook.shadow for each in found.agents for hook in each.hooks),
         "runs": partial(query.runs, found.since),
     }
-    return {"hooks-list": fragment("hooks_sections.html", base, **values)}
+    return draw_all("hooks_sections.html", base, "hooks", ("list",), **values)
 
 
 class _AgentView(msgspec.Struct, frozen=True):

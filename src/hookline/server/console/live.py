@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from ..._base.text import error_text
 from ...stores.errors import StoreError
 from ..sse import SseResponse
+from .sections import Sections
 
 log = logging.getLogger("hookline")
 
@@ -20,12 +21,14 @@ INTERVAL = 0.5
 """Seconds between two looks at the stores, while a page is open."""
 REST = 3.0
 """After rendering, pause for this many times as long as it took, so that open pages never take most of the time."""
+RETRY_SECONDS = 2.0
+"""Seconds after which a page that could not be rendered is rendered again."""
+UNREADABLE = "This page is not up to date: the server cannot read its files now. It tries again."
+NOT_RENDERED = "This page is not up to date: the server could not render it. It tries again, and its log says why."
 KEPT_SECONDS = 10.0
 """Seconds for which the sections of a page are kept for its stream: a browser opens it after it has read the page."""
 MAX_KEPT = 50
 
-Sections = Mapping[str, str]
-"""The parts of a page that change, as HTML by the id of their element; an empty text removes the element."""
 Render = Callable[[], Awaitable[Sections]]
 Version = Callable[[], Awaitable[object]]
 
@@ -43,6 +46,8 @@ class _View:
         """When it is rendered again, on the monotonic clock; ``None`` if it shows what was seen."""
         self.made = time.monotonic()
         self.sections: Sections = {}
+        self.problem = ""
+        """Why the sections are not up to date, for people; empty if they are."""
         self.readers: set[_Reader] = set()
 
 
@@ -52,6 +57,7 @@ class _Reader:
     def __init__(self, view: _View, seen: Sections) -> None:
         self.view = view
         self._seen = dict(seen)
+        self._problem = ""
         self._changed = asyncio.Event()
         self._ended = False
 
@@ -73,7 +79,11 @@ class _Reader:
         changed = {id: html for id, html in now.items() if self._seen.get(id) != html}
         changed |= {id: "" for id in self._seen if id not in now}
         self._seen = dict(now)
-        return b"data: " + msgspec.json.encode(changed) + b"\n\n" if changed else b""
+        data = b"data: " + msgspec.json.encode(changed) + b"\n\n" if changed else b""
+        if self.view.problem != self._problem:
+            self._problem = self.view.problem
+            data += b"event: problem\ndata: " + msgspec.json.encode(self._problem) + b"\n\n"
+        return data
 
 
 class LiveViews:
@@ -175,10 +185,16 @@ class LiveViews:
         try:
             while any(view.readers for view in self._views.values()):
                 began = time.monotonic()
-                with suppress(StoreError):
+                pulse, error = None, None
+                try:
                     pulse = await self._pulse()
-                    for view in list(self._views.values()):
+                except Exception as failure:  # noqa: BLE001 - every page says so
+                    error = failure
+                for view in list(self._views.values()):
+                    if error is None:
                         await self._update(view, pulse)
+                    else:
+                        self._fail(view, error)
                 await asyncio.sleep(max(INTERVAL, REST * (time.monotonic() - began)))
         finally:
             self._task = None
@@ -194,13 +210,27 @@ class LiveViews:
                 view.due = now + view.delay if view.due is None else view.due
             if view.due is None or view.due > now:
                 return
-            view.due = None
             view.sections = await view.render()
-        except StoreError as error:
+            view.due, view.problem = None, ""
+        except Exception as error:  # noqa: BLE001 - one page must not stop the others, and says so
+            self._fail(view, error)
+            return
+        for reader in view.readers:
+            reader.wake()
+
+    @staticmethod
+    def _fail(view: _View, error: Exception) -> None:
+        """Tell the open pages of a view that they are not up to date, and why. They are rendered again soon."""
+        if not view.readers:
+            return
+        view.due = time.monotonic() + RETRY_SECONDS
+        problem = UNREADABLE if isinstance(error, StoreError) else NOT_RENDERED
+        if problem == view.problem:
+            return  # it was logged
+        view.problem = problem
+        if isinstance(error, StoreError):
             log.warning("a page of the console is not up to date: %s", error_text(error))
-            return
-        except Exception:  # one page must not stop the others
-            log.exception("a page of the console could not be rendered")
-            return
+        else:
+            log.error("a page of the console could not be rendered", exc_info=error)
         for reader in view.readers:
             reader.wake()

@@ -3,24 +3,27 @@
 from __future__ import annotations
 
 import time
-from functools import partial
+from functools import cache, partial
 
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
 from ...stores.run_queries import open_runs, refusals
+from ...stores.runs import RunStore
 from ..auth import Caller
 from ..routing import Endpoint, caller_of
 from ..runs import RunService
-from .live import LiveViews, Render, Sections
+from .live import LiveViews, Render
 from .login import page_endpoint
-from .render import base_of, fragment, page
+from .render import base_of, page
+from .sections import Sections, draw_all, draw_together
 
 STUCK_SECONDS = 60.0
 """Seconds without an event after which a run that is not waiting for a person is called stuck."""
 BLOCKED_SECONDS = 3600.0
 ROWS = 20
+PARTS = ("counts", "waiting", "stuck", "running", "blocked")
 
 
 class NowPage:
@@ -52,23 +55,27 @@ class NowPage:
         return ("now", caller.owner, caller.scopes, base), partial(self._sections, caller, base)
 
     async def _sections(self, caller: Caller, base: str) -> Sections:
-        sections: Sections = await in_thread(self._render, caller, base)
-        return sections
+        return await draw_together((f"now-{name}" for name in PARTS), in_thread(self._render, caller, base))
 
     def _render(self, caller: Caller, base: str) -> Sections:
-        store, now = self._service.store, time.time()
-        runs = open_runs(store, caller.owner, 200)
-        waiting = self._service.approvals.rows(status="pending", owner=caller.owner, limit=ROWS)
-        running = [each for each in runs if each.run.status == "running"]
-        stuck = [each for each in running if each.last_event < now - STUCK_SECONDS]
+        # Each section reads what it shows: a list that cannot be read does not affect the others.
         values = {
-            "running": running,
-            "stuck": stuck,
-            "queued": sum(each.run.status == "queued" for each in runs),
-            "waiting": waiting,
-            "blocked": refusals(store, ROWS, since=now - BLOCKED_SECONDS, owner=caller.owner),
+            "runs": cache(partial(_OpenRuns, self._service.store, caller.owner)),
+            "waiting": cache(partial(self._service.approvals.rows, status="pending", owner=caller.owner, limit=ROWS)),
+            "blocked": cache(
+                partial(refusals, self._service.store, ROWS, since=time.time() - BLOCKED_SECONDS, owner=caller.owner)
+            ),
             "rows": ROWS,
             "caller": caller,
         }
-        names = ("counts", "waiting", "stuck", "running", "blocked")
-        return {f"now-{name}": fragment("now_sections.html", base, section=name, **values) for name in names}
+        return draw_all("now_sections.html", base, "now", PARTS, **values)
+
+
+class _OpenRuns:
+    """The runs that have not ended, by what they do."""
+
+    def __init__(self, store: RunStore, owner: str | None) -> None:
+        found = open_runs(store, owner, 200)
+        self.running = [each for each in found if each.run.status == "running"]
+        self.stuck = [each for each in self.running if each.last_event < time.time() - STUCK_SECONDS]
+        self.queued = sum(each.run.status == "queued" for each in found)

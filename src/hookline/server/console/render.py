@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,7 @@ from starlette.responses import HTMLResponse
 
 from ..._base.text import visible_json
 from ...explain.html import asset
-from ...explain.words import DECISIONS, STATUSES, VERBS
+from ...explain.words import DECISIONS, OUTCOMES, STATUSES, verb_words
 from ...stores.keys import KeyStore
 from ..auth import LOGIN_COOKIE, Caller
 from ..routing import caller_of
@@ -95,14 +95,21 @@ def _environment() -> Environment:
         "visible_json": visible_json,
     }
     made.globals |= {
-        "statuses": STATUSES,
-        "verbs": VERBS,
-        "decisions": DECISIONS,
+        "verb_word": lambda verb: verb_words(verb)[0],
+        "verb_tone": lambda verb: verb_words(verb)[1],
+        "status_tone": partial(_tone, STATUSES),
+        "decision_tone": partial(_tone, DECISIONS),
+        "outcome_tone": partial(_tone, OUTCOMES),
         "navigation": NAVIGATION,
         "now": time.time,
         "str": str,
     }
     return made
+
+
+def _tone(tones: Mapping[str, str], value: str, unknown: str = "grey") -> str:
+    """Return the colour of a value. Templates get functions instead of mappings, so that no look-up can fail."""
+    return tones.get(value, unknown)
 
 
 def fragment(template: str, base: str, /, **values: Any) -> str:

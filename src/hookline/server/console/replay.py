@@ -16,9 +16,10 @@ from ..replay import MAX_RUNS, ReplayService, ReplayView
 from ..routing import Endpoint, caller_of, json_response, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RecordedQuery
-from .live import LiveViews, Render, Sections, Version
+from .live import LiveViews, Render, Version
 from .login import form_lists, page_endpoint, wants_sections
-from .render import base_of, fragment, page
+from .render import base_of, page
+from .sections import Sections, draw_all, draw_together
 
 PAGE = "/console/replay"
 LIVE = "/console/live/replay"
@@ -29,6 +30,7 @@ ROWS = 50
 TRIES = 5
 """Number of earlier tries that the page links to."""
 TEMPLATE = "replay_sections.html"
+LISTED, TRIED = ("rows", "pages", "tries"), ("head", "runs")
 
 
 class ReplayPages:
@@ -90,6 +92,9 @@ class ReplayPages:
         return self._service.jobs.version
 
     async def _sections(self, query: RecordedQuery, caller: Caller, base: str) -> Sections:
+        return await draw_together((f"replay-{name}" for name in LISTED), self._found(query, caller, base))
+
+    async def _found(self, query: RecordedQuery, caller: Caller, base: str) -> Sections:
         try:
             found, more = await self._recorded(query, caller)
         except UnknownRunError:
@@ -100,8 +105,7 @@ class ReplayPages:
             "query": query,
             "tries": [ReplayView.of(job) for job in self._service.jobs.list()[:TRIES]],
         }
-        parts = ("rows", "pages", "tries")
-        return {f"replay-{name}": fragment(TEMPLATE, base, section=name, **values) for name in parts}
+        return draw_all(TEMPLATE, base, "replay", LISTED, **values)
 
     async def _recorded(self, query: RecordedQuery, caller: Caller) -> tuple[list[Any], str]:
         if not query.run:
@@ -132,6 +136,9 @@ class ReplayPages:
         return ("try", job.id, caller.id, base), partial(self._try_sections, job.id, caller, base), self._version
 
     async def _try_sections(self, id: str, caller: Caller, base: str) -> Sections:
+        return await draw_together((f"replay-{name}" for name in TRIED), self._found_try(id, caller, base))
+
+    async def _found_try(self, id: str, caller: Caller, base: str) -> Sections:
         view = ReplayView.of(self._service.jobs.get(id))
         tasks = {}
         for each in () if view.result is None else view.result.runs:
@@ -139,10 +146,7 @@ class ReplayPages:
                 tasks[each.run_id] = (await self._runs.get(each.run_id, caller)).task
             except UnknownRunError:
                 tasks[each.run_id] = ""  # it was deleted meanwhile
-        return {
-            f"replay-{name}": fragment(TEMPLATE, base, section=name, view=view, tasks=tasks, split=_split)
-            for name in ("head", "runs")
-        }
+        return draw_all(TEMPLATE, base, "replay", TRIED, view=view, tasks=tasks, split=_split)
 
     async def _cancel(self, request: Request) -> Response:
         job = await self._service.jobs.cancel(request.path_params["id"])

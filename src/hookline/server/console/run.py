@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 from urllib.parse import quote
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -15,7 +14,7 @@ from ..._base.text import counted
 from ..._base.workers import in_thread
 from ...explain.from_events import EventsView
 from ...explain.view import HookOutcome, MomentView, RunView, hook_outcomes
-from ...explain.words import OUTCOMES, QUIET_POINTS
+from ...explain.words import QUIET_POINTS
 from ...stores.approvals import ApprovalRow
 from ...stores.keys import KeyStore
 from ...stores.runs import RunRecord
@@ -26,9 +25,10 @@ from ..replay import tape_response
 from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
-from .live import LiveViews, Render, Sections
+from .live import LiveViews, Render
 from .login import form, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page
+from .sections import Sections, add_event, draw, draw_all, draw_together
 from .timeline import Timeline, kind_of, step_line, totals
 
 MAX_STEPS = 100
@@ -44,6 +44,7 @@ STEER = "/console/runs/{id}/messages"
 CANCEL = "/console/runs/{id}/cancel"
 TAPE = "/console/runs/{id}/tape"
 TEMPLATE = "run_sections.html"
+PARTS = ("head", "actions", "axis", "older")
 
 
 class RunPage:
@@ -86,7 +87,8 @@ class RunPage:
             if not caller.may("admin"):
                 raise ApiError(403, "forbidden", "the record contains what hooks hid: it needs the right admin")
             view = await self._records.view(run.id)
-            sections = await in_thread(RunSections(base, caller, first, self._names).render, run, view)
+            made = in_thread(RunSections(base, caller, first, self._names).render, run, view)
+            sections = await draw_together((f"run-{name}" for name in PARTS), made)
         else:
             sections = await self._live.show(*self._view(request, run.id))
         conversation = await self._service.list(caller, session_id=run.session_id, limit=CONVERSATION)
@@ -166,6 +168,9 @@ class _EventSections:
 
     async def sections(self) -> Sections:
         """Render the sections."""
+        return await draw_together((f"run-{name}" for name in PARTS), self._found())
+
+    async def _found(self) -> Sections:
         if self._over:
             return self._last
         try:
@@ -179,13 +184,12 @@ class _EventSections:
         built = self._built
         while found := self._service.store.events(run.id, built.seq):
             for event in found:
-                built.add(msgspec.json.decode(event.data))
-                built.seq = event.seq
-        changed = set(built.changed)
-        built.changed.clear()
-        self._over = run.is_over and built.seq >= run.last_seq
+                add_event(built, event)
         waiting = () if run.status != "waiting" else self._service.approvals.rows(status="pending", root_id=run.id)
-        return self._sections.render(run, built.view, changed, waiting)
+        sections = self._sections.render(run, built.view, set(built.changed), waiting)
+        built.changed.clear()  # after an error, the same steps are drawn again
+        self._over = run.is_over and built.seq >= run.last_seq
+        return sections
 
 
 class RunSections:
@@ -239,17 +243,15 @@ class RunSections:
             "page_of": MAX_STEPS,
             "owner": names_of(self._caller, self._names(), run.owner),
         }
-        made = {
-            f"run-{name}": fragment(TEMPLATE, self._base, section=name, **values)
-            for name in ("head", "actions", "axis", "older")
-        }
+        made = draw_all(TEMPLATE, self._base, "run", PARTS, **values)
         path = PAGE.format(id=quote(run.id))
         for row in reversed(waiting):
             made[card_id(row.id)] = approval_card(row, self._caller, self._names(), self._base, path, "run-asks")
         for position in shown:
             # The last steps are rendered again: they are open at first, and the one before was the last until now.
             if position not in self._steps or changed is None or position in changed or position >= count - 2:
-                self._steps[position] = self._step(view, position, values)
+                make = partial(self._step, view, position, values)
+                self._steps[position] = draw(f"run-step-{position}", make, tag="li", into="run-steps")
             made[f"run-step-{position}"] = self._steps[position]
         return made
 
@@ -268,7 +270,6 @@ class RunSections:
             kind_of=kind_of,
             counted=counted,
             step_line=step_line,
-            outcomes=OUTCOMES,
             quiet=QUIET_POINTS,
             hooks_at=partial(_hooks_at, view),
             **values,

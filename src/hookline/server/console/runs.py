@@ -19,9 +19,10 @@ from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
-from .live import LiveViews, Render, Sections
+from .live import LiveViews, Render
 from .login import page_endpoint
-from .render import base_of, caller_names, fragment, names_of, page
+from .render import base_of, caller_names, names_of, page
+from .sections import Sections, draw_all, draw_together
 
 Q = TypeVar("Q", RunsQuery, RefusalsQuery)
 
@@ -108,6 +109,9 @@ class RunsPages:
         )
 
     async def _runs(self, query: RunsQuery, caller: Caller, base: str) -> Sections:
+        return await draw_together(("runs-rows", "runs-pages"), self._found_runs(query, caller, base))
+
+    async def _found_runs(self, query: RunsQuery, caller: Caller, base: str) -> Sections:
         try:
             if query.before:
                 await self._service.get(query.before, caller)
@@ -129,13 +133,11 @@ class RunsPages:
             "owner_of": partial(names_of, caller, names),
             "query": query,
         }
-        return {
-            f"runs-{name}": fragment("runs_sections.html", base, section=name, **values) for name in ("rows", "pages")
-        }
+        return draw_all("runs_sections.html", base, "runs", ("rows", "pages"), **values)
 
     async def _blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
-        sections: Sections = await in_thread(self._render_blocked, query, caller, base)
-        return sections
+        work = in_thread(self._render_blocked, query, caller, base)
+        return await draw_together(("blocked-rows", "blocked-pages"), work)
 
     def _render_blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
         chosen, names = query.chosen(), self._names()
@@ -151,8 +153,7 @@ class RunsPages:
             "owner_of": partial(names_of, caller, names),
             "query": query,
         }
-        parts = ("rows", "pages")
-        return {f"blocked-{name}": fragment("blocked_sections.html", base, section=name, **values) for name in parts}
+        return draw_all("blocked_sections.html", base, "blocked", ("rows", "pages"), **values)
 
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""

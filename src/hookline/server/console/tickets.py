@@ -10,9 +10,10 @@ from starlette.responses import Response
 from ..._base.workers import in_thread
 from ...stores.tickets import COLUMNS, TicketBoard
 from ..routing import Endpoint
-from .live import LiveViews, Render, Sections, Version
+from .live import LiveViews, Render, Version
 from .login import page_endpoint
 from .render import base_of, fragment, page
+from .sections import Sections, draw, draw_together
 
 PATH = "/console/tickets"
 MAX_TICKETS = 30
@@ -48,17 +49,14 @@ class TicketsPage:
         return ("tickets", base), partial(self._sections, base), partial(in_thread, self._board.pulse)
 
     async def _sections(self, base: str) -> Sections:
-        sections: Sections = await in_thread(self._render, base)
-        return sections
+        return await draw_together((f"tickets-{column}" for column in COLUMNS), in_thread(self._render, base))
 
     def _render(self, base: str) -> Sections:
         counts = self._board.counts() if self._board.exists() else {}
-        made = {}
-        for column in COLUMNS:
-            count = counts.get(column, 0)
-            tickets = self._board.list([column], limit=MAX_TICKETS, newest=True) if count else []
-            histories = {ticket.id: self._board.history(ticket.id) for ticket in tickets}
-            made[f"tickets-{column}"] = fragment(
-                "tickets_column.html", base, column=column, count=count, tickets=tickets, histories=histories
-            )
-        return made
+        ids = {f"tickets-{column}": column for column in COLUMNS}
+        return {id: draw(id, partial(self._column, base, column, counts.get(column, 0))) for id, column in ids.items()}
+
+    def _column(self, base: str, column: str, count: int) -> str:
+        tickets = self._board.list([column], limit=MAX_TICKETS, newest=True) if count else []
+        histories = {ticket.id: self._board.history(ticket.id) for ticket in tickets}
+        return fragment("tickets_column.html", base, column=column, count=count, tickets=tickets, histories=histories)

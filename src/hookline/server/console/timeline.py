@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from ..._base.text import shorten
 from ...explain.view import EventView, Item, ModelCall, MomentView, NestedRun, RunView, StepView, ToolCallView
-from ...explain.words import QUIET_POINTS, VERBS
+from ...explain.words import QUIET_POINTS, verb_words
 
 WIDTH = 1000
 """Width of the timeline, in units of its own."""
@@ -69,7 +69,7 @@ class Timeline:
         return Bar(kind, round(x, 1), round(min(width, WIDTH - x), 1), is_open)
 
     def _mark(self, moment: MomentView, verb: str) -> Bar:
-        word, tone = VERBS.get(verb, (verb, "grey"))
+        word, tone = verb_words(verb)
         x = min(max(0.0, moment.at / self.total * WIDTH - MARK / 2), WIDTH - MARK)
         hooks = ", ".join(each.hook for each in moment.decisions if each.verb == verb)
         return Bar(tone, round(x, 1), MARK, title=f"{moment.point}: {word} by {hooks}".removesuffix(" by "))

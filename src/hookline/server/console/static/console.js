@@ -161,16 +161,24 @@
     else target.click();
   });
 
-  // One stream for the page, and none while nobody looks: browsers allow six connections to a server.
+  // One stream for the page, and none while nobody looks: browsers allow six connections to a server. A page that
+  // gets no news says so.
   const url = document.body.dataset.live;
+  const LOST = "Connection lost. Trying again …";
   let stream = null;
   function connect() {
     if (!url || document.hidden || stream) return;
     stream = new EventSource(url);
-    stream.onopen = () => { lost(false); };
-    stream.onmessage = (event) => swap(JSON.parse(event.data));
+    stream.onopen = () => notice("");
+    stream.onmessage = (event) => {
+      try { swap(JSON.parse(event.data)); } catch (error) {
+        notice("News of this page could not be shown. Reload it.");
+        console.error(error);
+      }
+    };
+    stream.addEventListener("problem", (event) => notice(JSON.parse(event.data))); // the server could not render it
     stream.onerror = () => {
-      lost(true);
+      notice(LOST);
       if (stream?.readyState === EventSource.CLOSED) { // the server said no
         stream = null;
         refused();
@@ -180,12 +188,17 @@
   /** Show the page to log in if the login has ended: the server sends a page that is loaded there. Otherwise try again. */
   async function refused() {
     const answer = await fetch(location.href, { method: "HEAD" }).catch(() => null);
-    if (answer?.status === 401) location.reload();
-    else setTimeout(connect, answer ? 5000 : 2000);
+    if (answer?.status === 401) { location.reload(); return; }
+    if (answer) notice("The server sends no news of this page. Trying again …");
+    setTimeout(connect, answer ? 5000 : 2000);
   }
-  function lost(is) {
+  /** Say why the page is not up to date, and since when; an empty text means that it is. */
+  function notice(text) {
     const mark = document.querySelector(".connection");
-    if (mark) mark.hidden = !is;
+    if (!mark) return;
+    mark.dataset.since = text && (mark.dataset.since || clock.format(new Date()));
+    mark.textContent = text && `${text} (since ${mark.dataset.since})`;
+    mark.hidden = !text;
   }
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { stream?.close(); stream = null; } else { connect(); }
