@@ -39,6 +39,9 @@ class Cancellation:
         """Whether work was interrupted, so that its threads may still be running."""
         self.finishing = False
         """Whether the run is about to fire ``on_run_end``, which is not interrupted at once."""
+        self.postpone: Callable[[Callable[[], None]], bool] | None = None
+        """Runs a function later and returns true while a durable run is being put away: its hooks must not see the end
+        of a run that has not ended."""
         self._ended = False
         self._aio: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -88,6 +91,8 @@ class Cancellation:
 
     def _cancel_task(self) -> None:
         assert self._task is not None
+        if self.postpone is not None and self.postpone(self._cancel_task):
+            return
         self.interrupted_work = True
         self._own += 1
         _cancel(self._task)

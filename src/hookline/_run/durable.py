@@ -352,6 +352,7 @@ class DurableRun:
             raise self.error
         run_id = engine.ids.run_id
         self._root = self._engines[run_id] = engine
+        engine.cancellation.postpone = self._when_suspended
         install_sources(engine, self._read, self._set_timer)
         for budget in engine.budget.chain():  # also that of a conversation that begins with this run
             if budget._began is None:
@@ -379,6 +380,7 @@ class DurableRun:
         else:
             place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
         self._engines[engine.ids.run_id] = engine
+        engine.cancellation.postpone = self._when_suspended
         if self.is_recovering:
             engine.hold = self._hold
         if self.error is not None:
@@ -1042,7 +1044,7 @@ class DurableRun:
         if written.result():
             self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
 
-    def when_suspended(self, action: Callable[[], object]) -> bool:
+    def _when_suspended(self, action: Callable[[], object]) -> bool:
         """Call this when the write has ended that puts the run away. Return false if there is none under way."""
         if self._suspending is None or self.error is not None:
             return False
@@ -1090,13 +1092,8 @@ class _DurableTask(asyncio.Task[None]):
         return True
 
     def cancel_run(self) -> bool:
-        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside.
-
-        A run that is being put away stops after that: its hooks must not see the end of a run that has not ended.
-        """
-        if not self._run.when_suspended(super().cancel):
-            return super().cancel()
-        return True
+        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside."""
+        return super().cancel()
 
 
 class Call:
