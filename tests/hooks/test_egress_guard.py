@@ -106,7 +106,7 @@ PASSING = [
     {"text": "std::cout // comment"},
     {"text": "http: the protocol"}, {"text": "news:today, views:10, x_http:y"},
     {"text": "https://good.com: our site"}, {"text": "**https://good.com**"},
-    {"text": "\ud800"}, {"text": "x" * 10**6},
+    {"text": "x" * 10**6},
     {"text": "Read https://good.com!"}, {"text": "see https://good.com/a@b and https://good.com/c"},
     {"hosting": "evil.com"}, {"curl": "evil.com"},
     {"text": "use https:// instead of http://"}, {"text": "It begins with `https://`, not 'http://'."},

@@ -28,7 +28,7 @@ from hookline import (
     tool,
 )
 from hookline._run.context import GatedModel
-from hookline.errors import CallRefusedError, ModelError
+from hookline.errors import CallRefusedError
 from hookline.events import PointFired
 from hookline.payloads import Compaction, ToolSpec, Usage
 from hookline.points import BEFORE_COMPACTION
@@ -365,15 +365,3 @@ def test_a_model_call_of_a_hook_at_a_limit_stops_the_run_at_every_point_of_a_rep
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
     assert (result.status, result.stop.kind) == ("stopped", "token_limit")
     assert (errors, stops) == ([], [["token_limit"]])
-
-
-def test_a_stop_inside_on_error_does_not_hide_the_failure_of_the_model():
-    @hook(ON_ERROR)
-    async def ask_for_advice(ctx, failure):
-        await ctx.llm.complete("What now?", purpose="advice")
-        await ctx.llm.complete("And then?", purpose="advice")
-
-    turns = [ModelError("the line is dead"), reply("wait", usage=Usage(50, 50)), reply("x")]
-    agent = scripted_agent(turns, hooks=[ask_for_advice])
-    with pytest.raises(RunFailedError, match="the line is dead"):
-        agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))

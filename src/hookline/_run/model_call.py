@@ -362,7 +362,7 @@ async def _fire_on_error(
     failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
-    except (RunStoppedError, HookError, CallRefusedError):  # already reported; the failure of the model is raised
+    except (HookError, CallRefusedError):  # already reported; the failure of the model is raised
         verdict = None
     return verdict or Verdict(failure)
 
@@ -397,7 +397,7 @@ async def _output_problem(generation: Generation, output: RunOutput, reply: Mode
     if problem:
         generation.discard("retry" if failure is None else "rejected")
     if failure is not None:
-        with suppress(RunStoppedError, HookError, CallRefusedError):  # reported; the failure of the output is raised
+        with suppress(HookError, CallRefusedError):  # already reported; the failure of the output is raised
             await engine.report(ErrorInfo("output", "OutputError", error_text(failure), reply.model, fatal=True))
         raise failure
     return problem
