@@ -423,6 +423,20 @@ def test_a_search_that_would_show_a_secret_file_is_blocked_and_another_folder_is
     assert not any("COUPON = ." in text for text in texts)
 
 
+def test_a_search_of_a_website_is_not_one_of_files(project):
+    search = tool(name="search_code", folder=project, effects=["network"])(lambda query: "found")
+    guard = PathGuard(project, write=True)
+    assert run([call("search_code", query="x")], guard, [search])[0] == ("ok",)
+
+
+def test_a_glob_for_any_depth_does_not_match_a_secret_file(project):
+    (project / "src" / "docs" / "deep").mkdir()
+    (project / "src" / "docs" / "deep" / "credentials.json").touch()
+    reader = tool(name="get", effects=["read"], folder=project)(lambda path: "read")
+    calls = [call("get", path=path) for path in ("src/**", "**/*.json", "src/*/**/c*", "**/*.py", "src/**/*.md")]
+    assert run(calls, PathGuard(project), [reader])[0] == ("blocked", "blocked", "blocked", "ok", "ok")
+
+
 def test_a_search_by_another_name_is_named_in_search_tools(project):
     search = searching("lookup", project, effects=["read"])
     assert run([call("lookup", text="x")], PathGuard(project, search_tools=["look*"]), [search])[0] == ("blocked",)

@@ -436,6 +436,7 @@ GIT_FILES = [
     ".git/config", ".git/hooks/pre-commit", ".git", ".GIT/config", ".Git/hooks/x", "sub/.git/config", "sub/.git",
     ".git./config", "sub/../.git/config", "there/hooks/post-commit", ".g\u200cit/config", "git~1/config",
     ".gitconfig", ".config/git/config", "bare/HEAD", "bare/head", "old.git/config", "old.git/hooks/update",
+    "fixture/config", "fixture/objects/x", "fixture/refs/x", ".githooks/pre-commit", "web/.husky/pre-push",
 ]  # fmt: skip
 
 
@@ -445,10 +446,12 @@ def test_the_file_tool_does_not_write_what_makes_git_run_code(tmp_path, path):
     subprocess.run(["git", "init", "-q", "--bare", "old.git"], cwd=tmp_path, check=True)
     if not (tmp_path / "there").is_symlink():
         (tmp_path / "there").symlink_to(".git")
+    (tmp_path / "fixture").mkdir(exist_ok=True)
+    (tmp_path / "fixture" / "HEAD").write_text("ref: refs/heads/main\n")
     write = file_tools(tmp_path, write=True, hide=())[-1]
     with pytest.raises(PermissionError, match="may not be changed: it is .*git"):
         write(path, "x")
-    for free in (".gitignore", ".github/workflows/ci.yml", "git/config", "headers.txt"):
+    for free in (".gitignore", ".github/workflows/ci.yml", "git/config", "headers.txt", "fixture/notes.txt"):
         write(free, "x")
 
 
@@ -516,15 +519,21 @@ for path in sys.argv[1:]:
 
 
 @pytest.mark.slow  # another process
-def test_a_program_cannot_be_made_to_load_what_its_agent_writes(tmp_path):
+def test_a_program_cannot_be_made_to_load_what_its_agent_writes(tmp_path, tmp_path_factory):
+    installed = tmp_path_factory.mktemp("installed")
+    (installed / "Upper.py").touch()
+    (installed / "spread").mkdir()  # a package without __init__.py
+    (installed / "spread" / "part.py").touch()
     for name, text in {"agent.py": PROGRAM, "helper.py": "", "package/__init__.py": "", "package/used.py": ""}.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     code = ["agent.py", "helper.py", "HELPER.py", "helper/__init__.py", "package/used.py", "package/later.py"]
     code += ["__pycache__/helper.cpython-311.pyc", "json.py", "json/__init__.py", "sitecustomize.py", "msgspec.py"]
-    free = ["shop.py", "tests/json.py", "shop/__init__.py", "helper.md", "json.txt"]
+    code += ["lib/json.py", "Upper/__init__.py", "spread/part.py", "spread/part/__init__.py"]
+    free = ["shop.py", "tests/json.py", "shop/__init__.py", "helper.md", "json.txt", "spread/shop.py"]
     command = [sys.executable, "agent.py", *code, *free]
-    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
+    folders = (Path(__file__).parents[2] / "src", tmp_path / "lib", installed)  # lib does not exist yet
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, folders)), "PYTHONDONTWRITEBYTECODE": "1"}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
     assert done.stderr == ""
     assert done.stdout.splitlines() == [*(f"refused {path}" for path in code), *(f"wrote {path}" for path in free)]

@@ -24,6 +24,7 @@ _NAMES = {
     "Hookline's configuration": (CONFIG_FILE,),
     "the recording of a run": ("*.tape", "*.moments"),
     "a setting of git, which can name programs to run": (".gitconfig", ".config/git"),
+    "a hook of git, which git runs": (".githooks", ".husky"),
     "a setting of a coding agent, which says that it must ask Hookline, and can name programs to run": (
         *(".claude/settings.json", ".claude/settings.local.json", ".codex/hooks.json", ".codex/config.toml"),
         *(".cursor/hooks.json", ".gemini/settings.json", ".qwen/settings.json", ".github/hooks/*.json"),
@@ -32,6 +33,8 @@ _NAMES = {
 }
 """Files that control an agent, or the programs of its user, in whatever folder they are."""
 _GIT = "part of a git repository, which can name programs to run"
+_GIT_PARTS = frozenset({"commondir", "config", "objects", "refs"})
+"""What makes a folder with a file ``HEAD`` a repository, and the file that names programs."""
 _CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports when it starts, if it finds them."""
@@ -100,11 +103,11 @@ def protection_of(path: str, *, removes: bool = False) -> str | None:
         for description, globs in _NAMES.items():
             if any(matches_globs(each, globs) for each in (form, *(_inside(form) if removes else ()))):
                 return description
-    folded = [fold_path(form) for form in forms]
+    folded = {fold_path(form): form for form in forms}
     files = list(_guarded())
     for file in files:
         own = fold_path(file.path)
-        if any(_covers(file, own, form) or (removes and is_below(own, form)) for form in folded):
+        if any(_covers(file, own, *each) or (removes and is_below(own, each[0])) for each in folded.items()):
             return file.description
     return _linked(spelled, files)
 
@@ -122,15 +125,15 @@ def _guarded() -> Iterator[OwnFile]:
         yield from _with_links(file)
     yield from _python_folders()
     for entry in dict.fromkeys(sys.path):
-        if os.path.isdir(entry or "."):
+        if not os.path.isfile(entry):  # a folder of PYTHONPATH may not exist yet
             yield OwnFile(os.path.realpath(entry), "a module that Python would import", is_folder=True, imported=True)
     yield from _loaded_modules()
 
 
-def _covers(file: OwnFile, own: str, path: str) -> bool:
-    """Return whether a path is the file, belongs to it, or is inside the folder. Both paths are folded."""
+def _covers(file: OwnFile, own: str, path: str, spelled: str) -> bool:
+    """Return whether a path is the file, belongs to it, or is inside the folder. ``own`` and ``path`` are folded."""
     if file.is_folder:
-        return is_below(path, own) and (not file.imported or _replaces_module(own, path))
+        return is_below(path, own) and (not file.imported or _replaces_module(own, path, spelled))
     if path == own or (file.beside and path.startswith((f"{own}-", f"{own}."))):
         return True
     folder, name = os.path.split(path)
@@ -164,7 +167,8 @@ def _is_git(path: str, removes: bool) -> bool:
     folder = os.path.dirname(path)
     while True:
         if os.path.lexists(os.path.join(folder, "HEAD")) and (
-            os.path.lexists(os.path.join(folder, "commondir"))
+            names[len(fold_path(folder).rstrip("/").split("/"))] in _GIT_PARTS
+            or os.path.lexists(os.path.join(folder, "commondir"))
             or all(os.path.isdir(os.path.join(folder, name)) for name in ("objects", "refs"))
         ):
             return True
@@ -286,19 +290,25 @@ def _loaded_module(name: str, file: str, was_imported: bool) -> tuple[OwnFile, .
     return own, OwnFile(package, description, is_folder=True), cached, *compiled
 
 
-def _replaces_module(folder: str, path: str) -> bool:
+def _replaces_module(folder: str, path: str, spelled: str) -> bool:
     """Return whether a file in a folder of modules would be imported instead of another module of the same name."""
-    parts = path[len(folder.rstrip("/")) + 1 :].split("/")
-    is_package = len(parts) == 2 and parts[1].startswith("__init__.")
-    if not (is_package or (len(parts) == 1 and parts[0].endswith(_CODE_SUFFIXES))):
+    depth = path[len(folder.rstrip("/")) :].count("/")
+    *packages, file = spelled.replace(os.sep, "/").split("/")[-depth:]  # Python finds a module only by its exact name
+    if not depth or not path.endswith(_CODE_SUFFIXES):
         return False
-    name = parts[0].partition(".")[0]
-    if name in _AT_START or name in sys.stdlib_module_names:
+    name = file.partition(".")[0]
+    modules = packages if packages and name == "__init__" else [*packages, name]
+    if len(modules) == 1 and modules[0].casefold() in _AT_START | sys.stdlib_module_names:
         return True
     from importlib.machinery import PathFinder
 
     others = [entry for entry in sys.path if fold_path(os.path.realpath(entry)) != folder]
     try:
-        return PathFinder.find_spec(name, others) is not None
+        for module in modules[:-1]:  # parts of a package without __init__.py may be in several folders
+            spec = PathFinder.find_spec(module, others)
+            if spec is None or spec.origin is not None:
+                return False
+            others = list(spec.submodule_search_locations or ())
+        return PathFinder.find_spec(modules[-1], others) is not None
     except (ImportError, ValueError, OSError):
         return False

@@ -127,6 +127,7 @@ class PathGuard:
             _matches_any(names, _REMOVE_TOOLS) or (tool.effects is not None and "delete" in tool.effects)
         )
         searches = bool(self.secrets) and (tool.is_search or _matches_any(names, self.search_tools))
+        searches = searches and tool.may("read", "write", "delete")  # and not only in the code of a website
         if searches and not paths:
             paths = [tool.folder]
         for path in paths:
@@ -135,7 +136,7 @@ class PathGuard:
                 if target is None or root is None:
                     message = f"{path!r:.200} is not allowed: only paths in {_shown(folders)} are. Use a path there."
                     return HookResult.block(message, reason="outside the folder")
-                if self._is_secret(target, root):
+                if self._is_secret(target, root) or ("**" in target and self._may_match_secret(target)):
                     message = f"{path!r:.200} is not allowed: it may contain secrets. Go on without it."
                     return HookResult.block(message, reason="a file with secrets")
                 if writes and (why := self._protection(target, removes)) is not None:
@@ -182,6 +183,15 @@ class PathGuard:
             f"{request.name} is not allowed here: it would read {shown:.300}{more}, which may contain secrets. Search "
             "a folder or files without them."
         )
+
+    def _may_match_secret(self, target: str) -> bool:
+        """Return whether a glob with ``**`` may match a secret file, at any depth."""
+        folder = os.path.dirname(re.split(r"[*?\[{]", target)[0])
+        glob = f"{os.path.realpath(folder)}/{target[len(folder) :].lstrip('/')}".replace("**/", "*").casefold()
+        try:
+            return "/../" in glob or any(fnmatchcase(path.casefold(), glob) for path, _ in self.find_secrets(folder))
+        except OverflowError:
+            return True
 
     def _may_write(self, tool: ToolView, paths: list[str]) -> bool:
         """Return whether a call may write files, by what the tool declares."""

@@ -482,9 +482,13 @@ class _Judge:
 
     def _is_known_target(self, value: str) -> bool:
         """Return whether the user named whom to address, or it is in a list and no prose recommends it."""
-        if self._is_designated(value) or self.words.single_out(value) or self.handed.single_out(value):
+        if self._is_designated(value):
             return True
-        if self.deletes or self._in_prose(value):
+        is_in_prose = self._in_prose(value)
+        for words in (self.words, self.handed):  # prose may join words from different places: "nora-falcon"
+            if words.single_out(value) and (not is_in_prose or words.contain_phrase(value)):
+                return True
+        if self.deletes or is_in_prose:
             return False
         authors = self.words.people
         return any(source.designated and source.offers(value, authors=authors) for source in self.read.sources)

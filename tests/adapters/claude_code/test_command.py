@@ -454,6 +454,7 @@ def test_each_folder_has_its_own_exclusions(shop, arguments):
         "*.json", "credentials.json", "conf/**", "**/conf/*", ".ssh/**", "**/config", "config", "*.{env,txt}", "*rsa*",
         "?env", "ID_RSA",
         "*.py,.env", "*.py .env", "\\.env", "[!x]env", "!*.py", "!src", "!{*.py,src}", "!.env", "*.{p{em,y}}",
+        "!zz,.e*", "*.py\ufeff.env", "!.env\x1czz",
     ],
 )  # fmt: skip
 def test_a_glob_that_may_match_a_file_with_secrets_is_denied_with_advice(shop, glob):
@@ -636,6 +637,15 @@ def test_a_result_whose_hook_fails_is_withheld(claude):
     assert answer["decision"] == "block"
     assert "secret" not in json.dumps(answer["hookSpecificOutput"])
     assert answer["hookSpecificOutput"]["updatedToolOutput"].keys() == {"text", "more"}
+
+
+def test_a_result_that_is_nested_too_deeply_to_be_judged_is_withheld(claude):
+    deep = "secret"
+    for _ in range(600):
+        deep = [deep]
+    answer = claude.result("mcp__data__broken_result", deep)
+    assert answer["decision"] == "block"
+    assert "secret" not in json.dumps(answer["hookSpecificOutput"])
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
 URL = re.compile(
     r"(?<![a-z0-9+.-])[a-z][a-z0-9+.-]{0,20}://[^\s<>\"'`)\]]+|"
-    r"(?<![\w.@-])(?:www\.[^\s<>\"'`)\]]+|(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}/[^\s<>\"'`)\]]*)",
+    r"(?<![\w.@-])(?:www\.[^\s<>\"'`)\]]+|"
+    r"(?:(?:[a-z0-9-]{1,63}\.){1,8}[a-z]{2,24}|(?:\d{1,3}\.){3}\d{1,3})(?::\d{1,5})?/[^\s<>\"'`)\]]*)",
     re.IGNORECASE,
 )
 ACCOUNT = re.compile(r"\b(?=(?:[A-Za-z]*\d){5})[A-Za-z0-9]{8,64}\b")
@@ -297,6 +298,11 @@ class Words:
         if not wanted or not wanted <= (self._message_tokens if of_message else self._name_tokens):
             return False
         return any(map(_is_telling, wanted)) or value.casefold().strip() in self._quoted
+
+    def contain_phrase(self, name: str) -> bool:
+        """Return whether the user wrote the words of a name one after another."""
+        wanted = " ".join(tokens(name))
+        return any(f" {wanted} " in f" {' '.join(tokens(text))} " for text in self.texts)
 
     def mention_source(self, address: str) -> bool:
         """Return whether the user refers to what came from an address: "from ann@…", "ann@…'s mail", not "to ann@…"."""

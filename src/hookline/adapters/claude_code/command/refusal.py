@@ -103,11 +103,14 @@ def with_text(response: Any, content: Any) -> Any:
     """
     if not isinstance(content, str) or isinstance(response, str):
         return content
-    places = list(_texts(response, ()))
-    if not places:
+    try:
+        places = list(_texts(response, ()))
+        if not places:
+            return content
+        main = max(places, key=lambda place: len(place[1]))[0]
+        return _filled(response, (), main, content)
+    except RecursionError:  # nested so deeply, perhaps to get past the hooks
         return content
-    main = max(places, key=lambda place: len(place[1]))[0]
-    return _filled(response, (), main, content)
 
 
 def _texts(value: Any, place: tuple[Any, ...]) -> Any:

@@ -86,14 +86,17 @@ def may_match(glob: Any, path: str, inner: str) -> bool:
 
 def _pieces(glob: str) -> list[str] | None:
     """Return the patterns of a glob, without braces; ``None`` if they are not certain."""
+    if not glob.isprintable():  # JavaScript splits at other spaces than Python
+        return None
     pieces: list[str] = []
     for token in glob.split():
-        is_excluding = token.startswith("!")
-        for piece in _expand(token.removeprefix("!")) if "{" in token else token.removeprefix("!").split(","):
-            if re.search(r"[{}\[\]\\!]", piece) or len(pieces) >= _MAX_PIECES:
-                return None
-            if piece:
-                pieces.append(f"!{piece}" if is_excluding else piece)
+        for part in [token] if "{" in token else token.split(","):
+            sign = "!" if part.startswith("!") else ""  # of this part alone: "!a,b" includes b
+            for piece in _expand(part.removeprefix("!")):
+                if re.search(r"[{}\[\]\\!]", piece) or len(pieces) >= _MAX_PIECES:
+                    return None
+                if piece:
+                    pieces.append(sign + piece)
     return pieces or None
 
 
