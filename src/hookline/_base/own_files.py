@@ -28,7 +28,8 @@ _NAMES = {
     "a setting of a coding agent, which says that it must ask Hookline, and can name programs to run": (
         *(".claude/settings.json", ".claude/settings.local.json", ".codex/hooks.json", ".codex/config.toml"),
         *(".cursor/hooks.json", ".gemini/settings.json", ".qwen/settings.json", ".github/hooks/*.json"),
-        *(".github/copilot/settings.json", ".github/copilot/settings.local.json"),
+        *(".github/copilot/settings.json", ".github/copilot/settings.local.json", ".claude/hooks", ".claude.json"),
+        *(".mcp.json", ".cursor/mcp.json"),
     ),
 }
 """Files that control an agent, or the programs of its user, in whatever folder they are."""
@@ -298,7 +299,7 @@ def _replaces_module(folder: str, path: str, spelled: str) -> bool:
         return False
     name = file.partition(".")[0]
     modules = packages if packages and name == "__init__" else [*packages, name]
-    if len(modules) == 1 and modules[0].casefold() in _AT_START | sys.stdlib_module_names:
+    if len(modules) == 1 and modules[0].casefold() in (_AT_START | sys.stdlib_module_names) - {"test"}:
         return True
     from importlib.machinery import PathFinder
 

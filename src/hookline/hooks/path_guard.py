@@ -37,6 +37,8 @@ SEARCH_TOOLS = (
     "search_code*",
     "search_content*",
     "search_in_*",
+    "search_file_content*",
+    "search_for_pattern*",
     "find_text*",
     "find_in_*",
 )

@@ -228,6 +228,7 @@ class _Judge:
         self.handed = read.handed_over
         self.fetches = not tool.may("write", "delete", "execute")
         self.deletes = tool.may("delete") and tool.effects is not None
+        self.plural = self.words.ask_for_all(tool.name) if self.deletes else self.words.plural
         self._known: dict[tuple[frozenset[str], str], list[Record]] = {}
 
     def problems(self, arguments: Mapping[str, Any]) -> list[str]:
@@ -409,7 +410,8 @@ class _Judge:
     def _designated(self, source: Source) -> Iterator[Record]:
         """Yield the entries of a result that the user named, or that are the largest as the user asked for."""
         named = [record for record in source.records if self._names_of(record)]
-        if not self.deletes or self.words.plural or len(named) == 1:  # for a deletion, the words must single it out
+        # For a deletion, the words must single out the entry, or ask for the deletion of all.
+        if not self.deletes or self.plural or len(named) == 1:
             yield from named
         yield from source.extremes(self.words)
         yield from source.find()
@@ -417,7 +419,7 @@ class _Judge:
     def _selected(self, source: Source) -> Iterator[Record]:
         """Yield the entries that the user named, and those of a kind of which the user wants all."""
         yield from self._designated(source)
-        if self.words.plural:
+        if self.plural:
             yield from self._touched(source)
 
     def _touched(self, source: Source) -> Iterator[Record]:

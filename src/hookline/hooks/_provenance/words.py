@@ -151,6 +151,10 @@ The name of the field follows those with ``_NAMED``: "the most links".
 _SUPERLATIVE = re.compile(rf"(?<!at )(?<!your )(?<!\w)({'|'.join(_MOST)})(?!\w| of)([^.,;:!?()\n]{{0,60}})")
 
 
+_PLURAL = frozenset(("all", "each", "every", "both"))
+_CLAUSE = re.compile(r"[,;:.!?\n]|\b(?:and|then|but)\b")
+
+
 def tokens(text: str) -> list[str]:
     """Return the words of a text in lower case, a plural as its singular."""
     return [_singular(word) for word in _TOKEN.findall(_CAMEL.sub(" ", text).casefold())]
@@ -316,7 +320,16 @@ class Words:
     @cached_property
     def plural(self) -> bool:
         """Whether the user speaks of all of something."""
-        return not self.tokens.isdisjoint(("all", "each", "every", "both"))
+        return not self.tokens.isdisjoint(_PLURAL)
+
+    def ask_for_all(self, tool: str) -> bool:
+        """Return whether a clause of the user asks for an action like that of the tool, for all of something."""
+        verbs = _tool_verbs(tool)
+        clauses = (set(tokens(clause)) for clause in _CLAUSE.split(self._folded))
+        return any(
+            not clause.isdisjoint(_PLURAL) and not verbs.isdisjoint(_FORMS.get(word, "") for word in clause)
+            for clause in clauses
+        )
 
     @cached_property
     def people(self) -> bool:

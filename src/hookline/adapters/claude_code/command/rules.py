@@ -373,9 +373,7 @@ class Judge:
             return ""
         judged = judged_argument(name)
         if judged is None and name not in {names.claude for names in self.tools}:
-            return (
-                f"{name:.80} is not a tool of Claude Code, so no guard knows it. Name it with --tool {name:.80}=NAME."
-            )
+            return f"No guard knows the tool {name:.80} of this coding agent. Name it with --tool {name:.80}=NAME."
         _, arguments = _USUAL_TOOLS.to_hookline(name, given.tool_input or {})
         if judged is not None and not isinstance(arguments.get(judged), str):
             return f"This call of {name:.80} has no {judged}, so no guard can judge it."
