@@ -265,11 +265,10 @@ class TestEntries:
 
     def test_words_about_all_of_something_else_do_not_ask_for_the_deletion_of_all(self):
         task = "Read each news at news.example/today for Nora Quist, and delete old-photos.zip."
-        calls = call("fetch", url="https://news.example/today"), call("list_files")
-        fetched = ("fetch", "https://news.example/today")
-        assert ran(Desk(), task, *calls, call("delete_file", file_id="41")) == [fetched]
+        calls = READ_PAGE, call("list_files"), call("delete_file", file_id="41")
+        assert ran(Desk(), task, *calls) == []
         task = "Read news.example/today, and delete all files of Nora Quist."
-        assert ran(Desk(), task, *calls, call("delete_file", file_id="41")) == [fetched, ("delete", "41")]
+        assert ran(Desk(), task, *calls) == [("delete", "41")]
 
     def test_a_number_in_the_users_words_is_not_an_id(self):
         task = "Delete what I do not need of the 41 things."
