@@ -268,8 +268,9 @@ def _skipped(number: int, done: str) -> list[str]:
     """Return a note about hidden files and folders; none without any."""
     if not number:
         return []
-    what = "1 file or folder that may contain secrets was" if number == 1 else None
-    return [f"{what or f'{number} files or folders that may contain secrets were'} not {done}"]
+    if number == 1:
+        return [f"1 file or folder that may contain secrets was not {done}"]
+    return [f"{number} files or folders that may contain secrets were not {done}"]
 
 
 def _outside(path: str) -> PermissionError:

@@ -318,7 +318,7 @@ class _Judge:
             yield self._problem(name, value)
 
     def _target(self, name: str, value: str) -> Iterator[str]:
-        """Whom or what the call addresses, such as a user or a channel."""
+        """Yield the reasons to ask about a recipient, such as a user or a channel."""
         if _PHONE.fullmatch(value):
             yield from self._check(name, value, self._is_designated)
         elif EMAIL.search(value):  # with more around it

@@ -38,7 +38,7 @@ _TEXT = re.compile(
     r"(?:^|_)(?:body|text|content|message|description|note|comment|snippet|preview|summary|memo|html|markdown|reason|"
     r"query|search|filter|term|keyword|q)s?_?$"
 )
-"""A text, however short, or what was searched."""
+"""Fields with prose, or with the query of a search."""
 _TITLE = re.compile(r"(?:^|_)(?:title|subject|headline|topic)_?$")
 _WRITER = "sender|from|author|by|reporter|organi[sz]er|creator"
 _BY = re.compile(rf"(?:^|_)(?:{_WRITER}|user|username|handle)(?:_name)?_?$")
@@ -82,7 +82,7 @@ class Field:
 
     @property
     def is_name(self) -> bool:
-        """Whether it is what such an object is known by: a name, a title, an author."""
+        """Whether it is the usual name of its object: a name, a title or an author."""
         return self.can_name and _NAME.search(self.name) is not None
 
     @property
@@ -142,7 +142,7 @@ class Record:
 
     @property
     def is_message(self) -> bool:
-        """Whether it says who wrote it, or is a part of such an object."""
+        """Whether the object names its author, or is part of one that does."""
         return self._written or (self._holder is not None and self._holder.is_message)
 
     @property

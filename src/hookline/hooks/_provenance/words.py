@@ -104,7 +104,7 @@ _ADDRESSED = re.compile(
     rf"(?i:\b(?:send|e-?mail|mail|message|tell|notify|inform|cc|bcc|{_TO}))\s+{_FULL_NAME}|"
     r"\b(?:for|with)\s+[A-Z][\w-]+\s+[A-Z][\w-]+"
 )
-"""Whom the user wants to reach, and not what the user refers to."""
+"""Recipients in the words of the user. They do not refer to an entry."""
 
 _ADDRESSED_IN_LOWER_CASE = re.compile(rf"\b{_TO}\s+([a-z][\w-]*)(?:\s+[a-z][\w-]*)?")
 
@@ -166,7 +166,7 @@ def significant(text: str) -> frozenset[str]:
 
 
 def identifying(text: str) -> frozenset[str]:
-    """Return the words and numbers of a name by which it is told from others."""
+    """Return the words and numbers that distinguish a name from others."""
     text = _without_suffix(text)
     return significant(text) | {word for word in tokens(text) if word.isdigit()}
 

@@ -1,10 +1,10 @@
-"""Which coding agent called ``hookline claude-hook``: it decides what an answer must look like to be obeyed.
+"""Detects the coding agent that called ``hookline claude-hook``, because agents obey different answers.
 
 Other agents than Claude Code load its settings too, and understand only a part of its answers: Codex runs a call if
 the answer is a question. So no other agent gets the answers of Claude Code. One that is not recognised gets exit code 2
 with a reason on stderr, which all obey.
 
-Every call imports this module, so it imports next to nothing.
+Imports are minimal, because every call loads this module.
 """
 
 from __future__ import annotations

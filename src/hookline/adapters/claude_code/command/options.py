@@ -107,7 +107,7 @@ def parse(args: Sequence[str]) -> Options | None:
 
 
 def encode_answer(stdout: bytes, stderr: bytes, code: int) -> bytes:
-    """Return an answer as one process sends it to another. The lengths show whether it is complete."""
+    """Encode an answer for the socket. The lengths show whether it is complete."""
     return b"%d %d %d\n%b%b" % (code, len(stdout), len(stderr), stdout, stderr)
 
 
@@ -118,7 +118,7 @@ def encode_event(variables: str, data: bytes) -> bytes:
 
 
 def decode_event(message: bytes) -> tuple[str, bytes]:
-    """Return what :func:`encode_event` got."""
+    """Decode a message of :func:`encode_event`."""
     length, _, rest = message.partition(b"\n")
     return rest[: int(length)].decode("utf-8", "surrogateescape"), rest[int(length) :]
 

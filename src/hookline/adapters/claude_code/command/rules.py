@@ -92,7 +92,7 @@ WITHOUT_POINT = (KNOWN_EVENTS | {"Interrupt"}) - EVENTS.keys()
 FIRED = frozenset(point for points in EVENTS.values() for point in points)
 
 MAX_KEEP_GOING = 3
-"""How often hooks may keep a run going, as in Hookline's own loop."""
+"""How often hooks may keep a run going. Each time costs the user a turn of Claude Code."""
 MAX_SESSIONS = 200
 """Sessions whose state is kept. The one that was not used for the longest time is forgotten first."""
 MAX_RUNS = 50
