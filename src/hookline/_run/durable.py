@@ -768,7 +768,8 @@ class DurableRun:
         self._put("", "steer", CONTROL.get(), Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
-        if self._is_repeating or self.error is not None:
+        is_waiting = isinstance(self.error, RunWaitingError)  # the run is put away, and is being unwound
+        if self._is_repeating or (self.error is not None and not is_waiting):
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
