@@ -128,3 +128,55 @@ async def test_the_tape_of_a_run_with_a_detached_run_replays_the_same_and_calls_
     for run in scene.runs[1:]:  # the hook started one in the replay too
         assert (await run.result()).status == "cancelled"
     assert len(scene.late.model.requests) == requests
+
+
+@pytest.mark.parametrize("started_by", STARTED_BY)
+async def test_a_durable_run_is_continued_although_a_detached_run_spent_tokens_beside_it(
+    tmp_path, monkeypatch, started_by
+):
+    monkeypatch.setattr("hookline._run.durable.STALL_SECONDS", 1.0)
+    store, late_runs, crashing = RunStore(tmp_path / "runs.db"), [], True
+    in_second_tool = asyncio.Event()
+
+    @tool
+    async def begin(ctx: AgentContext) -> str:
+        """Begin the work that outlives this run."""
+        if started_by == "tool":
+            late_runs.append(late.start("go", ctx=ctx.detached()))
+        return "begun"
+
+    @observer("before_tool", tools="begin")
+    async def starter(ctx, payload):
+        if started_by == "hook":
+            late_runs.append(late.start("go", ctx=ctx.detached()))
+
+    @tool
+    async def second() -> str:
+        """Hang in the first process."""
+        in_second_tool.set()
+        if crashing:
+            await asyncio.Event().wait()
+        return "second"
+
+    @tool
+    async def wait() -> str:
+        """Wait until the outer run is in its second tool."""
+        await in_second_tool.wait()
+        return "waited"
+
+    def late_turn(request):
+        return "late" if request.messages[-1].role == "tool" else call("wait")
+
+    def turn(request):
+        return (call("begin"), call("second"), "done")[sum(m.role == "tool" for m in request.messages)]
+
+    late = Agent("late", llm=ScriptedModel([late_turn], loop=True), tools=[wait])
+    agent = Agent("outer", llm=ScriptedModel([turn], loop=True), tools=[begin, second], hooks=[starter])
+    task = asyncio.create_task(agent.arun("x", durable=store, run_id="outer"))
+    await in_second_tool.wait()
+    await late_runs[0].result()
+    task.cancel()  # the run is put away in the middle of a tool
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    crashing = False
+    assert (await agent.arun("x", durable=store, run_id="outer")).status == "completed"

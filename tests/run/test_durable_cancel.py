@@ -34,6 +34,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline._run.durable import DurableRun
 from hookline.agents import Interrupt
 from hookline.errors import RunHandedOverError, RunWaitingError
 from hookline.events import Discarded, RunFinished
@@ -600,6 +601,32 @@ def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_when_it
     stored = store.journal.get("r")
     assert stored is not None
     assert stored.status == "cancelled"
+
+
+async def test_a_cancellation_that_comes_while_a_run_that_was_put_away_is_unwound_ends_it_when_it_goes_on(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    payments, seen = Payments(store, monkeypatch), list[bool]()
+    agent, fail = payments.agent(), DurableRun._fail
+
+    def cancel() -> None:
+        seen.append(run.done)
+        run.cancel("enough")
+
+    def fail_and_cancel(durable: DurableRun, error: BaseException) -> None:
+        fail(durable, error)
+        asyncio.get_running_loop().call_soon(cancel)
+
+    monkeypatch.setattr(DurableRun, "_fail", fail_and_cancel)
+    run = agent.start("go", durable=store, run_id="r")
+    await asyncio.to_thread(payments.storing.wait, 20)
+    payments.go_on.set()
+    with pytest.raises(RunWaitingError):
+        await run.result()
+    monkeypatch.undo()
+    assert seen == [False]
+    assert (await agent.arun("go", durable=store, run_id="r")).status == "cancelled"
+    assert payments.paid == []
 
 
 def test_a_time_limit_that_is_reached_while_a_run_is_being_put_away_does_not_end_it_here(

@@ -36,6 +36,7 @@ from hookline.events import (
     StepStarted,
     SubagentEvent,
     TextDelta,
+    ToolEnded,
     ToolSettled,
 )
 from hookline.payloads import Ids, ToolCall
@@ -642,3 +643,24 @@ async def test_an_event_from_a_thread_that_outlives_the_run_is_dropped():
     events = [event async for event in run.events()]
     assert isinstance(events[-1], RunFinished)
     assert not [event for event in events if isinstance(event, Noted)]
+
+
+def test_the_events_of_a_run_whose_loop_was_closed_reach_the_sinks():
+    @tool
+    async def hang() -> str:
+        """Never return."""
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    async def until_the_tool_runs():
+        agent = Agent("a", llm=ScriptedModel([call("hang"), "done"]), tools=[hang])
+        running.append(asyncio.ensure_future(agent.arun("x", sinks=[events.append])))
+        await started.wait()
+
+    started, running, events = asyncio.Event(), [], []
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(until_the_tool_runs())
+    loop.close()
+    running.pop().get_coro().close()  # as Python does when nothing refers to the run any more
+    assert [event.tool for event in events if isinstance(event, ToolEnded)] == ["hang"]

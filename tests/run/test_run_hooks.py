@@ -696,6 +696,36 @@ def test_a_run_that_a_hook_starts_in_registry_fire_is_nested_in_the_run_around_i
     assert result.usage.input_tokens >= 5
 
 
+async def test_registry_fire_with_the_context_of_another_run_keeps_the_guards_of_the_run_around_it(noted):
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
+    contexts, release = asyncio.Queue(), asyncio.Event()
+
+    @tool
+    async def wait(ctx: AgentContext) -> str:
+        """Wait."""
+        await contexts.put(ctx)
+        await release.wait()
+        return "waited"
+
+    async def start_run(ctx, payload):
+        await inner.arun("go")
+
+    @tool
+    async def note() -> str:
+        """Note."""
+        await registry.fire(noted, {"text": "x"}, ctx=await contexts.get())
+        release.set()
+        return "noted"
+
+    registry = HookRegistry()
+    registry.on(noted, start_run)
+    other = Agent("other", llm=ScriptedModel([call("wait"), "done"]), tools=[wait]).start("x")
+    agent = Agent("outer", llm=ScriptedModel([call("note"), "done"]), tools=[note], hooks=[no_wiping])
+    assert (await agent.arun("x")).steps[0].outcomes == ("ok",)
+    assert ((await other.result()).status, calls) == ("completed", [])
+
+
 async def test_cancelling_a_run_reaches_the_run_that_a_hook_started_in_registry_fire(noted):
     started, statuses = asyncio.Event(), []
 
@@ -751,7 +781,9 @@ def test_a_thread_that_outlives_its_run_starts_nothing_unguarded():
     assert calls == ["wiped"]
 
 
-async def test_a_guard_judges_a_run_that_it_started_and_that_outlives_its_call():
+@pytest.mark.parametrize("ends", ["returns", "raises CancelledError"])
+@pytest.mark.parametrize("is_async", [True, False], ids=["async", "sync"])
+async def test_a_guard_judges_a_run_that_it_started_and_that_outlives_its_call(ends, is_async):
     dangerous, calls = recording_wipe()
     inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
     tasks, returned = [], asyncio.Event()
@@ -767,12 +799,17 @@ async def test_a_guard_judges_a_run_that_it_started_and_that_outlives_its_call()
         await asyncio.gather(*tasks)
         return ""
 
-    @guard("before_tool")
-    async def rule(ctx, request):
+    def rule(ctx, request):
         if request.name == "wait_for_it":
             tasks.append(asyncio.ensure_future(later()))
+            if ends != "returns":
+                raise asyncio.CancelledError
         return HookResult.block("never") if request.name == "wipe" else None
 
+    async def async_rule(ctx, request):
+        return rule(ctx, request)
+
+    judge = guard("before_tool", on_failure="open")(async_rule if is_async else rule)
     llm = ScriptedModel([call("wait_for_it"), "done"])
-    result = await Agent("outer", llm=llm, tools=[wait_for_it], hooks=[rule]).arun("x")
+    result = await Agent("outer", llm=llm, tools=[wait_for_it], hooks=[judge]).arun("x")
     assert (result.steps[0].outcomes, calls) == (("ok",), [])

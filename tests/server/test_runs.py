@@ -254,6 +254,15 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path):
 # Limits
 
 
+async def test_runs_that_are_being_stored_count_too(tmp_path):
+    blocker = Blocker()
+    async with serving(tmp_path, blocker.agent(), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:
+        starting = [service.start(ME, "a") for _ in range(5)] + [service.start(OTHER, "b") for _ in range(5)]
+        outcomes = await asyncio.gather(*starting, return_exceptions=True)
+        owners = [outcome.owner for outcome in outcomes if not isinstance(outcome, BusyError)]
+        assert sorted(owners) == sorted([ME.id, ME.id, OTHER.id])
+
+
 async def test_a_run_beyond_the_limits_is_rejected_and_not_stored(tmp_path):
     blocker = Blocker()
     async with serving(tmp_path, blocker.agent(), max_runs=1, max_queued=2, max_runs_per_caller=2) as service:

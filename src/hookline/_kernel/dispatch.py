@@ -151,13 +151,17 @@ class Firing(Settlement):
                     if (result is not None or tracing) and self.apply(entry, phase, result):
                         return
                 except asyncio.CancelledError as cancelled:
-                    if raised is None and scope.cancellation.is_cancelled() and not self.point.resilient:
+                    is_interrupted = raised is None and scope.cancellation.is_cancelled()
+                    if is_interrupted and not self.point.resilient:
                         raise
+                    if not is_interrupted:
+                        call.end()
                     if self.fail(entry, cancelled):
                         return
                 except GeneratorExit as closed:
                     if raised is None and is_being_closed(scope):
                         raise
+                    call.end()
                     if self.fail(entry, closed):
                         return
                 except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
@@ -227,10 +231,12 @@ class Firing(Settlement):
         except asyncio.CancelledError as cancelled:
             if self.scope.cancellation.is_cancelled():
                 raise
+            call.end()
             self.fail(entry, cancelled)
         except GeneratorExit as closed:
             if is_being_closed(self.scope):
                 raise
+            call.end()
             self.fail(entry, closed)
         except Exception as failure:  # noqa: BLE001 - on_failure decides what becomes of it
             call.end(failure)

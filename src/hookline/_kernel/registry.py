@@ -321,7 +321,8 @@ async def fire_outside_run(chain: Chain, point: Point[Any], payload: Any, scope:
         HookError: a hook failed closed.
         CallRefusedError: a model call inside a hook was refused, and the hook did not catch that.
     """
-    current = CURRENT if scope.is_run else FIRED
+    # A run that a hook starts stays in the enclosing run: the run of the given context may lack its guards.
+    current = CURRENT if scope.is_run and CURRENT.get() is None else FIRED
     token = current.set(scope)
     try:
         verdict, firing = await fire(chain, point, payload, scope)

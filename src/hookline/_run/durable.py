@@ -469,6 +469,11 @@ class DurableRun:
             if entry.kind in _EXTERNAL and not self._done[self._reached]:
                 self._done[self._reached] = True
                 self._repeat(entry, self._reached)
+            elif entry.kind == "spent" and not self._done[self._reached]:
+                # A run that outlives the observer or tool that started it writes into a lane that may have ended.
+                self._done[self._reached] = True
+                self._lanes[entry.lane].remove(self._reached)
+                self._charge(spent_decoder.decode(entry.data))
             if not self._done[self._reached]:
                 break
             self._reached += 1
@@ -763,7 +768,8 @@ class DurableRun:
         self._put("", "steer", CONTROL.get(), Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
-        if self._is_repeating or self.error is not None:
+        is_waiting = isinstance(self.error, RunWaitingError)  # the run is put away, and is being unwound
+        if self._is_repeating or (self.error is not None and not is_waiting):
             return
         if self.is_recovering:
             self._relax(self._reached - 1)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
 
@@ -348,11 +347,14 @@ class EventStream:
         wanted = self.wanted
         if wanted is not None and kind not in wanted:
             return
+        deliver = partial(self._deliver, kind, self._now(), fields)
         if self.aio is not None and running_loop() is not self.aio:
-            with suppress(RuntimeError):  # the loop is closed, and this stream too
-                self.aio.call_soon_threadsafe(partial(self._deliver, kind, self._now(), fields))
-        else:
-            self._deliver(kind, self._now(), fields)
+            try:
+                self.aio.call_soon_threadsafe(deliver)
+                return
+            except RuntimeError:
+                pass  # the loop is closed: Python closes the coroutine of a run that has not ended
+        deliver()
 
     def _deliver(self, kind: type[Event], at: float, fields: dict[str, Any]) -> None:
         if self._closed:

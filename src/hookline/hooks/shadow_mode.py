@@ -153,6 +153,7 @@ class Shadow:
         except asyncio.CancelledError as failure:
             if scope_of(ctx).cancellation.is_cancelled():
                 raise
+            call.end()
             self._report_failure(entry, ctx, failure)
         except Exception as failure:  # noqa: BLE001 - every failure is only reported
             call.end()

@@ -7,8 +7,8 @@ import hashlib
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
@@ -119,6 +119,8 @@ class RunService:
         self._readers: Counter[str] = Counter()
         self._watches: WeakSet[RunWatch] = WeakSet()
         self._accepting = self._stopping = False
+        self._being_stored: list[str] = []
+        """The owners of the runs that are being stored."""
         self._pruned = 0.0
 
     def _durable_runs(self) -> DurableRuns:
@@ -308,7 +310,6 @@ class RunService:
             reason = "they cannot be stored" if self._accepting else self.problem
             raise UnavailableError(f"no runs are accepted now: {reason}")
         served, answerer, personality = self.agents.find(agent)
-        self._check_limits(caller)
         name = session or make_id("session")
         conversation = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
         owner = Owner(DURABLE, 0, None)
@@ -354,7 +355,9 @@ class RunService:
             shared = limit if self._store.db.is_shared else None
             return await asyncio.to_thread(self._store.accept, record, event, key=key, limit=shared)
 
-        if known := await self._store_new(store, key):
+        with self._within_limits(caller):
+            known = await self._store_new(store, key)
+        if known:
             return await self.get(known, caller)
         if self._durable is not None:
             return self._latest(record)
@@ -668,13 +671,26 @@ class RunService:
             raise _unknown(id)
         return run
 
-    def _check_limits(self, caller: Caller) -> None:
-        unfinished = [live for live in self._live.values() if not live.closed]
-        own = sum(live.record.owner == caller.id for live in unfinished)
+    @contextmanager
+    def _within_limits(self, caller: Caller) -> Iterator[None]:
+        """Check the limits of this process. Inside the block, the new run counts, although it is not executed yet.
+
+        Raises:
+            BusyError: the caller, or all callers together, have too many runs.
+        """
+        owners = [live.record.owner for live in self._live.values() if not live.closed]
+        if self._durable is None:  # those of durable runs are counted in the database
+            owners += self._being_stored
+        own = owners.count(caller.id)
         if own >= self.options.max_runs_per_caller:
             raise _too_many_runs(own)
-        if len(unfinished) >= self.options.max_runs + self.options.max_queued:
+        if len(owners) >= self.options.max_runs + self.options.max_queued:
             raise _full_queue()
+        self._being_stored.append(caller.id)
+        try:
+            yield
+        finally:
+            self._being_stored.remove(caller.id)
 
     async def _prune(self) -> None:
         if time.monotonic() > self._pruned + PRUNE_SECONDS:
