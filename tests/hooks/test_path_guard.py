@@ -382,7 +382,8 @@ def test_any_path_gets_a_verdict(tmp_path_factory, path):
     inside = tmp_path_factory.getbasetemp() / "fuzzed"
     inside.mkdir(exist_ok=True)
     opened = tool(name="open_file", folder=inside)(lambda path: "opened")
-    assert run([call("open_file", path=path)], PathGuard(inside), [opened])[0] in (("ok",), ("blocked",))
+    expected = [("error",)] if "\ud800" in path else [("ok",), ("blocked",)]  # no guard is asked about invalid text
+    assert run([call("open_file", path=path)], PathGuard(inside), [opened])[0] in expected
 
 
 @pytest.mark.parametrize("piece", ["*", "[", "/", "../", "a/", "%25", "$", "~", "?/", ".env/"])

@@ -229,7 +229,8 @@ async def test_a_killed_worker_leaves_a_cancellation_to_the_next_one(tmp_path, p
         run = await fleet.service.start(ME, "go")
         await fleet.executing(run.id)
         monkeypatch.setattr(durable_module, "CANCEL_SECONDS", 0.01)
-        assert not (await fleet.service.cancel(run.id, ME, "enough")).is_over
+        is_over = (await fleet.service.cancel(run.id, ME, "enough")).is_over
+        assert not is_over or moment == "control_written 1"  # the end may be in the same write
         await wait_until(lambda: fleet.workers[0].poll() is not None)
         await fleet.add()
         run = await fleet.service.wait(run.id, ME, timeout=60)

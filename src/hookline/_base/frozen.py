@@ -335,8 +335,9 @@ def digest(value: Any) -> str:
 
     try:
         data = msgspec.json.encode(value, order="sorted")
-    except TypeError:  # another kind of mapping
-        data = msgspec.json.encode(thaw(freeze(value)), order="sorted")
+    except TypeError:  # another kind of mapping or number
+        value = freeze(value)
+        data = msgspec.json.encode(value, order="sorted")
     except UnicodeEncodeError:
         raise ValueError(json_problem(value) or "it is not valid Unicode") from None
     if b"null" in data and (problem := json_problem(value)):

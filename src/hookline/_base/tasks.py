@@ -44,7 +44,7 @@ async def with_timeout(seconds: float, awaitable: Awaitable[Any], shielded: bool
 
 
 async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
-    """Await work that goes on to its end even if the caller is cancelled, which then does not get its result."""
+    """Run work to completion even if the caller is cancelled. A cancelled caller does not get the result."""
     task = asyncio.ensure_future(work)
     try:
         return await asyncio.shield(task)

@@ -19,7 +19,7 @@ import msgspec
 
 from .._base.attachment import Attachment, check_size
 from .._base.errors import PlainError
-from .._base.frozen import fingerprint, has_non_finite, private_copy
+from .._base.frozen import fingerprint, private_copy
 from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
 from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError
@@ -393,7 +393,10 @@ class Batch:
             if engine.has_listeners(AFTER_TOOL) and isinstance(result.result, (dict, list)):
                 shown = replace(result, result=private_copy(result.result))  # hooks get a copy
             verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
-            call.result = result if verdict.payload is shown else _encodable(verdict.payload)
+            if verdict.payload is shown:
+                call.result = result
+            else:
+                call.result = replace(verdict.payload, result=jsonable(verdict.payload.result))
             retried = verdict.action is HookAction.RETRY
         except RunEndedError as ended:
             call.result = ended.verdict.payload
@@ -470,11 +473,6 @@ class Batch:
 
     async def _record_cause(self, cause: BaseException) -> None:
         self.cause = stronger_cause(self.cause, await self.engine.resolve_cause(cause))
-
-
-def _encodable(result: ToolCallResult) -> ToolCallResult:
-    """Return the result of a hook, without numbers that would be stored as ``null``."""
-    return replace(result, result=jsonable(result.result)) if has_non_finite(result.result) else result
 
 
 async def _abandon(tasks: Sequence[asyncio.Future[Any]]) -> None:

@@ -40,7 +40,7 @@ class Cancellation:
         self.finishing = False
         """Whether the run is about to fire ``on_run_end``, which is not interrupted at once."""
         self.postpone: Callable[[Callable[[], None]], bool] | None = None
-        """Runs a function later and returns true while a durable run is being put away: its hooks must not see the end
+        """Runs a function later and returns true while a durable run is being suspended: its hooks must not see the end
         of a run that has not ended."""
         self._ended = False
         self._aio: asyncio.AbstractEventLoop | None = None

@@ -506,8 +506,8 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         """Return a context for work that may outlive this run.
 
         Runs started with it have the same hooks and plugin filter. They are not cancelled with this run, which does not
-        wait for them. Until it ends, they are recorded with it: in its stream, and on its tape or in its journal. They
-        count in its budget unless another ``budget`` is given.
+        wait for them. Until it ends, they are in its stream and on its tape. They count in its budget unless another
+        ``budget`` is given. A durable run does not start them again after a crash: give them a journal of their own.
 
         Example:
             >>> reviewer.start("Review the report.", ctx=ctx.detached())

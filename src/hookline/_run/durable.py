@@ -153,7 +153,7 @@ class DurableRun:
         """Calls in flight that are approvals."""
         self._waiting: dict[str, ToolCallRequest] = {}
         self._suspending: asyncio.Future[bool] | None = None
-        """The write that puts away the run because it waits for approvals."""
+        """The write that suspends the run because it waits for approvals."""
         self._late_cancel: bytes | None = None
         """The entry of a cancellation that came after that write had been requested."""
         self._handoff: tuple[str, str] | None = None
@@ -779,7 +779,7 @@ class DurableRun:
             self._put("", "cancel", CONTROL.get(), reason)
 
     def _store_late_cancel(self, entry: bytes) -> None:
-        """Append a cancellation to the journal of the run that was put away: whoever continues it cancels it."""
+        """Append a cancellation to the journal of the suspended run. The next process cancels it."""
         try:
             claim = self._journal.claim(self.run_id, "", b"")
             if not claim.run.is_over:
@@ -1051,7 +1051,7 @@ class DurableRun:
             self._fail(RunWaitingError(self.run_id, tuple(self._waiting.values())))
 
     def _when_suspended(self, action: Callable[[], object]) -> bool:
-        """Call this when the write has ended that puts the run away. Return false if there is none under way."""
+        """Call ``action`` after the write that suspends the run. Return false if no such write is under way."""
         if self._suspending is None or self.error is not None:
             return False
         self._suspending.add_done_callback(lambda _: action())
@@ -1059,7 +1059,7 @@ class DurableRun:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether this process ceases to execute the run, and writes nothing to its journal that comes now."""
+        """Whether this process stops executing the run. Later entries are not written."""
         return self._suspending is not None or self.error is not None
 
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:

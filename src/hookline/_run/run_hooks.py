@@ -145,10 +145,10 @@ class RunHooks:
         call = HOOK_CALL.get()
         if call is None or call is self.hook_call:
             return self.stack
-        active = running_hooks()
-        if self._nested[0] is not self.stack or self._nested[1] != active:
-            self._nested = self.stack, active, self.stack.without(active)
-        return self._nested[2]
+        active, nested = running_hooks(), self._nested
+        if nested[0] is not self.stack or nested[1] != active:
+            self._nested = nested = self.stack, active, self.stack.without(active)
+        return nested[2]
 
 
 def _inheritable(hooks: HookStack) -> HookStack:

@@ -365,7 +365,7 @@ class Authenticator:
         self._revoke(request, reason, rejection)
 
     async def current_caller(self, id: str, scope: Scope | None) -> Caller | None:
-        """Return the caller with this id and its present rights; ``None`` if it has no access, or nobody can say.
+        """Return the caller with this id and its present rights; ``None`` if it has no access or that is not known.
 
         It is for what goes on after the request of a caller, such as push notifications.
 

@@ -560,7 +560,7 @@ class DurableRuns:
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:
     """End a run: its last event, its row and its status in the journal are one transaction.
 
-    Nobody sees the end before it is stored. If it cannot be stored, the run has not ended, and goes on later.
+    The end becomes visible only after it is stored. If it cannot be stored, the run has not ended, and goes on later.
     """
     live.add_last_event(status, **fields)
     await durable.finish(status, b"null")

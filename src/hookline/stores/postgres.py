@@ -809,7 +809,7 @@ class PostgresDatabase:
         return True
 
     def lend(self, db: Connection, namespace: str) -> psycopg.Connection[Any]:
-        """Return the connection of a transaction to such a library, which may use it until the end of the transaction.
+        """Lend the connection of a transaction to a library, which may use it until the end of the transaction.
 
         Args:
             db: the connection in the transaction, which nothing else uses any more.

@@ -141,7 +141,8 @@ class TapeHook:
             yield  # a detached run would replace the tape of its outer run
             return
         else:
-            self._in_file.clear()
+            with self._lock:
+                self._in_file.clear()
             recording = Recording(self, self._file_of(start.ids.run_id), engine)
             engine.environment.boundary = recording
             place = PLACE.set(recording, (0, 0))  # so that it can be reset: the task of the caller may go on for long
