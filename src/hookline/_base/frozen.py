@@ -257,7 +257,7 @@ def _is_expressible(value: Any) -> bool:
         return isfinite(value)
     if kind in _SCALARS:
         return True
-    if isinstance(value, Mapping):
+    if isinstance(value, (dict, Mapping)):  # a dict first, because the check of Mapping is slow
         return all(map(_is_expressible, value.values())) and all(map(_is_expressible, value))
     return all(map(_is_expressible, value)) if isinstance(value, (list, tuple)) else True
 
@@ -282,7 +282,9 @@ def has_non_finite(value: Any) -> bool:
     """Whether a JSON value contains infinity or NaN, which encoders write as ``null``."""
     if isinstance(value, float):
         return not isfinite(value)
-    if isinstance(value, Mapping):
+    if type(value) in _SCALARS:
+        return False
+    if isinstance(value, (dict, Mapping)):
         return any(map(has_non_finite, value.values()))
     return isinstance(value, (list, tuple)) and any(map(has_non_finite, value))
 

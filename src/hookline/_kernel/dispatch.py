@@ -44,18 +44,18 @@ def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> tuple[Ho
     hook, which is returned too, has not ended.
     """
     ctx, outer = scope.ctx, HOOK_CALL.get()
-    for entry in entries:
-        call = HookCall(entry.id_set, outer, True)
-        HOOK_CALL.set(call)
-        try:
+    try:
+        for entry in entries:
+            call = HookCall(entry.id_set, outer, True)
+            HOOK_CALL.set(call)
             result = entry.call(ctx, payload)
-        except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - on_failure decides
-            return (entry, None, error), call
-        finally:
-            HOOK_CALL.set(outer)
-        if result is not None:
-            return (entry, result, None), call
-        call.hooks = NO_HOOKS
+            if result is not None:
+                return (entry, result, None), call
+            call.hooks = NO_HOOKS
+    except (Exception, asyncio.CancelledError, GeneratorExit) as error:  # noqa: BLE001 - on_failure decides
+        return (entry, None, error), call  # pyright: ignore[reportPossiblyUnboundVariable] # only a hook raises
+    finally:
+        HOOK_CALL.set(outer)
     return None
 
 
@@ -169,7 +169,7 @@ class Firing(Settlement):
                     if self.fail(entry, failure):
                         return
         finally:
-            if HOOK_CALL.get() is latest:  # not if Python closes this coroutine in another context
+            if latest is not outer and HOOK_CALL.get() is latest:  # not if Python closes it in another context
                 HOOK_CALL.set(outer)
             if self.changed and phase == "rewrite":
                 self.report_judged_before_rewrite(self.chain.rewriters, before)
