@@ -631,7 +631,7 @@ def recording_wipe():
     return wipe_recorded, calls
 
 
-def test_a_guard_that_is_busy_in_another_thread_still_judges_the_nested_run():
+async def test_a_guard_that_is_busy_in_another_thread_still_judges_the_nested_run():
     rule = GuardThatReports()
     dangerous, calls = recording_wipe()
     inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
@@ -646,7 +646,7 @@ def test_a_guard_that_is_busy_in_another_thread_still_judges_the_nested_run():
         finally:
             rule.go_on.set()
 
-    result = Agent("outer", llm=ScriptedModel([call("work"), "done"]), tools=[work], hooks=[rule]).run("x")
+    result = await Agent("outer", llm=ScriptedModel([call("work"), "done"]), tools=[work], hooks=[rule]).arun("x")
     assert (result.status, result.steps[0].outcomes) == ("completed", ("ok",))
     assert calls == []
 

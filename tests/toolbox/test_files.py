@@ -448,19 +448,29 @@ GIT_FILES = [
 ]  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def repository(tmp_path_factory):
+    """A folder with a repository, a bare one, a link to its files, and a folder that looks like one in part."""
+    folder = tmp_path_factory.mktemp("repository")
+    subprocess.run(["git", "init", "-q"], cwd=folder, check=True)
+    subprocess.run(["git", "init", "-q", "--bare", "old.git"], cwd=folder, check=True)
+    (folder / "there").symlink_to(".git")
+    (folder / "fixture").mkdir()
+    (folder / "fixture" / "HEAD").write_text("ref: refs/heads/main\n")
+    return folder
+
+
 @each_case("path", GIT_FILES)
-def test_the_file_tool_does_not_write_what_makes_git_run_code(tmp_path, path):
-    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
-    subprocess.run(["git", "init", "-q", "--bare", "old.git"], cwd=tmp_path, check=True)
-    if not (tmp_path / "there").is_symlink():
-        (tmp_path / "there").symlink_to(".git")
-    (tmp_path / "fixture").mkdir(exist_ok=True)
-    (tmp_path / "fixture" / "HEAD").write_text("ref: refs/heads/main\n")
-    write = file_tools(tmp_path, write=True, hide=())[-1]
+def test_the_file_tool_does_not_write_what_makes_git_run_code(repository, path):
+    write = file_tools(repository, write=True, hide=())[-1]
     with pytest.raises(PermissionError, match="may not be changed: it is .*git"):
         write(path, "x")
-    for free in (".gitignore", ".github/workflows/ci.yml", "git/config", "headers.txt", "fixture/notes.txt"):
-        write(free, "x")
+
+
+def test_the_file_tool_writes_other_files_of_a_repository(repository):
+    write = file_tools(repository, write=True, hide=())[-1]
+    for path in (".gitignore", ".github/workflows/ci.yml", "git/config", "headers.txt", "fixture/notes.txt"):
+        assert write(path, "x")
 
 
 @pytest.mark.parametrize("base", [".git/", ""])
