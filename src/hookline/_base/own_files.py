@@ -35,7 +35,7 @@ _NAMES = {
 """Files that control an agent, or the programs of its user, in whatever folder they are."""
 _GIT = "part of a git repository, which can name programs to run"
 _GIT_PARTS = frozenset({"commondir", "config", "objects", "refs"})
-"""What makes a folder with a file ``HEAD`` a repository, and the file that names programs."""
+"""Names that make a folder with a file ``HEAD`` a repository, and the file that names programs."""
 _CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports when it starts, if it finds them."""

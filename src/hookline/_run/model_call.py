@@ -33,7 +33,7 @@ MAX_RETRIES = 2
 NOTHING = ModelResponse()
 
 _REJECTIONS = (RunEndedError, RunStoppedError, HookError, CallRefusedError)
-"""What the hooks decided about a reply. It is not a failure of the model."""
+"""Decisions of hooks about a reply. They are not failures of the model."""
 
 replace = msgspec.structs.replace
 

@@ -17,7 +17,7 @@ _FIELD_NAME = re.compile(r"[a-z][a-zA-Z0-9_]*")
 _ID_NAME = re.compile(r"(?:^|_)(?:id|uid|uuid|guid|ref|nr|number)s?_?$")
 _OWN_ID = re.compile(r"_?(?:id|uid|uuid|guid)_?")
 
-# What a field says about the entry that it is in, by the end of its name.
+# Kinds of fields, by the end of their names.
 _FOR_WHOM = (
     "to|cc|bcc|recipient|receiver|participant|attendee|member|invitee|guest|viewer|editor|watcher|follower|subscriber|"
     "assignee|with"

@@ -79,13 +79,13 @@ _KINDS = _set(
     "april august daily date day december february friday hour january july june later march may monday month "
     "monthly morning night november october saturday september sunday thursday time today tomorrow tuesday "
     "wednesday week weekly year yesterday "
-    # What an entry is like.
+    # Adjectives of entries.
     "active available best big cheapest closed confirmed current done earliest favourite final first free general "
     "good great hello high highest important inactive interesting large largest last latest least long longest low "
     "lowest main many more most newest next oldest other overdue own paid pending personal private public ready "
     "received recent regular relevant same second sent several short shortest small smallest some third top total "
     "unpaid unread upcoming urgent useful whole "
-    # What agents do with texts, besides the actions above, and how.
+    # Further actions of agents on texts, and adverbs.
     "analyse analyze asap ask attach attention brief briefly bullet classify collect combine compare compile concise "
     "count dear deadline decision describe digest download english everything explain extract feedback follow format "
     "formal french friendly german go handle help here highlight idea immediately incoming key know let like line "
@@ -240,7 +240,7 @@ class Words:
 
     @cached_property
     def superlatives(self) -> tuple[Superlative, ...]:
-        """What the user asks for as the largest, latest … one. "The latest mails" are several, and none of them."""
+        """The kinds of which the user asks for the largest or latest one. "The latest mails" are several."""
         found = []
         for word, after in _SUPERLATIVE.findall(self._folded):
             phrase = list(takewhile(lambda each: each not in _SMALL_WORDS, _TOKEN.findall(after)))
@@ -256,7 +256,7 @@ class Words:
 
     @cached_property
     def _message_tokens(self) -> frozenset[str]:
-        """Those that can be of a message: "send it to Ann Lee" does not refer to one of Ann Lee."""
+        """The names that can be of a message: "send it to Ann Lee" does not refer to one of Ann Lee."""
         text = _without((EMAIL, URL, _OWN_NAME, _ADDRESSED), self.text)
         text = _ADDRESSED_IN_LOWER_CASE.sub(lambda found: " " if _is_telling(found[1]) else found[0], text)
         return frozenset(tokens(text))
