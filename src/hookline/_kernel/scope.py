@@ -21,7 +21,7 @@ NO_HOOKS: frozenset[int] = frozenset()
 
 
 class HookCall(msgspec.Struct, eq=False):
-    """A call of a hook. It is immutable until the hook has returned; then ``hooks`` is empty.
+    """A call of a hook. When the hook has returned, ``hooks`` is empty.
 
     A call that was interrupted, by its timeout or a cancellation, is never emptied: its thread may still be running.
     """
