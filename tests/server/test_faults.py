@@ -237,8 +237,10 @@ async def test_while_the_file_cannot_be_written_runs_are_rejected_and_no_event_i
     path = tmp_path / "runs.db"
     async with served(tmp_path, blocker.talker) as server, Wire(server.url) as wire, Wire(server.url) as other:
         run_id = await wire.start("x" * 5000)
-        reading = asyncio.create_task(wire.events(run_id))
-        await wait_until(lambda: blocker.entered)
+        found = []
+        reading = asyncio.create_task(wire.events(run_id, found=found))
+        # A reader that asks for stored events while the file is locked is told to connect again, so it must have read them.
+        await wait_until(lambda: blocker.entered and found and found[-1]["type"] == "tool_started")
         holder = None
         match how:
             case "the disk is full":
