@@ -143,11 +143,11 @@ class Wire:
                 yield block
         await self.reader.readline()
 
-    async def events(self, run_id, after=0, most=None, found=None):
-        """Read the events of a run from a stream, at most ``most`` of them; ``found`` is a list that they are added to."""
+    async def events(self, run_id, after=0, most=None):
+        """Read the events of a run from a stream, at most ``most`` of them."""
         self.ask("GET", f"/runs/{run_id}/events", Last_Event_ID=after)
         assert (await self.head())[0] == 200
-        found = [] if found is None else found
+        found = []
         async for block in self.blocks():
             fields = dict(line.split(b": ", 1) for line in block.split(b"\n") if not line.startswith(b":"))
             if b"id" in fields:

@@ -293,6 +293,30 @@ def test_a_locked_file_is_an_error_for_all_waiting_threads(path, monkeypatch):
     assert words(db) == ["a", "b"]
 
 
+def test_a_reader_that_queued_behind_a_writer_of_a_locked_file_reads(path, monkeypatch):
+    monkeypatch.setattr(sqlite, "BUSY_SECONDS", 0.3)
+    db = database(path)
+    add(db, "a")
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    waits, errors = threading.Event(), []
+    db._connection.set_trace_callback(lambda statement: waits.set())
+
+    def write():
+        try:
+            add(db, "b")
+        except StoreError as error:
+            errors.append(str(error))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    waits.wait()
+    assert words(db) == ["a"]
+    writer.join()
+    assert len(errors) == 1 and "locked for 0.3 s" in errors[0]
+    holder.close()
+
+
 def test_enabling_wal_is_retried_while_the_file_is_busy(path, monkeypatch):
     path.parent.mkdir()
     reader = sqlite3.connect(path, isolation_level=None)

@@ -323,7 +323,8 @@ class _Connected:
         database, began = self._database, time.monotonic()
         database._lock.acquire()
         try:
-            if database._gave_up > began:  # threads that queued behind a timeout fail at once instead of waiting again
+            # Writers that queued behind a timeout fail at once instead of waiting again. Readers wait for no writer.
+            if self._write and database._gave_up > began:
                 raise database._locked_error()
             connection = database._current(write=self._write)
             if connection is None:
