@@ -170,7 +170,7 @@ async def test_none_and_cont_let_the_payload_pass():
     for result in (None, HookResult.cont(), HookResult()):
         verdict = await fire(ON_RUN_START, result, payload=RunStart("hi"))
         assert verdict.payload == RunStart("hi")
-        assert verdict.action is HookAction.CONTINUE
+        assert verdict.action is HookAction.CONT
 
 
 @pytest.mark.parametrize(
@@ -348,6 +348,16 @@ def test_handlers_give_their_fields_and_approvers_one_of_three():
         (HookResult.edit(MappingProxyType({}), by="ann"), {"edit": {}, "by": "ann"}),
     ):
         assert (result.action, result.value, result.reason) == ("claim", fields, "")
+
+
+def test_the_members_of_hook_action_are_named_like_their_verbs():
+    assert [action.name for action in HookAction] == [action.value.upper() for action in HookAction]
+
+
+def test_edgevox_names_of_actions_are_second_names_of_ours():
+    for edgevox, ours in (("CONTINUE", "CONT"), ("MODIFY", "REPLACE"), ("END_TURN", "END")):
+        assert HookAction[edgevox] is HookAction[ours]
+    assert not {"CONTINUE", "MODIFY", "END_TURN"} & {action.name for action in HookAction}
 
 
 def test_a_verb_may_be_given_by_its_name_and_must_exist():

@@ -19,24 +19,31 @@ if TYPE_CHECKING:
 
 
 class HookAction(StrEnum):
-    """The verbs that a hook may return. ``INVALID`` and ``FAILED`` only occur in verdicts."""
+    """The verbs that a hook may return. ``INVALID`` and ``FAILED`` only occur in verdicts.
 
-    CONTINUE = "cont"
-    MODIFY = "replace"
+    ``CONTINUE``, ``MODIFY`` and ``END_TURN`` are EdgeVox's names of ``CONT``, ``REPLACE`` and ``END``.
+    """
+
+    CONT = "cont"
+    REPLACE = "replace"
     BLOCK = "block"
     ANSWER = "answer"
     ASK = "ask"
     RETRY = "retry"
     STOP = "stop"
     KEEP_GOING = "keep_going"
-    END_TURN = "end"
+    END = "end"
     MERGE = "merge"
     CLAIM = "claim"
     INVALID = "invalid"
     FAILED = "failed"
 
+    CONTINUE = CONT
+    MODIFY = REPLACE
+    END_TURN = END
 
-SETTLING = frozenset((HookAction.BLOCK, HookAction.END_TURN, HookAction.RETRY))
+
+SETTLING = frozenset((HookAction.BLOCK, HookAction.END, HookAction.RETRY))
 _TEXT = SETTLING | {HookAction.ASK, HookAction.STOP, HookAction.KEEP_GOING}
 
 
@@ -51,7 +58,7 @@ class HookResult(msgspec.Struct, frozen=True):
                 return HookResult.block("Mail may only go to example.com.", reason="outside address")
     """
 
-    action: HookAction = HookAction.CONTINUE
+    action: HookAction = HookAction.CONT
     value: Any = None
     reason: str = ""
     state: AgentState | None = None
@@ -73,12 +80,12 @@ class HookResult(msgspec.Struct, frozen=True):
     @classmethod
     def cont(cls, *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """Let the payload pass, like returning ``None``."""
-        return cls(HookAction.CONTINUE, None, reason, state)
+        return cls(HookAction.CONT, None, reason, state)
 
     @classmethod
     def replace(cls, payload: Any, *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """Continue with this payload, or with a mapping of the fields to change."""
-        return cls(HookAction.MODIFY, payload, reason, state)
+        return cls(HookAction.REPLACE, payload, reason, state)
 
     @classmethod
     def block(cls, message: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
@@ -115,7 +122,7 @@ class HookResult(msgspec.Struct, frozen=True):
     @classmethod
     def end(cls, reply: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """End the run now with this reply."""
-        return cls(HookAction.END_TURN, reply, reason, state)
+        return cls(HookAction.END, reply, reason, state)
 
     @classmethod
     def merge(cls, *, reason: str = "", state: AgentState | None = None, **fields: Any) -> HookResult:
@@ -171,7 +178,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """
 
     payload: Any
-    action: HookAction = HookAction.CONTINUE
+    action: HookAction = HookAction.CONT
     value: Any = None
     hook: str = ""
     reason: str = ""
@@ -197,14 +204,14 @@ def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, 
     if not isinstance(result, HookResult):
         result = _bare(result, point, payload, where)
     verb, allowed = result.action, _allowed(point, phase)
-    if verb is not HookAction.CONTINUE and verb not in allowed:
+    if verb is not HookAction.CONT and verb not in allowed:
         raise InvalidResultError(
             f"{where}: {str(verb)!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}"
         )
-    if verb is not HookAction.CONTINUE and (why := payload.refuses(verb)):
+    if verb is not HookAction.CONT and (why := payload.refuses(verb)):
         raise InvalidResultError(f"{where}: {str(verb)!r} is {why}")
     try:
-        if verb is HookAction.MODIFY:
+        if verb is HookAction.REPLACE:
             return HookResult(verb, payload.accept(result.value), result.reason, result.state)
         if verb in (HookAction.MERGE, HookAction.CLAIM):
             fields = _fields(point, result.value)

@@ -63,7 +63,7 @@ class Settlement:
 
     # Class attributes as defaults: most fires have no result, and then nothing is set on the instance.
     has_results = False
-    action: HookAction = HookAction.CONTINUE
+    action: HookAction = HookAction.CONT
     value: Any = None
     hook = ""
     reason = ""
@@ -102,7 +102,7 @@ class Settlement:
     def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
         """Apply one result. Return whether it settles the point (DESIGN 4.3)."""
         if result is None:
-            self._record(entry, HookAction.CONTINUE)
+            self._record(entry, HookAction.CONT)
             return False
         self.has_results = True
         parsed = parse_result(result, self.point, self.payload, entry.name, phase)
@@ -116,7 +116,7 @@ class Settlement:
         verb, value, name = parsed.action, parsed.value, entry.name
         refused = self._is_refusal(verb, phase)
         self._record(entry, verb, parsed.reason, note=value if verb in _NOTED else "", refused=refused)
-        if verb is HookAction.MODIFY:
+        if verb is HookAction.REPLACE:
             self.payload = value
             self.changed += (entry,)
         elif verb is HookAction.ANSWER:
@@ -140,7 +140,7 @@ class Settlement:
                 if refused:  # a reply that a guard rejects is not used (DESIGN 4.6)
                     self.settle(verb, value, name, parsed.reason)
                     return True
-        elif verb is not HookAction.CONTINUE:
+        elif verb is not HookAction.CONT:
             self.settle(verb, value, name, parsed.reason)
             return True
         return False
@@ -153,7 +153,7 @@ class Settlement:
         match verb:
             case HookAction.BLOCK:
                 return True
-            case HookAction.END_TURN:
+            case HookAction.END:
                 return self.point not in _AFTERWARDS
             case HookAction.RETRY:  # over the limit, only a guard's rejection of a reply still counts
                 over_limit = self.no_retry == "retry_limit" and phase == "guard"
@@ -248,7 +248,7 @@ class Settlement:
             fields = {name: given for name, (given, _) in self.merged.items()}
             action, hook = HookAction.MERGE, self.merged.get("error", next(iter(self.merged.values())))[1]
             value = self.point.result().replace(fields) if self.point.result else freeze(fields)
-        elif action is HookAction.CONTINUE:
+        elif action is HookAction.CONT:
             if self.asks:
                 action, hook, reason = HookAction.ASK, self.asks[0].hook, self.asks[0].reason
             elif self.answer is not None:
@@ -256,7 +256,7 @@ class Settlement:
             elif self.signals:
                 action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
             elif self.changed:
-                action, hook = HookAction.MODIFY, self.changed[-1].name
+                action, hook = HookAction.REPLACE, self.changed[-1].name
         return Verdict(
             self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
         )

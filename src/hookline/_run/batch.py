@@ -132,7 +132,7 @@ class Batch:
             call.request, problem = self._validate(call, arrived)
             recorder = self.engine.recorder
             if recorder is not None and BEFORE_TOOL in self.engine.recorded_points:
-                action = HookAction.CONTINUE if problem is None else HookAction.INVALID
+                action = HookAction.CONT if problem is None else HookAction.INVALID
                 recorder.passed(BEFORE_TOOL, arrived, Verdict(call.request, action, problem))
             if problem is not None:
                 await self._reject(call, problem)

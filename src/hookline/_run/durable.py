@@ -1029,7 +1029,7 @@ class DurableRun:
             PLACE.reset(place)
         if failed is not None:
             raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
-        action = HookAction.CONTINUE if answer.approval is None else HookAction.CLAIM
+        action = HookAction.CONT if answer.approval is None else HookAction.CLAIM
         return Verdict(asked, action, answer.approval, answer.by)
 
     async def _wait_for(self, lane: str, request: ToolCallRequest) -> Never:

@@ -256,7 +256,7 @@ class Engine(Scope):
                 except (HookError, CallRefusedError) as failed:
                     failed.verdict = verdict  # the point itself has a verdict
                     raise
-            if verdict.action is HookAction.END_TURN:
+            if verdict.action is HookAction.END:
                 raise RunEndedError(verdict)
             return verdict
         # A closed failure: the first of several failures is raised, but all of them are recorded.

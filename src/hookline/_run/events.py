@@ -277,9 +277,9 @@ def is_silent(event: HookExecuted) -> bool:
     """
     if event.reason or event.error is not None:
         return False
-    if event.verb == HookAction.MODIFY:
+    if event.verb == HookAction.REPLACE:
         return event.point == ON_TOKEN
-    return event.duration is not None and event.verb == HookAction.CONTINUE
+    return event.duration is not None and event.verb == HookAction.CONT
 
 
 class _SinksByType(dict[type[Event], tuple[Sink, ...]]):

@@ -57,7 +57,7 @@ def _result(decision: Decision, payload: Any) -> Any:
     verb = decision.verb
     if verb == HookAction.FAILED:
         raise PlayedFailureError(decision.error or "it failed")
-    if verb == HookAction.MODIFY:
+    if verb == HookAction.REPLACE:
         return HookResult.replace(apply_changes(payload, decision.changed or {}), reason=decision.reason)
     if verb == HookAction.STOP:
         value = decision.value if isinstance(decision.value, dict) else {}

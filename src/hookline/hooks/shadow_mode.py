@@ -175,7 +175,7 @@ class Shadow:
         except InvalidResultError as failure:
             self._report_failure(entry, ctx, failure)
             return
-        if decision.action is not HookAction.CONTINUE or decision.state is not None:
+        if decision.action is not HookAction.CONT or decision.state is not None:
             self._report(entry, ctx, str(decision.action), decision.reason, _text(decision, payload))
 
     def _report_failure(self, entry: Entry, ctx: Any, failure: BaseException) -> None:
@@ -220,7 +220,7 @@ def _check_state(entry: Entry, state: AgentState, before: AgentState, now: Agent
 def _text(decision: HookResult, payload: Any) -> str:
     """Describe the value of a decision in a few words."""
     parts = []
-    if decision.action is HookAction.MODIFY:
+    if decision.action is HookAction.REPLACE:
         changed = [name for name in payload if getattr(decision.value, name) is not getattr(payload, name)]
         parts = [f"{name}: {_short(getattr(decision.value, name))}" for name in changed] or ["the same"]
     elif decision.value is not None:

@@ -285,7 +285,7 @@ class MomentEncoder:
         checked = how = None
         if verdict.payload is not payload and verdict.payload.arguments != payload.arguments:
             checked = verdict.payload.arguments
-        if verdict.action is not HookAction.CONTINUE:
+        if verdict.action is not HookAction.CONT:
             how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             self._write(name, payload, 0, None, how, checked)
@@ -303,7 +303,7 @@ class MomentEncoder:
             return
         took = round(time.perf_counter() - firing.started, 7)
         how = None
-        if verdict.action is not HookAction.CONTINUE:
+        if verdict.action is not HookAction.CONT:
             how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             decided = last = checked = None
@@ -500,7 +500,7 @@ def _decisions(results: Sequence[RecordedResult], payload: Any) -> tuple[list[fm
             found.append(fmt.Decision(entry.name, entry.phase, str(HookAction.FAILED), error=one.error, took=one.took))
             continue
         value, changed = _value(result), None
-        if result.action is HookAction.MODIFY:
+        if result.action is HookAction.REPLACE:
             changed = changes(payload, result.value, _form(type(payload)).names)
             payload, value = result.value, None
         state = None

@@ -257,7 +257,7 @@ class Player:
         self.playback.produced(position)
         if failed is not None:
             raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
-        action = HookAction.CONTINUE if approval.answer is None else HookAction.CLAIM
+        action = HookAction.CONT if approval.answer is None else HookAction.CLAIM
         return Verdict(asked, action, approval.answer, approval.by)
 
     async def _wait_for_cancellation(self, position: int) -> Never:

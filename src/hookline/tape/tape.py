@@ -221,7 +221,7 @@ def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
 
 
 _NO_PLACE = Place()
-_PASSED = Verdict(str(HookAction.CONTINUE))
+_PASSED = Verdict(str(HookAction.CONT))
 
 
 def _kinds() -> dict[str, type[Event]]:

@@ -411,7 +411,7 @@ class Judge:
         elif answer.edit is not None:
             edited = request.replace(arguments=answer.edit)
             judged = await self._fire(run, BEFORE_TOOL, edited)
-            if judged.action is not HookAction.CONTINUE or judged.asks or judged.answer or judged.signals:
+            if judged.action is not HookAction.CONT or judged.asks or judged.answer or judged.signals:
                 return None  # another decision than the approver's: leave it to the user
             decision = PermissionDecision("allow", self._input(given, judged.payload, added))
         else:
@@ -544,7 +544,7 @@ def _context(event: str, text: str) -> HookOutput | None:
 
 def _stopped(verdict: Verdict) -> str | None:
     """Return why the run must not continue; ``None`` if it may."""
-    if verdict.action is HookAction.END_TURN:
+    if verdict.action is HookAction.END:
         return _cut(str(verdict.value) or f"Hook {verdict.hook!r} ended the run.")
     for signal in verdict.signals:
         return _cut(signal.message or f"Hook {signal.hook!r} stopped the run.")
