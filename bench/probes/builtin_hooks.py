@@ -28,7 +28,7 @@ from hookline import (
     AgentContext,
     AgentResult,
     ApprovalRequest,
-    Failure,
+    ErrorReport,
     HookRegistry,
     Message,
     ModelReply,
@@ -81,7 +81,7 @@ TICKET = Ticket("T-3", "I looked at the file.", tier="auto", assignee="bench")
 RESULT = ToolCallResult("c3", "read_file", {"path": "notes/3.txt"}, "all work and no play. " * 93, duration=0.01, hop=2)
 FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error")
 LIMITED = ErrorInfo("model", "RateLimitError", "slow down", "bench", fatal=True, retry_after=999.0)
-FAILURE = Failure((LIMITED,), "model", True, "step", 2, 1, REQUEST)
+FAILURE = ErrorReport((LIMITED,), "model", True, "step", 2, 1, REQUEST)
 START, STEP, STEPPED = RunStart("And the third?"), StepStart(2), Step(2, "It is empty.", finish_reason="stop")
 DONE = AgentResult("It is empty.", steps=(STEPPED,), usage=Usage(1500, 60), messages=MESSAGES)
 

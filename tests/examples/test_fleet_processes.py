@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 MODEL = """
 from hookline import BEFORE_LLM, HookResult, hook
-from hookline.payloads import ModelResponse, ToolCall
+from hookline.payloads import ToolCall
+from hookline.models import ModelResponse
 
 
 @hook(BEFORE_LLM)

@@ -38,7 +38,6 @@ from hookline import (
     ON_TOKEN,
     Agent,
     HookResult,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -53,7 +52,7 @@ from hookline.errors import NotInstalledError
 from hookline.events import ToolEnded
 from hookline.hooks import FallbackModelHook
 from hookline.hooks._otel.attributes import provider_name
-from hookline.models import RateLimitError
+from hookline.models import ModelResponse, RateLimitError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 from tests.properties import examples

@@ -30,7 +30,6 @@ from hookline import (
     Message,
     ModelReply,
     ModelRequest,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -41,6 +40,7 @@ from hookline import (
 )
 from hookline._base.frozen import History
 from hookline.errors import CallRefusedError
+from hookline.models import ModelResponse
 from hookline.payloads import AgentState, Frozen, ToolCall, Usage
 from hookline.points import POINTS
 from hookline.stores import JsonSessionStore

@@ -21,7 +21,6 @@ from hookline import (
     HookRegistry,
     HookResult,
     Message,
-    ModelResponse,
     ToolCallRequest,
 )
 from hookline._base.frozen import FrozenDict
@@ -29,6 +28,7 @@ from hookline._kernel.scope import BaseContext, Scope
 from hookline._kernel.values import STOP_KINDS
 from hookline.errors import InvalidResultError
 from hookline.hooks import HookAction
+from hookline.models import ModelResponse
 from hookline.payloads import AgentState, OutboundMessage, PromptParts, RunStart, ToolCall, Usage
 from hookline.points import BEFORE_COMPACTION, POINTS
 from hookline.testing import sample

@@ -7,7 +7,6 @@ from hookline import (
     BEFORE_TOOL,
     HookError,
     HookRegistry,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     hook,
@@ -15,6 +14,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
 from hookline.testing import EventLog, scripted_agent
 

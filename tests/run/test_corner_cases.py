@@ -27,7 +27,6 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -41,6 +40,7 @@ from hookline import (
 from hookline.errors import InvalidResultError, ModelError
 from hookline.events import HookExecuted, RetryIgnored, ToolProgressed
 from hookline.hooks import HookAction
+from hookline.models import ModelResponse
 from hookline.plugins import Plugin
 from hookline.points import TOOL_END_WITH_PATH
 from hookline.testing import EventLog, scripted_agent

@@ -33,7 +33,8 @@ from hookline._run.journal import Append
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
 from hookline.events import ApprovalDecided, Event, HookExecuted, TextDelta
 from hookline.hooks import ApprovalsHook
-from hookline.payloads import AgentResult, ModelResponse, ToolCall, Usage
+from hookline.models import ModelResponse
+from hookline.payloads import AgentResult, ToolCall, Usage
 from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team

@@ -38,7 +38,8 @@ from hookline._run.durable import DurableRun
 from hookline.agents import Interrupt
 from hookline.errors import RunHandedOverError, RunWaitingError
 from hookline.events import Discarded, RunFinished
-from hookline.payloads import AgentResult, ModelResponse, ToolCall
+from hookline.models import ModelResponse
+from hookline.payloads import AgentResult, ToolCall
 from hookline.stores import RunStore
 from hookline.teams import Team
 from tests.durable_scene import World

@@ -21,7 +21,8 @@ from hookline import Agent, HookResult, Limits, Session, guard, hook, hooks, too
 from hookline._run import durable
 from hookline.errors import ModelError, RecoveryError
 from hookline.hooks import MemoryInjectionHook, PersistSessionHook, RateLimitHook, ResponseCacheHook
-from hookline.payloads import AgentResult, ModelResponse, ToolCall
+from hookline.models import ModelResponse
+from hookline.payloads import AgentResult, ToolCall
 from hookline.stores import MemoryStore, RunStore, SqliteSessionStore
 from hookline.teams import Team
 from tests.durable_scene import World

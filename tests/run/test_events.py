@@ -18,7 +18,6 @@ from hookline import (
     AgentContext,
     Event,
     HookResult,
-    ModelResponse,
     ScriptedModel,
     guard,
     hook,
@@ -39,6 +38,7 @@ from hookline.events import (
     ToolEnded,
     ToolSettled,
 )
+from hookline.models import ModelResponse
 from hookline.payloads import Ids, ToolCall
 from hookline.plugins import Plugin
 

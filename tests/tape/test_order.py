@@ -33,7 +33,6 @@ from hookline import (
     HookResult,
     Limits,
     ModelRequest,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     call,
@@ -44,7 +43,7 @@ from hookline import (
 )
 from hookline._base.tasks import settle
 from hookline.events import HookExecuted, ToolEnded
-from hookline.models import OverloadedError
+from hookline.models import ModelResponse, OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay
 from hookline.tape import format as fmt
 from hookline.tape.order import Order

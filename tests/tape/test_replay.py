@@ -31,7 +31,6 @@ from hookline import (
     HookResult,
     Limits,
     ModelRequest,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -43,7 +42,7 @@ from hookline import (
 )
 from hookline.events import TextDelta
 from hookline.hooks import TokenUsageLimitHook
-from hookline.models import OverloadedError
+from hookline.models import ModelResponse, OverloadedError
 from hookline.tape import Replay, Tape, TapeError, TapeHook, areplay, replay, replay_all
 from hookline.tape import format as fmt
 from hookline.teams import Team

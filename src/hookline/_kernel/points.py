@@ -356,7 +356,7 @@ ON_STOP = Point(
 )
 ON_ERROR = Point(
     "on_error",
-    p.Failure,
+    p.ErrorReport,
     verbs=("retry", "answer", "end"),
     when="any failure",
     names={"Cognesy": "OnError", "Forge": "OnError"},

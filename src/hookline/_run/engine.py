@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeVar
 from .._base.tasks import StillRunningError, watch_cancellation, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
-from .._kernel.payloads import Failure, RunStart
+from .._kernel.payloads import ErrorReport, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_RUN_END, ON_TOKEN, TOOL_END_WITH_PATH, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
@@ -290,7 +290,7 @@ class Engine(Scope):
             raise CallRefusedError("the run is stopping", status="stopped") from stopped
 
     async def report(
-        self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, no_retry: str = ""
+        self, error: ErrorInfo, *, quiet: bool = False, failure: ErrorReport | None = None, no_retry: str = ""
     ) -> Verdict | None:
         """Record a failure and fire ``on_error``, unless the failure happened there (``quiet``).
 
@@ -300,7 +300,7 @@ class Engine(Scope):
         self.record_error(error)
         if quiet:
             return None
-        payload = failure or Failure((error,), error.where, error.fatal, ids=self.ids)
+        payload = failure or ErrorReport((error,), error.where, error.fatal, ids=self.ids)
         return await self.fire(ON_ERROR, payload, no_retry=no_retry)
 
     def record_error(self, info: ErrorInfo) -> None:

@@ -14,7 +14,7 @@ from .._base.frozen import json_text, private_copy
 from .._base.tasks import running_loop
 from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelError, OutputError
-from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
+from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed, is_in_sync_hook
@@ -359,7 +359,7 @@ async def _fire_on_error(
 ) -> Verdict:
     wait = error.retry_after if isinstance(error, ProviderError) else None
     info = ErrorInfo("model", type(error).__name__, error_text(error), model.name, fatal=True, retry_after=wait)
-    failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
+    failure = ErrorReport((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
     except (HookError, CallRefusedError):  # already reported; the failure of the model is raised

@@ -27,7 +27,7 @@ from .._base.frozen import plain
 from .._base.package import __version__
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import (
-    Failure,
+    ErrorReport,
     ModelReply,
     ModelRequest,
     RunStart,
@@ -303,7 +303,7 @@ class AgentHooks:
         stream.shown = stream.judged.content
         return None if shown == token.delta else HookResult.replace({"delta": shown})
 
-    def _error(self, ctx: Any, failure: Failure) -> None:
+    def _error(self, ctx: Any, failure: ErrorReport) -> None:
         """Record text that no verdict covers, because the model failed while it wrote. It was never shown."""
         stream = self._state(ctx).streams.pop((failure.purpose, failure.hop), None)
         if failure.where == "model" and stream is not None and stream.waiting:

@@ -26,7 +26,7 @@ from .._kernel.hook import function_of
 from .._kernel.payloads import (
     ApprovalDecision,
     ApprovalRequest,
-    Failure,
+    ErrorReport,
     ModelReply,
     ModelRequest,
     RunStart,
@@ -51,7 +51,7 @@ log = logging.getLogger("hookline")
 _STATE_PARTS = ("messages", "metadata", "system_prompt", "response_format")
 _RESULTS = frozenset((ModelReply, ToolCallResult, AgentResult, RunStart, Stopping))
 """Payloads after which the run does not wait: another moment follows, or the end of the run."""
-_REQUESTS = (ModelReply, Failure)
+_REQUESTS = (ModelReply, ErrorReport)
 """Payloads whose ``request`` a reader restores from the previous ``before_llm``."""
 
 _encode = json_encoder.encode
