@@ -612,7 +612,7 @@ def branch_entry(branch: int, parent: int = 0) -> fmt.BranchEntry:
     return fmt.BranchEntry(branch=branch, parent=parent)
 
 
-def order_of(*tape: fmt.Entry) -> tuple[Order, list[Any], list[int]]:
+def order_of(*tape: fmt.TapeEntry) -> tuple[Order, list[Any], list[int]]:
     repeated: list[Any] = []
     missing: list[int] = []
     return Order(tape, repeated.append, missing.append), repeated, missing

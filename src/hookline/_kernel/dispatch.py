@@ -17,7 +17,7 @@ import msgspec
 from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
 from .errors import HookTimeoutError
 from .events import PointFired
-from .hook import Entry, Phase
+from .hook import HookEntry, Phase
 from .points import Point
 from .results import Verdict
 from .scope import HOOK_CALL, NO_HOOKS, HookCall, Scope, is_being_closed
@@ -27,17 +27,17 @@ from .settlement import Settlement
 class Chain(msgspec.Struct, frozen=True, eq=False):
     """The hooks of one point in calling order. ``simple`` means that all of them are rewriters."""
 
-    rewriters: tuple[Entry, ...] = ()
-    guards: tuple[Entry, ...] = ()
-    observers: tuple[Entry, ...] = ()
+    rewriters: tuple[HookEntry, ...] = ()
+    guards: tuple[HookEntry, ...] = ()
+    observers: tuple[HookEntry, ...] = ()
     simple: bool = True
 
 
-HookOutcome = tuple[Entry, Any, BaseException | None]
+HookOutcome = tuple[HookEntry, Any, BaseException | None]
 """A hook with its return value and the exception it raised."""
 
 
-def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> tuple[HookOutcome, HookCall] | None:
+def call_hooks(entries: Iterator[HookEntry], payload: Any, scope: Scope) -> tuple[HookOutcome, HookCall] | None:
     """Call hooks in order until one returns a value or raises. Most fires end with this loop.
 
     The value may be the awaitable of an async hook, which :meth:`Firing.call_remaining` awaits. So the call of that
@@ -112,7 +112,7 @@ class Firing(Settlement):
 
     async def call_remaining(
         self,
-        entries: Iterable[Entry],
+        entries: Iterable[HookEntry],
         phase: Phase,
         first: HookOutcome | None = None,
         first_call: HookCall | None = None,
@@ -174,7 +174,7 @@ class Firing(Settlement):
             if self.changed and phase == "rewrite":
                 self.report_judged_before_rewrite(self.chain.rewriters, before)
 
-    async def _in_time(self, entry: Entry, awaitable: Awaitable[Any]) -> Any:
+    async def _in_time(self, entry: HookEntry, awaitable: Awaitable[Any]) -> Any:
         """Await the result of a hook, limited by its timeout and by the deadline after a cancellation."""
         limit, deadline = entry.timeout, self.scope.cancellation.deadline
         if deadline is not None:
@@ -185,7 +185,7 @@ class Firing(Settlement):
         except StillRunningError:
             raise HookTimeoutError(f"still running after {limit:g} s") from None
 
-    async def call_observers(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
+    async def call_observers(self, observers: tuple[HookEntry, ...], verdict: Verdict) -> None:
         """Call every observer, the async ones concurrently. None of them changes the verdict."""
         scope, pending = self.scope, list[Any]()
         outer = HOOK_CALL.get()
@@ -220,7 +220,7 @@ class Firing(Settlement):
                     abandon(task)
                 raise
 
-    async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float, call: HookCall) -> None:
+    async def _observed(self, entry: HookEntry, awaitable: Awaitable[Any], began: float, call: HookCall) -> None:
         call.is_sync = False
         HOOK_CALL.set(call)
         try:
@@ -245,7 +245,7 @@ class Firing(Settlement):
             if HOOK_CALL.get() is call:  # not if Python closes this coroutine in another context
                 HOOK_CALL.set(call.outer)
 
-    def _apply_observed(self, entry: Entry, result: Any, began: float) -> None:
+    def _apply_observed(self, entry: HookEntry, result: Any, began: float) -> None:
         if result is not None or self.scope.tracing:
             self.began = began
             self.apply(entry, "observe", result)

@@ -14,7 +14,7 @@ from .state import AgentState
 
 if TYPE_CHECKING:
     from .._kernel.events import Event
-    from .hook import Entry
+    from .hook import HookEntry
     from .results import Verdict
 
 NO_HOOKS: frozenset[int] = frozenset()
@@ -148,7 +148,7 @@ class Observation(Protocol):
 class Hold(Protocol):
     """Awaits an async hook, and holds its result back if the hook was interrupted before (DESIGN 6.11)."""
 
-    async def __call__(self, entry: Entry, result: Awaitable[Any], /) -> Any:
+    async def __call__(self, entry: HookEntry, result: Awaitable[Any], /) -> Any:
         """Return the result of the hook."""
         ...
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .._base.frozen import freeze
 from .errors import CallRefusedError, HookError, InvalidResultError
 from .events import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
-from .hook import Entry, Phase, selects, tool_of
+from .hook import HookEntry, Phase, selects, tool_of
 from .payloads import Question
 from .points import (
     AFTER_LLM,
@@ -48,7 +48,7 @@ _REJECTED_BY_CLAIM = "before_ticket_complete"
 class RecordedResult(NamedTuple):
     """The result or failure of one hook, for a recorder. ``state`` is the state before the hook's ``state=``."""
 
-    entry: Entry
+    entry: HookEntry
     result: HookResult | None
     error: str | None
     took: float
@@ -71,7 +71,7 @@ class Settlement:
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
     failures: tuple[ErrorInfo, ...] = ()
-    changed: tuple[Entry, ...] = ()
+    changed: tuple[HookEntry, ...] = ()
     merged: dict[str, tuple[Any, str]] = {}  # noqa: RUF012 - replaced, never changed
     error: HookError | CallRefusedError | None = None
     began = 0.0
@@ -99,7 +99,7 @@ class Settlement:
         """Settle the point because the payload is invalid: no guard is called."""
         self.settle(HookAction.INVALID, problem)
 
-    def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
+    def apply(self, entry: HookEntry, phase: Phase, result: Any) -> bool:
         """Apply one result. Return whether it settles the point (DESIGN 4.3)."""
         if result is None:
             self._record(entry, HookAction.CONT)
@@ -164,7 +164,7 @@ class Settlement:
                 return self.point == _REJECTED_BY_CLAIM
         return False
 
-    def _apply_state(self, entry: Entry, phase: Phase, state: Any) -> None:
+    def _apply_state(self, entry: HookEntry, phase: Phase, state: Any) -> None:
         where = f"hook {entry.name!r} at {self.point}"
         if self.point.model != "pipeline" or phase == "observe":
             raise InvalidResultError(f"{where}: only rewriters and guards at a pipeline point may return state=")
@@ -173,7 +173,7 @@ class Settlement:
         except TypeError as error:
             raise InvalidResultError(f"{where}: {error}") from error
 
-    def fail(self, entry: Entry, failure: BaseException) -> bool:
+    def fail(self, entry: HookEntry, failure: BaseException) -> bool:
         """Apply the failure policy of a hook (DESIGN 5.1). Return whether it settles the point."""
         self.has_results = True
         cancellation = self.scope.cancellation
@@ -202,7 +202,7 @@ class Settlement:
 
     def _record(
         self,
-        entry: Entry,
+        entry: HookEntry,
         verb: str,
         reason: str = "",
         error: str | None = None,
@@ -227,7 +227,7 @@ class Settlement:
             refused=refused,
         )
 
-    def report_judged_before_rewrite(self, entries: Sequence[Entry], payload: Any) -> None:
+    def report_judged_before_rewrite(self, entries: Sequence[HookEntry], payload: Any) -> None:
         """Report rewriters that let a payload pass before a later hook changed it (DESIGN 4.2)."""
         before = entries[: entries.index(self.changed[-1])]
         early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))

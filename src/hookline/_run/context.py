@@ -145,7 +145,7 @@ class GatedModel:
         return self._ask(self._model, request)
 
 
-class RunView(Protocol):
+class RunAccess(Protocol):
     """The part of the engine that the context needs."""
 
     @property
@@ -228,9 +228,9 @@ class Services:
         """The state of hooks that a run shares with the runs nested in it."""
         self.tools: ToolRegistry | None = None
         self.llm: GatedModel | None = None
-        self.run: RunView | None = None
+        self.run: RunAccess | None = None
         """The engine, while the run is active."""
-        self.origin: RunView | None = None
+        self.origin: RunAccess | None = None
         """The engine of the run from which this context was detached."""
 
     def copy(self) -> Services:

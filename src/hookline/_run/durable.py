@@ -27,7 +27,7 @@ from .._base.workers import in_thread
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.events import Event, HookExecuted, PointFired
-from .._kernel.hook import Entry as HookEntry
+from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
@@ -52,12 +52,12 @@ from .events import (
 )
 from .journal import (
     CONTROL,
-    Answer,
     Append,
     Claim,
-    Entry,
     EventRow,
     Journal,
+    JournalAnswer,
+    JournalEntry,
     JournalStore,
     LeaseLostError,
     OutcomeUnknownError,
@@ -161,7 +161,7 @@ class DurableRun:
         self._load(claim.entries)
 
     def _load(self, entries: Sequence[bytes]) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[JournalEntry] = []
         self._done: list[bool] = []
         self._lanes: dict[str, deque[int]] = {}
         self._inputs: deque[int] = deque()
@@ -523,7 +523,7 @@ class DurableRun:
             await self._turn(inputs[0] + 1)
             await settle()  # a cancellation arrives
 
-    def _repeat(self, entry: Entry, position: int) -> None:
+    def _repeat(self, entry: JournalEntry, position: int) -> None:
         """Repeat an external input."""
         if entry.kind == "steer":
             steering = with_contents(steering_decoder, entry.data)
@@ -620,7 +620,7 @@ class DurableRun:
             if entry.kind not in ("text", "observed"):
                 if self._is_relaxed(head):
                     return self._compare_relaxed(lane, key)
-                self._differ(_describe(entry), _describe(Entry(lane, "event", key)))
+                self._differ(_describe(entry), _describe(JournalEntry(lane, "event", key)))
                 return False
             self._take(lane)
         self._put(lane, "event", key)
@@ -812,7 +812,7 @@ class DurableRun:
         else:
             entry = self._entries[head]
             if entry.kind != "asked" or entry.key != key:
-                await self._diverge(_describe(entry), _describe(Entry(lane, "asked", key)))
+                await self._diverge(_describe(entry), _describe(JournalEntry(lane, "asked", key)))
             self._take(lane)
             answered = next((p for p in self._lanes[lane] if self._is_answer(p, key)), None)
             if answered is not None:
@@ -826,7 +826,7 @@ class DurableRun:
                     "The outcome of this call is unknown: the program ended while the call was running. "
                     "Find out whether it took effect before you call it again."
                 )
-                call.end(Answer(raised=RecordedError.from_error(error)))
+                call.end(JournalAnswer(raised=RecordedError.from_error(error)))
                 raise error
             if self._is_leaving:
                 await forever()
@@ -883,7 +883,7 @@ class DurableRun:
     def _is_mark(self, position: int, key: str) -> bool:
         return self._entries[position].kind == "resumed" and self._entries[position].key == key
 
-    async def answer_of(self, call: Call) -> Answer:
+    async def answer_of(self, call: Call) -> JournalAnswer:
         """Return the answer of a call from the journal, when its turn has come."""
         position = call.answered
         assert position is not None
@@ -904,7 +904,7 @@ class DurableRun:
             raise answer.refused.error()
         return answer
 
-    def peek(self, call: Call) -> Answer:
+    def peek(self, call: Call) -> JournalAnswer:
         """Return the answer of a call before its turn has come."""
         assert call.answered is not None
         return with_contents(answer_decoder, self._entries[call.answered].data)
@@ -941,11 +941,11 @@ class DurableRun:
                 raise StillRunningError
             return WithAttachments(answer.value, answer.attachments) if answer.attachments else answer.value
 
-        async def work() -> tuple[Any, Answer]:
+        async def work() -> tuple[Any, JournalAnswer]:
             made = tool.call(values, ctx)
             value = await (made if tool.timeout is None else with_timeout(tool.timeout, made))
             own, attachments = take_attachments(value)
-            return value, Answer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
+            return value, JournalAnswer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
 
         try:
             value = await call.make(work)
@@ -982,9 +982,9 @@ class DurableRun:
         if call.answered is not None:
             return (await self.answer_of(call)).value
 
-        async def work() -> tuple[Any, Answer]:
+        async def work() -> tuple[Any, JournalAnswer]:
             value = await read()
-            return value, Answer(value=value)
+            return value, JournalAnswer(value=value)
 
         return await call.make(work)
 
@@ -997,28 +997,30 @@ class DurableRun:
         if call.answered is not None:
             return await self._decision(asked, await self.answer_of(call), report)
 
-        async def work() -> tuple[Verdict, Answer | None]:
+        async def work() -> tuple[Verdict, JournalAnswer | None]:
             self._asking += not call.unrecorded
             try:
                 verdict = await ask()
             except HookError as error:
                 if error.point == APPROVAL_REQUESTED:
                     failed = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
-                    call.end(Answer(failed=failed))
+                    call.end(JournalAnswer(failed=failed))
                 raise
             finally:
                 self._asking -= not call.unrecorded
             answer = verdict.value
             if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unrecorded:
                 return verdict, None
-            return verdict, Answer(approval=answer, by=verdict.hook, failures=verdict.failures)
+            return verdict, JournalAnswer(approval=answer, by=verdict.hook, failures=verdict.failures)
 
         verdict = await call.make(work)
         if call.ended or call.unrecorded:
             return verdict
         return await self._wait_for(call.lane, request)
 
-    async def _decision(self, asked: ApprovalRequest, answer: Answer, report: Callable[..., Awaitable[Any]]) -> Verdict:
+    async def _decision(
+        self, asked: ApprovalRequest, answer: JournalAnswer, report: Callable[..., Awaitable[Any]]
+    ) -> Verdict:
         failed, (lane, mode) = answer.failed, PLACE.get()
         place = PLACE.set((lane, mode or PAST))
         try:
@@ -1112,13 +1114,13 @@ class Call:
         self.ended = False
         self._run = run
 
-    async def make(self, work: Callable[[], Awaitable[tuple[T, Answer | None]]]) -> T:
+    async def make(self, work: Callable[[], Awaitable[tuple[T, JournalAnswer | None]]]) -> T:
         """Make the call and record its outcome. ``work`` returns the value and the answer for the journal."""
         if self.unrecorded:
             return (await work())[0]
         self._run._flying += 1
         place = PLACE.set((self.lane, INSIDE))
-        answer: Answer | None = None
+        answer: JournalAnswer | None = None
         try:
             value, answer = await work()
             return value
@@ -1131,7 +1133,7 @@ class Call:
             if answer is not None:
                 self.end(answer)
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: JournalAnswer) -> None:
         """Record the answer, once."""
         if not self.ended and not self.unrecorded:
             self.ended = True
@@ -1167,7 +1169,7 @@ class DurableModel:
             assert response is not None
             return response
 
-        async def work() -> tuple[ModelResponse, Answer]:
+        async def work() -> tuple[ModelResponse, JournalAnswer]:
             response = _storable(await self._model.complete(request))
             return response, _reply(response)
 
@@ -1189,7 +1191,7 @@ class DurableModel:
             assert response is not None
             yield response
             return
-        pieces, answer = list[str](), Answer(cut=True)
+        pieces, answer = list[str](), JournalAnswer(cut=True)
         given: AsyncIterator[str | ModelResponse] = self._model.stream(request)
         response = None
         self._run._flying += 1
@@ -1216,10 +1218,10 @@ class DurableModel:
             yield response
 
 
-def _reply(response: Any) -> Answer:
+def _reply(response: Any) -> JournalAnswer:
     if isinstance(response, ModelResponse):
-        return Answer(response=response)
-    return Answer(raised=RecordedError("ModelError", f"the model returned {type(response).__name__}", "model"))
+        return JournalAnswer(response=response)
+    return JournalAnswer(raised=RecordedError("ModelError", f"the model returned {type(response).__name__}", "model"))
 
 
 def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:
@@ -1243,14 +1245,14 @@ def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:
     return msgspec.structs.replace(entry, call=call)
 
 
-def answer_of_error(error: BaseException) -> Answer:
+def answer_of_error(error: BaseException) -> JournalAnswer:
     """Return the answer for a call that raised."""
     if isinstance(error, StillRunningError):
-        return Answer(timed_out=True)
+        return JournalAnswer(timed_out=True)
     if isinstance(error, CallRefusedError):
-        return Answer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
+        return JournalAnswer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
     outcome = outcome_of(error)
-    return Answer(cut=True) if "cancelled" in outcome else Answer(raised=outcome["raised"])
+    return JournalAnswer(cut=True) if "cancelled" in outcome else JournalAnswer(raised=outcome["raised"])
 
 
 class _Timer:
@@ -1293,17 +1295,17 @@ def _event_key(event: Event) -> str:
     return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 
 
-def _is_step(entry: Entry, run: str) -> bool:
+def _is_step(entry: JournalEntry, run: str) -> bool:
     """Whether an entry is the request of a step of this run, whose lanes begin with ``run``."""
     return entry.kind == "asked" and entry.lane.startswith(run) and entry.key.startswith("model step ")
 
 
-def _is_about_text(entry: Entry) -> bool:
+def _is_about_text(entry: JournalEntry) -> bool:
     """Whether an entry is about text that was shown, or about observers: it may be missing in recovery."""
     return entry.kind in ("text", "observed") or entry.key.startswith(f"hook_executed {ON_TOKEN} ")
 
 
-def _describe(entry: Entry) -> str:
+def _describe(entry: JournalEntry) -> str:
     """Describe an entry in words."""
     text = _DIGEST.sub("", entry.key)
     if entry.kind == "event":

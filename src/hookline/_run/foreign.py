@@ -58,7 +58,7 @@ Validate = Callable[[str, Mapping[str, Any]], CheckedArguments | str]
 """Checks the arguments of a call of a tool: returns them as the tool gets them, or what is wrong with them."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class SettledReply(msgspec.Struct, frozen=True):
     """A model reply after all hooks, for the framework.
 
     ``again`` is true if a hook at ``on_stop`` keeps the run going, or a message was added to it: the framework must
@@ -133,7 +133,7 @@ class Exchange:
         self.put(Work(kind, argument, aio, future))
         return await future
 
-    def settle(self, outcome: Reply | ToolCallResult | AgentResult[Any] | HooklineError) -> None:
+    def settle(self, outcome: SettledReply | ToolCallResult | AgentResult[Any] | HooklineError) -> None:
         """Finish the exchange. Later calls are ignored."""
         if not self.settled:
             self.settled = True
@@ -624,7 +624,7 @@ class ForeignLoop(Loop):
         current, reply, self._reply = self._current, self._reply, None
         assert current is not None
         assert reply is not None
-        current.settle(Reply(reply, again, note))
+        current.settle(SettledReply(reply, again, note))
 
     def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
         return self._batch_of(reply.tool_calls, reply.hop, withdrawn)

@@ -231,7 +231,7 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     handed_over_by: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
+class JournalEntry(msgspec.Struct, array_like=True, frozen=True):
     """An entry of a journal. Entries of one lane have a fixed order."""
 
     lane: str
@@ -254,7 +254,7 @@ class Refusal(msgspec.Struct, omit_defaults=True):
         return CallRefusedError(**msgspec.structs.asdict(self))
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
+class JournalAnswer(msgspec.Struct, omit_defaults=True):
     """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
 
     pieces: Sequence[str] = ()
@@ -288,10 +288,10 @@ class Spent(msgspec.Struct, array_like=True):
     cost: float | None
 
 
-HasContents = TypeVar("HasContents", bound=RunHead | Answer | Steering)
+HasContents = TypeVar("HasContents", bound=RunHead | JournalAnswer | Steering)
 
-entry_decoder = msgspec.json.Decoder(Entry)
-answer_decoder = msgspec.json.Decoder(Answer)
+entry_decoder = msgspec.json.Decoder(JournalEntry)
+answer_decoder = msgspec.json.Decoder(JournalAnswer)
 head_decoder = msgspec.json.Decoder(RunHead)
 steering_decoder = msgspec.json.Decoder(Steering)
 spent_decoder = msgspec.json.Decoder(Spent)

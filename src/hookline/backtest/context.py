@@ -24,7 +24,7 @@ from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, ToolsView
 
 if TYPE_CHECKING:
-    from .history import RunState
+    from .history import RestoredState
 
 
 class RefusedError(HooklineError):
@@ -167,7 +167,7 @@ class RunSource(Protocol):
         """The nesting depth."""
         ...
 
-    def state(self) -> RunState:
+    def state(self) -> RestoredState:
         """Return the state of the run at the moment that is being judged."""
         ...
 

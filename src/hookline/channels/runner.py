@@ -40,7 +40,7 @@ from . import notices
 from .activity import ActivityIndicator
 from .approvals import Approvals
 from .conversations import Conversations, address_of, label_of
-from .durable import ClaimedRun, Journals, MessageHead, Outcome, run_id_of
+from .durable import ClaimedRun, DurableOutcome, Journals, MessageHead, run_id_of
 from .files import FileReader
 from .options import GatewayOptions
 from .outbox import Outbox, retry_store
@@ -356,7 +356,7 @@ class Runner:
         item = active.item
         try:
             claimed = await journals.claim(item, partial(self._head, item, session, text))
-            if isinstance(claimed, Outcome):
+            if isinstance(claimed, DurableOutcome):
                 return await self._stored_replies(active, claimed)
             active.durable = claimed.durable
             async with claimed.durable.opened():
@@ -367,7 +367,7 @@ class Runner:
                 return None
             log.error("%s: %s", label_of(item.key), error_text(error))
             self._conversations.forget(item.key)
-            outcome = await journals.end(item, "failed", Outcome((OutboundMessage(notices.CHANGED),)))
+            outcome = await journals.end(item, "failed", DurableOutcome((OutboundMessage(notices.CHANGED),)))
             await self._approvals.end_run(item.key, run_id_of(item))
             return await self._stored_replies(active, outcome)
         except RunLostError as error:
@@ -434,13 +434,13 @@ class Runner:
     async def _finish(self, active: _ActiveItem, durable: DurableRun, replies: Replies, status: str) -> Replies:
         """Store the outcome of a run: from now on its replies are sent, whatever happens."""
         messages = tuple(OutboundMessage(each) if isinstance(each, str) else each for each in replies)
-        await durable.finish(status, encoded(Outcome(messages, tuple(item.seq for item, _ in active.steered))))
+        await durable.finish(status, encoded(DurableOutcome(messages, tuple(item.seq for item, _ in active.steered))))
         self._delays.pop(active.item.key, None)
         if status != "completed":
             await self._approvals.end_run(active.item.key, durable.run_id)
         return replies
 
-    async def _stored_replies(self, active: _ActiveItem, outcome: Outcome) -> Replies:
+    async def _stored_replies(self, active: _ActiveItem, outcome: DurableOutcome) -> Replies:
         """Return the replies of a run that has ended, with the messages that they answer."""
         if outcome.steered:
             following = await retry_store(self._mailbox.following, active.item)

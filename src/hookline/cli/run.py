@@ -90,13 +90,13 @@ def run(
 
     text = task_text(task or [])
     files = [Attachment.of(each, max_size=config.settings.max_attachment) for each in attach or ()]
-    job = Job(text, files, load_session(config.settings, session), session, tape=tape)
+    job = RunJob(text, files, load_session(config.settings, session), session, tape=tape)
     if durable:
         job.store = open_journals(config)
     return execute(config, job, json=json, quiet=quiet)
 
 
-class Job(msgspec.Struct):
+class RunJob(msgspec.Struct):
     """What an agent is to do: a task in a session. With a ``store``, its run is durable."""
 
     task: str
@@ -122,7 +122,7 @@ def open_journals(config: Configuration) -> RunStore:
     return RunStore(config.settings.runs)
 
 
-def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool = False) -> int:
+def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
     from .._run.environment import make_id
     from .._run.journal import RunHandedOverError, RunWaitingError

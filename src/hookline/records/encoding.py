@@ -286,7 +286,7 @@ class MomentEncoder:
         if verdict.payload is not payload and verdict.payload.arguments != payload.arguments:
             checked = verdict.payload.arguments
         if verdict.action is not HookAction.CONT:
-            how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
+            how = fmt.RecordedVerdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             self._write(name, payload, 0, None, how, checked)
         except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
@@ -304,7 +304,7 @@ class MomentEncoder:
         took = round(time.perf_counter() - firing.started, 7)
         how = None
         if verdict.action is not HookAction.CONT:
-            how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
+            how = fmt.RecordedVerdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             decided = last = checked = None
             if firing.recorded_results:
@@ -321,11 +321,12 @@ class MomentEncoder:
             self._write_without_payload(name, arrived, took, how, error)
 
     def _write_without_payload(
-        self, name: str, payload: Any, took: float, verdict: fmt.Verdict | None, error: Exception
+        self, name: str, payload: Any, took: float, verdict: fmt.RecordedVerdict | None, error: Exception
     ) -> None:
         log.warning("a payload of %s cannot be recorded: %s", name, error)
         notes = fmt.Notes(inexact="partial", missing=_form(type(payload)).names)
-        how = None if verdict is None else fmt.Verdict(verdict.verb, verdict.hook)  # its reason may not be redacted
+        # The reason of the verdict may not be redacted.
+        how = None if verdict is None else fmt.RecordedVerdict(verdict.verb, verdict.hook)
         at, position = time.perf_counter() - self._tree.started, next(self._tree.positions)
         line: tuple[Any, ...] = (name, "", self.number, position, at, took, {}, None, how, notes)
         self._tree.line(*line, *(() if self._place is None else (self._place(),)))
@@ -336,7 +337,7 @@ class MomentEncoder:
         payload: Any,
         took: float,
         decided: list[fmt.Decision] | None,
-        verdict: fmt.Verdict | None,
+        verdict: fmt.RecordedVerdict | None,
         checked: Any,
     ) -> int:
         """Write a moment and return its position."""

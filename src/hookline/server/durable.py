@@ -21,9 +21,9 @@ from .._run.durable import DurableRun
 from .._run.journal import (
     NO_MARK,
     RUN_STATUSES,
-    Answer,
     Append,
     Claim,
+    JournalAnswer,
     LeaseLostError,
     RecoveryError,
     RunHandedOverError,
@@ -470,8 +470,8 @@ class DurableRuns:
             data = (await durable.answer_of(call)).value.encode()
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
-        async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=SessionRecord.snapshot(stored).to_json().decode())
+        async def work() -> tuple[Session, JournalAnswer]:
+            return stored, JournalAnswer(value=SessionRecord.snapshot(stored).to_json().decode())
 
         return await call.make(work)
 

@@ -134,7 +134,7 @@ class Comparison:
         """Forget all differences because the replay ended before them."""
         self._found.clear()
 
-    def missing(self, position: int, entry: fmt.Entry) -> None:
+    def missing(self, position: int, entry: fmt.TapeEntry) -> None:
         """Record an entry that the replay did not produce."""
         name = snake_case(type(entry).__name__).removesuffix("_entry").replace("_", " ")
         what = _describe(entry.event, None) if isinstance(entry, fmt.EventEntry) else name

@@ -21,7 +21,7 @@ from .._base.tasks import (
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, PointFired
-from .._kernel.hook import Entry as HookEntry
+from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
@@ -375,7 +375,7 @@ class Playback:
     def _missing(self, position: int) -> None:
         self.compare.missing(position, self.tape.entries[position])
 
-    def _repeat(self, entry: fmt.Entry) -> None:
+    def _repeat(self, entry: fmt.TapeEntry) -> None:
         """Repeat an external input."""
         self.clock.advance(entry.at)
         if isinstance(entry, fmt.SteeringEntry) and self.run is not None and entry.run == self.tape.run.ids.run_id:
@@ -565,7 +565,7 @@ class EntryIndex:
         entries: the entries of the tape.
     """
 
-    def __init__(self, entries: Sequence[fmt.Entry]) -> None:
+    def __init__(self, entries: Sequence[fmt.TapeEntry]) -> None:
         self.asked: dict[tuple[str, str], deque[tuple[int, fmt.ModelRequestEntry]]] = {}
         """The requests that a replay makes too, in order, by run and purpose."""
         self.replies: dict[int, tuple[int, fmt.ModelReplyEntry]] = {}
@@ -591,7 +591,7 @@ class EntryIndex:
             if type(entry) is not fmt.MomentEntry:
                 self._put(position, entry)
 
-    def _put(self, position: int, entry: fmt.Entry) -> None:
+    def _put(self, position: int, entry: fmt.TapeEntry) -> None:
         match entry:
             case fmt.EventEntry():
                 if isinstance(event := entry.event, ToolEnded):

@@ -24,7 +24,7 @@ from .._base.package import __version__
 from .._base.tasks import watch_cancellation
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
-from .._kernel.hook import Entry as HookEntry
+from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import Verdict
@@ -49,12 +49,12 @@ from .format import TapeError
 from .order import PLACE
 from .tape import TEXT_EVENTS
 
-Line = fmt.Entry | tuple[Any, ...]
+Line = fmt.TapeEntry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
 
 _places, _START = PLACE.values, PLACE.default  # read often, so without a function call
 
-NO_TIME = fmt.Entry().at
+NO_TIME = fmt.TapeEntry().at
 """The time of an entry whose event has one. The encoder leaves out a default value only if it is the same object."""
 
 FLUSH_SECONDS = 0.05
@@ -246,7 +246,7 @@ class Recording:
         self.write(fmt.BranchEntry, parent=parent, run=run, call_id=call_id, attempt=attempt)
         return token
 
-    def write(self, kind: type[fmt.Entry], **fields: Any) -> None:
+    def write(self, kind: type[fmt.TapeEntry], **fields: Any) -> None:
         """Write an entry."""
         branch, inside = _places.get().get(self, _START)
         at = round(self._monotonic() - self._started, 6)

@@ -229,7 +229,7 @@ class Members:
         return name
 
 
-class _RunState(msgspec.Struct):
+class _TeamState(msgspec.Struct):
     """The state of a team in one run. ``to`` is the member to hand over to, once ``confirmed``."""
 
     children: int = 0
@@ -365,8 +365,8 @@ class Team(AgentPerSession):
         parameters = {**tool.spec.parameters, "properties": fields}
         return ToolSpec(tool.name, f"{tool.spec.description}\n\nAgents:\n{about}", parameters)
 
-    def _state(self, ctx: Any) -> _RunState:
-        state: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+    def _state(self, ctx: Any) -> _TeamState:
+        state: _TeamState = ctx.hook_state.setdefault(id(self), _TeamState())
         return state
 
     # Delegation.

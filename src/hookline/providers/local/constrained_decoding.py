@@ -18,9 +18,9 @@ from ..._base.frozen import json_text, scrub, thaw
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, ToolSpec
 from ..apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
-from ..apis.common import Json, Reply, ToolNames
+from ..apis.common import Json, ParsedReply, ToolNames
 from .grammar_schemas import ANSWER, ARGUMENTS, TOOL, arguments_schema, example, reply_schema, text_schema
-from .grounding import Conversation, Tokenize, call_grammar
+from .grounding import ConversationWords, Tokenize, call_grammar
 
 # Defaults for parameters that the request does not set. Small models often do not know when to stop.
 _TOOL_PARAMS: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "dry_multiplier": 0.8, "dry_allowed_length": 24}
@@ -70,7 +70,7 @@ class ConstrainedApi(ChatCompletionsApi):
     def _shape(self) -> dict[str, Any]:
         return reply_schema(self._tools, answer=self._format, may_answer=self._may_answer)
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a reply: a call if it names a tool, else an answer."""
         reply = super().read(data)
         if reply is None or not self._tools:
@@ -117,7 +117,7 @@ class GroundedApi(ConstrainedApi):
         made = super().body(request, model, names)
         if self._call is not None:
             del made["response_format"]
-            made["grammar"] = call_grammar(self._call, Conversation(request.messages), self._tokenize)
+            made["grammar"] = call_grammar(self._call, ConversationWords(request.messages), self._tokenize)
         return made
 
     def _shape(self) -> dict[str, Any]:

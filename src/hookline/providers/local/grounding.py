@@ -32,12 +32,12 @@ _EDGES = frozenset(("a", "an", "and", "at", "by", "for", "from", "in", "is", "my
 _NUMERALS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-class Conversation:
+class ConversationWords:
     """The words and numbers of a conversation that may become arguments.
 
     Example::
 
-        >>> Conversation([Message("user", "Set a timer of 5 minutes for the eggs.")]).numbers
+        >>> ConversationWords([Message("user", "Set a timer of 5 minutes for the eggs.")]).numbers
         [5]
     """
 
@@ -107,7 +107,7 @@ Tokenize = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 """Returns the tokens of each of several texts."""
 
 
-def call_grammar(tool: ToolSpec, conversation: Conversation, tokenize: Tokenize) -> str:
+def call_grammar(tool: ToolSpec, conversation: ConversationWords, tokenize: Tokenize) -> str:
     """Return a grammar for a call of a tool with arguments from the conversation.
 
     Text is any run of words, and a number one of the numbers. A parameter with an ``enum`` or a ``format`` keeps them,
@@ -134,7 +134,7 @@ def _required_numbers(tool: ToolSpec) -> list[str]:
     return [name for name in schema["required"] if _is_number(schema["properties"][name])]
 
 
-def _taken_numbers(tool: ToolSpec, conversation: Conversation) -> Iterator[str]:
+def _taken_numbers(tool: ToolSpec, conversation: ConversationWords) -> Iterator[str]:
     """Yield the numbers of the user's last message, as written, if required numbers take all of them."""
     if len(conversation.asked) <= len(_required_numbers(tool)):
         yield from (f"{sign}{number}" for number in conversation.asked for sign in ("", "$", "€", "£"))
@@ -160,7 +160,7 @@ def _can_end(word: str) -> bool:
 
 
 class _Rules:
-    def __init__(self, conversation: Conversation, *, has_spans: bool) -> None:
+    def __init__(self, conversation: ConversationWords, *, has_spans: bool) -> None:
         self.lines: list[str] = []
         self._conversation, self._has_spans = conversation, has_spans
 

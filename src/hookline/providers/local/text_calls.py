@@ -12,7 +12,7 @@ import msgspec
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import ToolCall, ToolSpec
 from ..apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
-from ..apis.common import Json, Reply, ToolNames
+from ..apis.common import Json, ParsedReply, ToolNames
 from .grammar_schemas import text_schema
 
 _TAGGED = re.compile(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
@@ -43,7 +43,7 @@ class TextCallsApi(ChatCompletionsApi):
         """Return an object that assembles a streamed reply, and does not show text that may be a call."""
         return _HoldingStream(tool.name for tool in self._tools) if self._tools else ChatCompletionsStream()
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply, including calls in its text."""
         reply = super().read(data)
         if reply is not None and self._tools and not reply.tool_calls:

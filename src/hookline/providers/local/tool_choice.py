@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolSpec
 from .grammar_schemas import arguments_schema
-from .grounding import Conversation, needs_number
+from .grounding import ConversationWords, needs_number
 
 NO_TOOL = (
     "Answer a general question (question: what to know)",
@@ -72,7 +72,7 @@ def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned
     chats = [] if must_call else [likelihood(_prompt(about), text) for about in NO_TOOL]
     tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in _nearest(request.tools, text)}
     names = plan(tools, chats)
-    if names and not Conversation(before).numbers:  # a tool that needs one would get an invented number
+    if names and not ConversationWords(before).numbers:  # a tool that needs one would get an invented number
         lacking = {tool.name for tool in request.tools if needs_number(tool)}
         possible = {name: row for name, row in tools.items() if name not in lacking}
         if names[0] in lacking and (possible or not must_call):
