@@ -75,7 +75,7 @@ MEANINGS = {
     "session": "the conversation's name",
     "session_id": "the conversation",
     "session_key": "the key by which a channel finds the conversation",
-    "signals": "the recorded stop signals, strongest first",
+    "signals": "the stop signals, strongest first",
     "source": "`model`, or the hook that answered in its place",
     "status": "the final status",
     "success_ratio": "the share of the assignee's judged completions that were accepted",

@@ -1,7 +1,7 @@
 """End the run when the system prompt leaks.
 
 The system prompt contains a random word. If the word appears in a reply, in a streamed chunk or in the arguments of a
-call, someone made the model repeat its instructions: the run ends, and the reply is not recorded.
+call, someone made the model repeat its instructions: the run ends, and the reply is not added to the transcript.
 `before_prompt_build` is a merge point: the results of its hooks are added to the prompt.
 """
 

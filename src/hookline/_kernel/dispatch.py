@@ -62,7 +62,7 @@ def call_hooks(entries: Iterator[HookEntry], payload: Any, scope: Scope) -> tupl
 class Firing(Settlement):
     """One fire of one point: runs its phases and collects the results of the hooks."""
 
-    recorded = False
+    published = False
 
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str) -> None:
         self.chain = chain
@@ -95,19 +95,19 @@ class Firing(Settlement):
                 await durable.observe(self, verdict)
             if self.failures is not verdict.failures:
                 verdict = msgspec.structs.replace(verdict, failures=self.failures)
-        self.record(verdict)
+        self.publish(verdict)
         if self.error is not None:
             self.error.verdict = verdict
         return verdict
 
-    def record(self, verdict: Verdict) -> None:
-        """Record this fire, once: as an event if a consumer wants it, and as a moment."""
-        if self.recorded:
+    def publish(self, verdict: Verdict) -> None:
+        """Publish this fire, once: to the recorder, and as an event if a consumer wants it."""
+        if self.published:
             return
-        self.recorded = True
+        self.published = True
         if self.recorder is not None:  # before a consumer of the event can cancel the run
             self.recorder.take(self, verdict)
-        if self.scope.recording:
+        if self.scope.wants_fires:
             self.scope.emit(PointFired, point=self.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
 
     async def call_remaining(
@@ -255,7 +255,7 @@ async def fire(
     chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = ""
 ) -> tuple[Verdict, Firing | None]:
     """Fire a point: rewriters, guards, observers. Return the verdict, and the firing if any hook had a result."""
-    if chain.simple and not scope.recording and not scope.tracing and point not in scope.recorded_points:
+    if chain.simple and not scope.wants_fires and not scope.tracing and point not in scope.recorded_points:
         remaining = iter(chain.rewriters)
         first = call_hooks(remaining, payload, scope)
         if first is None:

@@ -280,7 +280,7 @@ class ToolPath(Frozen, frozen=True):
 
 
 class Stopping(Frozen, frozen=True):
-    """Payload of ``on_stop``: the recorded stop signals, strongest first.
+    """Payload of ``on_stop``: the stop signals, strongest first.
 
     Example::
 

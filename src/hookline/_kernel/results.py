@@ -111,7 +111,7 @@ class HookResult(msgspec.Struct, frozen=True):
     def stop(
         cls, message: str = "", kind: str = "stop_requested", *, reason: str = "", state: AgentState | None = None
     ) -> HookResult:
-        """Record a stop signal; it takes effect at the next checkpoint (DESIGN 4.7)."""
+        """Set a stop signal; it takes effect at the next checkpoint (DESIGN 4.7)."""
         return cls(HookAction.STOP, message, reason, state, kind)
 
     @classmethod

@@ -160,7 +160,7 @@ class Scope:
     """
 
     is_run = False
-    recording = False
+    wants_fires = False
     """Whether a consumer wants an event for every fire."""
     tracing = False
     """Whether a consumer wants an event for every hook call."""

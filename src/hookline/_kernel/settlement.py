@@ -102,7 +102,7 @@ class Settlement:
     def apply(self, entry: HookEntry, phase: Phase, result: Any) -> bool:
         """Apply one result. Return whether it settles the point (DESIGN 4.3)."""
         if result is None:
-            self._record(entry, HookAction.CONT)
+            self._emit_executed(entry, HookAction.CONT)
             return False
         self.has_results = True
         parsed = parse_result(result, self.point, self.payload, entry.name, phase)
@@ -115,7 +115,7 @@ class Settlement:
             self.recorded_results += (RecordedResult(entry, parsed, None, took, state),)
         verb, value, name = parsed.action, parsed.value, entry.name
         refused = self._is_refusal(verb, phase)
-        self._record(entry, verb, parsed.reason, note=value if verb in _NOTED else "", refused=refused)
+        self._emit_executed(entry, verb, parsed.reason, note=value if verb in _NOTED else "", refused=refused)
         if verb is HookAction.REPLACE:
             self.payload = value
             self.changed += (entry,)
@@ -186,7 +186,7 @@ class Settlement:
         error = HookError(entry.name, self.point, failure)
         closed = entry.on_failure == "closed" and self.error is None  # the first one prevents the action
         refused = entry.on_failure == "block" or (closed and not _is_afterwards(self.point))
-        self._record(entry, HookAction.FAILED, error=str(error), refused=refused)
+        self._emit_executed(entry, HookAction.FAILED, error=str(error), refused=refused)
         if self.recorder is not None:
             took = time.perf_counter() - self.began
             self.recorded_results += (RecordedResult(entry, None, str(error), took),)
@@ -200,7 +200,7 @@ class Settlement:
             self.settle(HookAction.BLOCK, f"Blocked: the hook {entry.name!r} failed.", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
-    def _record(
+    def _emit_executed(
         self,
         entry: HookEntry,
         verb: str,

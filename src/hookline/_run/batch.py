@@ -2,7 +2,7 @@
 
 Each call takes the same steps:
 
-    rewrite -> validate -> guard -> approve -> execute -> after_tool -> record
+    rewrite -> validate -> guard -> approve -> execute -> after_tool -> append
 
 ``Batch.run`` executes these steps; each of them is a section of this module. A step stores its outcome in the
 :class:`PendingCall`. A call that has a ``result`` skips the remaining steps before ``after_tool``.
@@ -80,7 +80,7 @@ class Batch:
         await self._attempt(self.calls)
         for index in range(len(self.calls)):
             await self._after(index)
-        self._record()
+        self._append_results()
         if self.cause is not None:
             raise self.cause
 
@@ -109,7 +109,7 @@ class Batch:
             elif ready:
                 await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._record_cause(cause)
+            await self._note_cause(cause)
             for call in calls if not executing and not isinstance(cause, RunStoppedError) else ():
                 call.result = None
         for call in calls:
@@ -196,7 +196,7 @@ class Batch:
     def _block(self, call: PendingCall, message: str, source: str) -> None:
         call.by = source
         call.settle(self.engine, "blocked", error=message)
-        self.engine.record_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
+        self.engine.add_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
 
     def _block_changed(self, calls: list[PendingCall]) -> None:
         """Block the calls whose arguments a hook changed in place since they were validated."""
@@ -400,11 +400,11 @@ class Batch:
             retried = verdict.action is HookAction.RETRY
         except RunEndedError as ended:
             call.result = ended.verdict.payload
-            await self._record_cause(ended)
+            await self._note_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             withheld = "The result was withheld: its hooks did not finish."
             call.result = replace(result, result=None, error=withheld, attachments=())
-            await self._record_cause(cause)
+            await self._note_cause(cause)
         if retried:
             self.calls[index] = again = self._pending(call.call, result.attempt + 1)
             await self._attempt([again])
@@ -428,9 +428,9 @@ class Batch:
             payload = ToolPath(result.name, path, tool.folder, result.id, result.ids)
             await self._collect_cause(self.engine.fire(TOOL_END_WITH_PATH, payload))
 
-    # Record.
+    # Append the results.
 
-    def _record(self) -> None:
+    def _append_results(self) -> None:
         """Add all results to the transcript, in the order of the calls."""
         engine = self.engine
         messages: list[Message] = []
@@ -465,13 +465,13 @@ class Batch:
         return PendingCall(call, request)
 
     async def _collect_cause(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Await work that must be done even after a failure. Record its own failures too."""
+        """Await work that must be done even after a failure. Note its own failures too."""
         try:
             await work
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._record_cause(cause)
+            await self._note_cause(cause)
 
-    async def _record_cause(self, cause: BaseException) -> None:
+    async def _note_cause(self, cause: BaseException) -> None:
         self.cause = stronger_cause(self.cause, await self.engine.resolve_cause(cause))
 
 

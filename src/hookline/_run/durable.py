@@ -80,7 +80,7 @@ from .journal import (
     steering_decoder,
     with_contents,
 )
-from .recorded import RecordedError, RequestDigests, outcome_of, without_addresses
+from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, without_addresses
 from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
@@ -106,7 +106,7 @@ WATCHING, WATCHING_PAST = "watching", "watching past"
 """Modes of an observer whose hook also decides: what it reads is recorded, because it observes again in recovery."""
 _NEW = frozenset((INSIDE, WATCHING))
 """Modes in which events are new."""
-_UNRECORDED = frozenset((INSIDE, PAST))
+_UNJOURNALED = frozenset((INSIDE, PAST))
 """Modes in which nothing is answered from the journal."""
 
 PLACE: ContextVar[tuple[str, str]] = ContextVar("hookline_durable_place", default=("", LIVE))
@@ -409,15 +409,15 @@ class DurableRun:
             raise asyncio.CancelledError
         await forever()
 
-    async def _diverge(self, recorded: str, now: str) -> Never:
-        self._differ(recorded, now)
+    async def _diverge(self, journaled: str, now: str) -> Never:
+        self._differ(journaled, now)
         await self._stop()
 
-    def _differ(self, recorded: str, now: str) -> None:
+    def _differ(self, journaled: str, now: str) -> None:
         self._fail(
             RecoveryError(
-                f"run {self.run_id} cannot be continued: its journal says {recorded}, but now it is {now}. Continue it "
-                "with the hooks, instructions and tools that it started with; its journal is unchanged"
+                f"run {self.run_id} cannot be continued: its journal says {journaled}, but now it is {now}. Continue "
+                "it with the hooks, instructions and tools that it started with; its journal is unchanged"
             )
         )
 
@@ -545,7 +545,7 @@ class DurableRun:
     def _steer(self, steering: Steering) -> None:
         engine = self._engines.get(steering.run)
         if engine is not None:
-            engine.steer(steering.message, recorded=True)
+            engine.steer(steering.message, replayed=True)
 
     def _too_late_for(self, run: str, position: int) -> int | None:
         """Return the position of the request of a step that is sent before the message is used, or ``None``."""
@@ -664,7 +664,7 @@ class DurableRun:
         if not observers:
             return
         lane, outer = PLACE.get()
-        if outer in _UNRECORDED:
+        if outer in _UNJOURNALED:
             mode = outer
         elif firing.point != ON_TOKEN:
             deciding, number, placed = self._deciding_hooks(firing), 0, list[HookEntry]()
@@ -716,12 +716,12 @@ class DurableRun:
 
     def _read(self, kind: str, real: Callable[[], Any]) -> Any:
         lane, mode = PLACE.get()
-        if mode not in _UNRECORDED:
+        if mode not in _UNJOURNALED:
             known = self._draws.get((lane, kind))
             if known:
                 return known.popleft()
         value = real() + self._shift if kind == "monotonic" else real()
-        if mode not in _UNRECORDED and not self._writer.muted:
+        if mode not in _UNJOURNALED and not self._writer.muted:
             self._drawn.setdefault(lane, []).append((kind, value))
         return value
 
@@ -733,7 +733,7 @@ class DurableRun:
             return later(seconds, partial(context.run, callback))
         self._timers[lane] = number = self._timers.get(lane, 0) + 1
         timer = _Timer()
-        recorded = any(
+        journaled = any(
             entry.kind == "timer" and entry.lane == lane and msgspec.json.decode(entry.data) == number
             for entry in self._entries[self._reached :]
         )
@@ -751,7 +751,7 @@ class DurableRun:
             self._put(lane, "timer", "", number)
             callback()
 
-        if recorded:
+        if journaled:
             self._waiting_timers[lane, number] = repeat
         else:
             timer.handle = later(seconds, partial(context.run, fire))
@@ -795,10 +795,10 @@ class DurableRun:
         lane, mode = PLACE.get()
         if mode == WATCHING_PAST and self._head(lane) is None:
             mode = PAST
-        if mode in _UNRECORDED or self._writer.muted:
+        if mode in _UNJOURNALED or self._writer.muted:
             if self.error is not None:
                 await self._stop()
-            return Call(self, lane, key, None, unrecorded=True)
+            return Call(self, lane, key, None, unjournaled=True)
         if self.is_recovering:
             await self._input_first()
         self._begun[lane, key] = number = self._begun.get((lane, key), 0) + 1
@@ -826,7 +826,7 @@ class DurableRun:
                     "The outcome of this call is unknown: the program ended while the call was running. "
                     "Find out whether it took effect before you call it again."
                 )
-                call.end(JournalAnswer(raised=RecordedError.from_error(error)))
+                call.end(JournalAnswer(raised=ErrorSnapshot.from_error(error)))
                 raise error
             if self._is_leaving:
                 await forever()
@@ -957,7 +957,7 @@ class DurableRun:
 
     async def _result_committed(self, call: Call) -> None:
         """Wait until the result of a tool is committed, so that hooks and later calls follow a result that stays."""
-        if not call.unrecorded:
+        if not call.unjournaled:
             await self._committed()
 
     async def _call_agents(self, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
@@ -998,7 +998,7 @@ class DurableRun:
             return await self._decision(asked, await self.answer_of(call), report)
 
         async def work() -> tuple[Verdict, JournalAnswer | None]:
-            self._asking += not call.unrecorded
+            self._asking += not call.unjournaled
             try:
                 verdict = await ask()
             except HookError as error:
@@ -1007,14 +1007,14 @@ class DurableRun:
                     call.end(JournalAnswer(failed=failed))
                 raise
             finally:
-                self._asking -= not call.unrecorded
+                self._asking -= not call.unjournaled
             answer = verdict.value
-            if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unrecorded:
+            if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unjournaled:
                 return verdict, None
             return verdict, JournalAnswer(approval=answer, by=verdict.hook, failures=verdict.failures)
 
         verdict = await call.make(work)
-        if call.ended or call.unrecorded:
+        if call.ended or call.unjournaled:
             return verdict
         return await self._wait_for(call.lane, request)
 
@@ -1030,7 +1030,7 @@ class DurableRun:
         finally:
             PLACE.reset(place)
         if failed is not None:
-            raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
+            raise HookError(failed.source, APPROVAL_REQUESTED, ErrorSnapshot(failed.type, failed.message).error())
         action = HookAction.CONT if answer.approval is None else HookAction.CLAIM
         return Verdict(asked, action, answer.approval, answer.by)
 
@@ -1107,16 +1107,18 @@ class _DurableTask(asyncio.Task[None]):
 class Call:
     """A call in the journal: ``answered`` is the position of its answer, or ``None`` if the call is to be made."""
 
-    def __init__(self, run: DurableRun, lane: str, key: str, answered: int | None, *, unrecorded: bool = False) -> None:
+    def __init__(
+        self, run: DurableRun, lane: str, key: str, answered: int | None, *, unjournaled: bool = False
+    ) -> None:
         self.lane, self.key, self.answered = lane, key, answered
-        self.unrecorded = unrecorded
+        self.unjournaled = unjournaled
         """Whether the call is inside a tool or an observer."""
         self.ended = False
         self._run = run
 
     async def make(self, work: Callable[[], Awaitable[tuple[T, JournalAnswer | None]]]) -> T:
         """Make the call and record its outcome. ``work`` returns the value and the answer for the journal."""
-        if self.unrecorded:
+        if self.unjournaled:
             return (await work())[0]
         self._run._flying += 1
         place = PLACE.set((self.lane, INSIDE))
@@ -1135,7 +1137,7 @@ class Call:
 
     def end(self, answer: JournalAnswer) -> None:
         """Record the answer, once."""
-        if not self.ended and not self.unrecorded:
+        if not self.ended and not self.unjournaled:
             self.ended = True
             self._run._put(self.lane, "answered", self.key, answer)
 
@@ -1174,7 +1176,7 @@ class DurableModel:
             return response, _reply(response)
 
         response = await call.make(work)
-        if call.unrecorded and isinstance(response, ModelResponse):
+        if call.unjournaled and isinstance(response, ModelResponse):
             self._run.spent(request.ids.run_id, response.usage, response.cost)
         return response
 
@@ -1213,7 +1215,7 @@ class DurableModel:
             if (close := getattr(given, "aclose", None)) is not None:
                 await close()
         if response is not None:
-            if call.unrecorded:
+            if call.unjournaled:
                 self._run.spent(request.ids.run_id, response.usage, response.cost)
             yield response
 
@@ -1221,7 +1223,7 @@ class DurableModel:
 def _reply(response: Any) -> JournalAnswer:
     if isinstance(response, ModelResponse):
         return JournalAnswer(response=response)
-    return JournalAnswer(raised=RecordedError("ModelError", f"the model returned {type(response).__name__}", "model"))
+    return JournalAnswer(raised=ErrorSnapshot("ModelError", f"the model returned {type(response).__name__}", "model"))
 
 
 def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:

@@ -43,7 +43,7 @@ _FIRED_FOR_LISTENERS = frozenset((ON_TOKEN, ON_PROGRESS, TOOL_END_WITH_PATH, ON_
 
 
 class _Everywhere:
-    """A container of all points, including those of the program, for a run that records every fire."""
+    """A container of all points, including those of the program, for a run that emits an event for every fire."""
 
     def __contains__(self, point: object) -> bool:
         return True
@@ -103,7 +103,7 @@ class Engine(Scope):
         self.hooks = hooks
         self.events = events
         self.wants = events.wants
-        self.recording = events.recording
+        self.wants_fires = events.wants_fires
         self.tracing = every_call
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
@@ -163,7 +163,7 @@ class Engine(Scope):
         listened = self.hooks.stack.points | (self.recorded_points & _FIRED_FOR_LISTENERS)
         self._hooked_points: Container[str] = self.hooks.stack.points
         self._listened_points: Container[str] = listened
-        if self.recording:
+        if self.wants_fires:
             self._hooked_points = self._listened_points = _Everywhere()
         elif self.wants(TextDelta):
             self._listened_points = listened | {ON_TOKEN}
@@ -190,7 +190,7 @@ class Engine(Scope):
         return Firing(self.hooks.chain(point), point, payload, self, "")
 
     async def fire(self, point: Point[Any], payload: Any, *, no_retry: str = "", fatal: bool = True) -> Verdict:
-        """Fire a point, report failures and record stop signals. Without listeners, nothing happens.
+        """Fire a point, report failures and set stop signals. Without listeners, nothing happens.
 
         Args:
             point: the point.
@@ -228,15 +228,15 @@ class Engine(Scope):
             await self.conclude(firing)
         else:
             verdict = firing.verdict()
-            firing.record(verdict)
+            firing.publish(verdict)
             if firing.has_results:
                 await self._act(firing, verdict)
         return firing.payload
 
-    async def observe(self, point: Point[Any], payload: Any, *, recorded: bool = False) -> None:
-        """Call only the observers of a point. With ``recorded``, no event is emitted, because there is one already."""
+    async def observe(self, point: Point[Any], payload: Any, *, published: bool = False) -> None:
+        """Call only the observers of a point. With ``published``, no event is emitted, because there is one already."""
         firing = self.start_firing(point, payload)
-        firing.recorded = recorded
+        firing.published = published
         await self.conclude(firing)
 
     async def conclude(self, firing: Firing) -> Verdict:
@@ -245,7 +245,7 @@ class Engine(Scope):
         return await self._act(firing, verdict) if firing.has_results else verdict
 
     async def _act(self, firing: Firing, verdict: Verdict, *, fatal: bool = True) -> Verdict:
-        """Act on the results: report failures, record signals, end the run."""
+        """Act on the results: report failures, set signals, end the run."""
         error, point = firing.error, firing.point
         if error is None:
             if verdict.signals:
@@ -259,7 +259,7 @@ class Engine(Scope):
             if verdict.action is HookAction.END:
                 raise RunEndedError(verdict)
             return verdict
-        # A closed failure: the first of several failures is raised, but all of them are recorded.
+        # A closed failure: the first of several failures is raised, but all of them are reported.
         if isinstance(error, HookError):
             info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
             with suppress(HookError, CallRefusedError, RunStoppedError):
@@ -292,18 +292,18 @@ class Engine(Scope):
     async def report(
         self, error: ErrorInfo, *, quiet: bool = False, failure: ErrorReport | None = None, no_retry: str = ""
     ) -> Verdict | None:
-        """Record a failure and fire ``on_error``, unless the failure happened there (``quiet``).
+        """Add an error and fire ``on_error``, unless the failure happened there (``quiet``).
 
         Raises:
             HookError: a hook at ``on_error`` failed closed.
         """
-        self.record_error(error)
+        self.add_error(error)
         if quiet:
             return None
         payload = failure or ErrorReport((error,), error.where, error.fatal, ids=self.ids)
         return await self.fire(ON_ERROR, payload, no_retry=no_retry)
 
-    def record_error(self, info: ErrorInfo) -> None:
+    def add_error(self, info: ErrorInfo) -> None:
         """Add an error to the state and the events."""
         self.run_state.add_error(info)
         self.emit(Failed, error=info)
@@ -337,13 +337,13 @@ class Engine(Scope):
     # Stopping.
 
     def checkpoint(self, *, inside_step: bool = True) -> None:
-        """Apply a recorded stop signal, a limit or a cancellation (DESIGN 4.7).
+        """Apply a stop signal, a limit or a cancellation (DESIGN 4.7).
 
         With ``inside_step=False`` the model may still be called although the run is complete; hooks do that.
 
         Raises:
             CancelledError: the run was cancelled.
-            RunStoppedError: a signal is recorded, or a limit is reached.
+            RunStoppedError: a signal is set, or a limit is reached.
         """
         signals = self.run_state.signals
         if not signals and not self._limited and not self.cancellation.triggered:
@@ -357,7 +357,7 @@ class Engine(Scope):
         raise RunStoppedError
 
     def signal(self, *signals: StopSignal) -> None:
-        """Record stop signals."""
+        """Set stop signals."""
         if signals:
             self.run_state.set_signals(self.run_state.signals + signals)
             for signal in signals:
@@ -400,20 +400,20 @@ class Engine(Scope):
             self.services.interrupt.cancel("the caller was cancelled")
         return cause
 
-    async def record_cause(self, cause: BaseException) -> None:
-        """Record a cause for the end of the run. The strongest one determines the status."""
+    async def note_cause(self, cause: BaseException) -> None:
+        """Note a cause for the end of the run. The strongest one determines the status."""
         cause = await self.resolve_cause(cause)
-        if not isinstance(cause, RunStoppedError):  # its signal is already recorded
+        if not isinstance(cause, RunStoppedError):  # its signal is already set
             self.cause = stronger_cause(self.cause, cause)
 
     # Messages from run.steer.
 
-    def steer(self, message: Message, *, recorded: bool = False) -> bool:
+    def steer(self, message: Message, *, replayed: bool = False) -> bool:
         """Add a message before the next model call. Return false if there will be none here.
 
-        A message that is repeated from a journal is ``recorded``.
+        A message that is repeated from a journal is ``replayed``.
         """
-        durable = None if recorded else self.environment.durable
+        durable = None if replayed else self.environment.durable
         with self._lock:
             if self.cancellation.finishing or (durable is not None and durable.is_stopping):
                 return False
@@ -421,7 +421,7 @@ class Engine(Scope):
                 durable.defer(partial(self.steer, message))
                 return True
             self.steered.append(message)
-            if self.environment.boundary is not None and not recorded:
+            if self.environment.boundary is not None and not replayed:
                 self.environment.boundary.steered(self.ids.run_id, message)
             return True
 

@@ -116,7 +116,7 @@ class Environment:
         copy.real = self.real
         return copy
 
-    def unrecorded(self) -> Environment:
+    def detached(self) -> Environment:
         """Return the environment without the tape and the journal, which end with the outermost run.
 
         In a replay it is the same, because a replay calls no model and no tool.

@@ -169,7 +169,7 @@ class StepFinished(Event, frozen=True):
 
 
 class Signalled(Event, frozen=True):
-    """A stop signal was recorded."""
+    """A stop signal was set."""
 
     signal: StopSignal = StopSignal()
 
@@ -270,7 +270,7 @@ def listener(hook: Any) -> Sink:
 
 
 def is_silent(event: HookExecuted) -> bool:
-    """Whether the event records nothing of interest.
+    """Whether the event contains nothing of interest.
 
     Either the hook let the payload pass and the event exists only because a consumer wants every call, or the hook
     changed a piece of streamed text, which a hook that buffers text does with nearly every piece.
@@ -323,7 +323,7 @@ class EventStream:
         self._run_id, self._now = run_id, now
         self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
         self.wanted: Kinds | None = None if keep else _union([kinds for _, kinds in self._sinks])
-        self.recording = self.wants(PointFired)
+        self.wants_fires = self.wants(PointFired)
         self._sinks_by_type = _SinksByType(self._sinks)
         self.hooked = any(map(_is_hook_sink, self._sinks))
         self.aio: asyncio.AbstractEventLoop | None = None

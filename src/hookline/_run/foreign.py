@@ -410,7 +410,7 @@ class ForeignBatch(Batch):
                     assert isinstance(task, asyncio.Task)
                     finished.add(self._settled(*tasks.pop(task), task))
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._record_cause(cause)
+            await self._note_cause(cause)
         if tasks:
             for task in tasks:
                 task.cancel()
@@ -422,7 +422,7 @@ class ForeignBatch(Batch):
                     call.settle(self.engine, "cancelled", error="Cancelled: the call did not finish.")
                 await self._collect_cause(self._reports.end(call))
                 await self._after(index)
-        self._record()
+        self._append_results()
         if self.cause is not None:
             raise self.cause
 
@@ -454,11 +454,11 @@ class ForeignBatch(Batch):
             exchange.settle(result)
         return index
 
-    async def _record_cause(self, cause: BaseException) -> None:
+    async def _note_cause(self, cause: BaseException) -> None:
         # A cancellation of the run reaches the tasks of calls too. Only the task of the run can resolve it.
         if isinstance(cause, asyncio.CancelledError) and asyncio.current_task() is not self._main:
             return
-        await super()._record_cause(cause)
+        await super()._note_cause(cause)
 
 
 class ForeignLoop(Loop):
@@ -555,7 +555,7 @@ class ForeignLoop(Loop):
         try:
             await self._read(exchange.argument)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self.engine.record_cause(cause)
+            await self.engine.note_cause(cause)
             return
         self._steered = self._steered or bool(self.engine.steered)
         await super()._step()
@@ -566,7 +566,7 @@ class ForeignLoop(Loop):
         try:
             await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self.engine.record_cause(cause)
+            await self.engine.note_cause(cause)
 
     async def _read(self, request: ModelRequest) -> None:
         """Take over what is new in a request of the framework: its tools, its system prompt and its messages."""
@@ -614,9 +614,9 @@ class ForeignLoop(Loop):
                 break
         return changed
 
-    def _record(self, reply: ModelReply) -> None:
+    def _append_reply(self, reply: ModelReply) -> None:
         self._reply = reply
-        super()._record(reply)
+        super()._append_reply(reply)
         if reply.tool_calls:
             self._settle_model()
 

@@ -27,7 +27,7 @@ from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from .budget import Spending
 from .events import log
-from .recorded import RecordedError
+from .replay_values import ErrorSnapshot
 
 JOURNAL_FORMAT = 1
 """Version of the entries of a journal. It grows when runs cannot be continued from journals of the former version."""
@@ -266,7 +266,7 @@ class JournalAnswer(msgspec.Struct, omit_defaults=True):
     by: str = ""
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
-    raised: RecordedError | None = None
+    raised: ErrorSnapshot | None = None
     refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False

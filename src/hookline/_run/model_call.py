@@ -91,7 +91,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
                     return reply
                 rejected += 1
                 note = retry_note(problem)
-            elif no_retry:  # a guard rejected the last attempt; the signal to stop is recorded
+            elif no_retry:  # a guard rejected the last attempt; the signal to stop is set
                 raise RunStoppedError
             else:
                 generation.discard("retry")
@@ -272,7 +272,7 @@ class Generation(msgspec.Struct):
         if not changed:
             if self.held:
                 token = self._token(self.passed, self.text or self.passed, final=True)
-                await self.engine.observe(ON_TOKEN, token, recorded=True)
+                await self.engine.observe(ON_TOKEN, token, published=True)
                 self._emit_text(self.passed[len(self.shown) :])
             return
         if content == self.shown:

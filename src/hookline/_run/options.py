@@ -298,7 +298,7 @@ class Preparation:
         """The environment of the outer run; for a detached run without its tape and journal, if they are closed."""
         assert self.outer is not None
         environment = self._base_services().environment
-        return environment.copy() if self.outer.services.run is self.outer else environment.unrecorded()
+        return environment.copy() if self.outer.services.run is self.outer else environment.detached()
 
     def _base_services(self) -> Services:
         """Return the services to start from: those of the given context, else of the outer run, else defaults."""

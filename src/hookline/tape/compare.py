@@ -18,7 +18,7 @@ from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
 from .._run.events import DERIVED_FIELDS
-from .._run.recorded import without_addresses
+from .._run.replay_values import without_addresses
 from . import format as fmt
 from .tape import TEXT_EVENTS, Tape
 

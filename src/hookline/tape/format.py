@@ -20,7 +20,7 @@ from .._kernel.points import ON_TOKEN, POINTS, TABLE
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
 from .._run.budget import NO_LIMITS, Limits
 from .._run.options import StreamMode
-from .._run.recorded import RecordedError, RequestDigests, without_addresses, without_empty_attachments
+from .._run.replay_values import ErrorSnapshot, RequestDigests, without_addresses, without_empty_attachments
 from ..records.format import MomentLine
 from ..tools._tool import Effect
 
@@ -159,7 +159,7 @@ class ModelReplyEntry(TapeEntry, frozen=True, tag="model_reply"):
     number: int = 0
     pieces: tuple[str, ...] = ()
     response: ModelResponse | None = None
-    raised: RecordedError | None = None
+    raised: ErrorSnapshot | None = None
     cancelled: bool = False
     closed: bool = False
 
@@ -186,7 +186,7 @@ class ToolResultEntry(TapeEntry, frozen=True, tag="tool_result"):
 
     number: int = 0
     value: Any = None
-    raised: RecordedError | None = None
+    raised: ErrorSnapshot | None = None
     cancelled: bool = False
     refused: bool = False
     attachments: tuple[Attachment, ...] = ()

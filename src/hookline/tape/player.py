@@ -29,7 +29,7 @@ from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, RunFinished, ToolEnded, ToolStarted
-from .._run.recorded import RecordedError, RequestDigests
+from .._run.replay_values import ErrorSnapshot, RequestDigests
 from .._run.run import Run
 from .._run.sources import install_sources
 from .._run.termination import RunStoppedError
@@ -256,7 +256,7 @@ class Player:
         await self.playback.wait_for_answer(position)
         self.playback.produced(position)
         if failed is not None:
-            raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
+            raise HookError(failed.source, APPROVAL_REQUESTED, ErrorSnapshot(failed.type, failed.message).error())
         action = HookAction.CONT if approval.answer is None else HookAction.CLAIM
         return Verdict(asked, action, approval.answer, approval.by)
 

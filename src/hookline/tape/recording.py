@@ -35,7 +35,7 @@ from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolStarted, log
-from .._run.recorded import RecordedError, RequestDigests, outcome_of
+from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of
 from .._run.sources import install_sources, real_clock
 from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
@@ -713,4 +713,4 @@ def _reply_fields(model: Model, response: Any) -> dict[str, Any]:
     if isinstance(response, ModelResponse):
         return {"response": slim(response)}
     wrong = f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse"
-    return {"raised": RecordedError("ModelError", wrong, "model")}
+    return {"raised": ErrorSnapshot("ModelError", wrong, "model")}
