@@ -109,7 +109,7 @@ OF_KIND = {
     "ApprovalAnswer.approve": "the call may run",
     "ApprovalAnswer.deny": "the call is blocked, and the model gets this message",
     "ApprovalAnswer.edit": "run the call with these arguments, if the guards allow it",
-    "ApprovalAnswer.wait": "a durable run is put away until the decision is there",
+    "ApprovalAnswer.wait": "a durable run is suspended until the decision is there",
     "ApprovalDecision.message": "the message to the model after a denial",
     "ApprovalDecided.message": "the message to the model after a denial",
     "Compaction.messages": "the messages to fold into a summary",

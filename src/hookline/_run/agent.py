@@ -401,7 +401,7 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> AgentResult[Any]:
         """Run a task and return the result; options as for :meth:`start`.
 
-        Cancelling the caller cancels the run. A durable run is put away instead: the same call continues it.
+        Cancelling the caller cancels the run. A durable run is suspended instead: the same call continues it.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; the error contains the result.
@@ -442,7 +442,8 @@ class Agent(Generic[DepsT, OutputT]):
     ) -> AsyncIterator[Event]:
         """Run a task and yield its events as they happen; options as for :meth:`start`.
 
-        Leaving the loop over the events cancels the run. A durable run is put away instead: the same call continues it.
+        Leaving the loop over the events cancels the run. A durable run is suspended instead: the same call continues
+        it.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; raised after the last event.
@@ -458,7 +459,7 @@ class Agent(Generic[DepsT, OutputT]):
                 yield event
         finally:
             if not run.done:
-                run.put_away("the reader stopped")
+                run.suspend("the reader stopped")
                 await run.settled()
         await run.result()
 

@@ -225,7 +225,7 @@ class Batch:
         try:
             verdict = await self._ask(ApprovalRequest(request, call.asks, request.digest))
             answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
-            if answer.wait:  # a durable run would have been put away
+            if answer.wait:  # a durable run would have been suspended
                 answer = ApprovalAnswer(deny="Nobody has approved this call yet, and this run cannot wait.")
             by = answer.by or verdict.hook
         except HookError as error:

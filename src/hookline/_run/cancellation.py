@@ -110,8 +110,8 @@ class Cancellation:
         Args:
             seconds_left: returns the remaining time; ``None`` for no limit.
             clock: may have its own ``call_later``, which a replay needs.
-            on_limit: sets the stop signal of the limit. It returns false if the limit is not reached yet by the clock of
-                the budget.
+            on_limit: sets the stop signal of the limit. It returns false if the limit is not reached yet by the clock
+                of the budget.
         """
         if self._task is None or self.finishing:
             return
@@ -237,7 +237,7 @@ class Cancellation:
 
 
 def _cancel(task: asyncio.Task[Any]) -> None:
-    """Cancel the task of a run. A durable run is put away if others cancel its task."""
+    """Cancel the task of a run. A durable run is suspended if others cancel its task."""
     getattr(task, "cancel_run", task.cancel)()
 
 

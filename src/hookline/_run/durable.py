@@ -238,7 +238,7 @@ class DurableRun:
         except GeneratorExit:
             raise  # the coroutine is being closed and must not await anything
         except BaseException:
-            self.put_away()  # such as KeyboardInterrupt: another process may go on
+            self.suspend()  # such as KeyboardInterrupt: another process may go on
             if self._handing_over is not None:
                 await asyncio.shield(self._handing_over)
             else:
@@ -310,11 +310,11 @@ class DurableRun:
             await asyncio.sleep(QUIET_SECONDS)
             if self._flying + self._beginning == self._asking and self._writer.count == before:
                 break
-        self.put_away()
+        self.suspend()
         if self._handing_over is not None:
             await asyncio.shield(self._handing_over)
 
-    def put_away(self) -> None:
+    def suspend(self) -> None:
         """Stop executing the run at once, so that another process continues it.
 
         What happened so far is written, and then nothing more: the run is unwound here, with ``RunHandedOverError``,
@@ -1096,7 +1096,7 @@ class _DurableTask(asyncio.Task[None]):
         """Put the run away, or, inside the run, cancel the task."""
         if self.done() or _EXECUTING.get() is self._run:
             return super().cancel(msg)
-        self._run.put_away()
+        self._run.suspend()
         return True
 
     def cancel_run(self) -> bool:

@@ -57,7 +57,7 @@ class Run(Generic[OutputT]):
         return self._engine.ids
 
     async def run_in_caller(self) -> AgentResult[OutputT]:
-        """Run in the caller's task. Cancelling the caller cancels the run first, or puts it away if it is durable.
+        """Run in the caller's task. Cancelling the caller cancels the run first, or suspends it if it is durable.
 
         A durable run has a task of its own: its caller's task is not cancelled before everything so far is written.
 
@@ -69,7 +69,7 @@ class Run(Generic[OutputT]):
             try:
                 return await self.result()
             except asyncio.CancelledError:
-                self.put_away()
+                self.suspend()
                 with suppress(StillRunningError):
                     await with_timeout(GRACE, self.settled(), shielded=True)
                 raise
@@ -154,7 +154,7 @@ class Run(Generic[OutputT]):
         """Cancel the run. Its hooks get up to 5 s to clean up. Later calls have no effect."""
         self._engine.services.interrupt.cancel(reason)
 
-    def put_away(self, reason: str = "interrupted") -> None:
+    def suspend(self, reason: str = "interrupted") -> None:
         """Stop executing a durable run here: it is not over, and the same call made again continues it.
 
         Its calls in flight are cancelled, and made again then; its hooks do not notice. :meth:`result` and :meth:`wait`
@@ -164,10 +164,10 @@ class Run(Generic[OutputT]):
         if durable is None or self._aio is None:
             self.cancel(reason)
         elif running_loop() is self._aio:
-            durable.put_away()
+            durable.suspend()
         else:
             with suppress(RuntimeError):  # the loop is closed
-                self._aio.call_soon_threadsafe(durable.put_away)
+                self._aio.call_soon_threadsafe(durable.suspend)
 
     def steer(self, message: str, attachments: Iterable[Attachment | str | os.PathLike[str] | bytes] = ()) -> bool:
         """Add a user message before the next model call. Return false if the run has ended.
@@ -205,7 +205,7 @@ class Run(Generic[OutputT]):
         return await asyncio.shield(waiting)
 
     def wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
-        """Block until the run has ended, and return its result. Ctrl-C cancels the run; a durable one is put away.
+        """Block until the run has ended, and return its result. Ctrl-C cancels the run; a durable one is suspended.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``.
@@ -216,7 +216,7 @@ class Run(Generic[OutputT]):
         try:
             return self._checked(self._started().result(timeout))
         except KeyboardInterrupt:
-            self.put_away()
+            self.suspend()
             concurrent.futures.wait([self._started()], timeout=10)
             raise
 

@@ -107,7 +107,7 @@ class Gateway:
             conversation; operators decide elsewhere. Without a store, such calls are denied unless a hook decides.
         durable: stores journals of the runs. Then a run survives the end of its process: this gateway continues it
             after a restart, or another one that shares the mailbox and the other stores. Its agent needs the same
-            hooks, instructions and tools. A run that waits for approval is put away until somebody decides.
+            hooks, instructions and tools. A run that waits for approval is suspended until somebody decides.
 
     Raises:
         ConfigError: there is no channel, two channels have the same name, or durable runs have no store.

@@ -1,7 +1,7 @@
 """Run the agent for messages and turn the results into replies.
 
-With a journal, a run that was interrupted or put away is continued later, here or by another gateway: its message stays
-in the mailbox meanwhile, and is the first of its conversation.
+With a journal, a run that was interrupted or suspended is continued later, here or by another gateway: its message
+stays in the mailbox meanwhile, and is the first of its conversation.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ class Runner:
         self._winding_down = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._take_ups: dict[str, asyncio.Task[None]] = {}
-        """By conversation, the tasks that wait until a run that was put away can go on."""
+        """By conversation, the tasks that wait until a run that was suspended can go on."""
         self._delays: dict[str, float] = {}
         self._to_stop: set[str] = set()
-        """Conversations with a run that was put away, and is to be cancelled."""
+        """Conversations with a run that was suspended, and is to be cancelled."""
         self.queues: ConversationQueues[Queued] = ConversationQueues(
             self._process, limit=options.max_concurrent, changed=self._notify_channel
         )
@@ -379,14 +379,14 @@ class Runner:
             return None
         except RunWaitingError:
             await self._leave(active)
-            self._put_away(active, text)
+            self._suspend(active, text)
             return None
         except LeaseLostError:
             raise
         except StoreError as error:
             log.error("%s: the run is interrupted: %s", label_of(item.key), error_text(error))
             await self._leave(active)
-            self._put_away(active, text)
+            self._suspend(active, text)
             return None
 
     async def _head(self, item: InboxItem, session: Session, text: str) -> MessageHead:
@@ -453,11 +453,11 @@ class Runner:
         seqs = {item.seq for item, _ in steered}
         self.queues.take(active.item.key, lambda queued: queued[0].seq in seqs)
 
-    def _put_away(self, active: _ActiveItem, text: str) -> None:
+    def _suspend(self, active: _ActiveItem, text: str) -> None:
         """Let a message wait, with those after it, until its run can go on. No run exists meanwhile."""
         key = active.item.key
         self.queues.hold(key, (active.item, text))
-        if active.stopped:  # the run did not notice, because it was being put away
+        if active.stopped:  # the run did not notice, because it was being suspended
             self._to_stop.add(key)
         if not self._closing:
             self._take_ups[key] = self._spawn(self._take_up(key))

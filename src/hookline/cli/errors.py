@@ -35,7 +35,7 @@ EXIT_CODES = {
     STOPPED: "stopped by a limit or a hook",
     ENDED: "ended by a hook",
     SKIPPED: "completed, but a part of the input could not be used",
-    WAITING: "put away: a durable run waits for an approval",
+    WAITING: "suspended: a durable run waits for an approval",
     CANCELLED: "cancelled with Ctrl-C",
     OUTPUT_CLOSED: "the reader of the output closed the pipe",
 }

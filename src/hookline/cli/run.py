@@ -166,14 +166,14 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
                 answerer, job.task, ctx, sinks, settings.metadata, job.attachments, job.store, job.run_id
             )
             outcome = combine(list(runs))
-    except (RunWaitingError, RunHandedOverError) as put_away:
+    except (RunWaitingError, RunHandedOverError) as suspended:
         finish_recording(recorders)
         if lines is not None and lines.is_closed:
-            raise OutputClosedError from put_away
-        if isinstance(put_away, RunWaitingError):
-            print_note(f"{put_away}: hookline runs resume {put_away.run_id}")
+            raise OutputClosedError from suspended
+        if isinstance(suspended, RunWaitingError):
+            print_note(f"{suspended}: hookline runs resume {suspended.run_id}")
             return WAITING
-        print_note(f"interrupted: hookline runs resume {put_away.run_id} continues the run")
+        print_note(f"interrupted: hookline runs resume {suspended.run_id} continues the run")
         return CANCELLED
     finally:
         close_plugins(plugins)
@@ -259,4 +259,4 @@ class JsonLines:
 
     def _interrupt(self) -> None:
         if self._run is not None:
-            self._run.put_away("the reader of the events closed the pipe")
+            self._run.suspend("the reader of the events closed the pipe")

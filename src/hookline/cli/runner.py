@@ -69,7 +69,7 @@ def run_with_handovers(
     With a ``store``, the runs are durable, and the first one has the id ``run_id``.
 
     Raises:
-        RunWaitingError, RunHandedOverError: a durable run was put away.
+        RunWaitingError, RunHandedOverError: a durable run was suspended.
     """
     text: str | None = task
     while text is not None:
@@ -174,7 +174,7 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
                 restore_modes()
             os._exit(CANCELLED)
         pressed = True
-        run.put_away("Ctrl-C")
+        run.suspend("Ctrl-C")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:
