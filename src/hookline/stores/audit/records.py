@@ -171,7 +171,7 @@ class StopRecord(AuditRecord, frozen=True):
     """A stop signal was set."""
 
     type = "stop"
-    when = "a stop signal is recorded"
+    when = "a stop signal is set"
 
     kind: str
     hook: str
