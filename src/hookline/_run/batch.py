@@ -127,13 +127,8 @@ class Batch:
 
         An edited call skips the rewriters, and its questions count as answered.
         """
-        if not self.engine.has_listeners(BEFORE_TOOL):  # no hooks, but the arguments must be valid
-            arrived = call.request
-            call.request, problem = self._validate(call, arrived)
-            recorder = self.engine.recorder
-            if recorder is not None and BEFORE_TOOL in self.engine.recorded_points:
-                action = HookAction.CONTINUE if problem is None else HookAction.INVALID
-                recorder.passed(BEFORE_TOOL, arrived, Verdict(call.request, action, problem))
+        if not self.engine.has_listeners(BEFORE_TOOL):  # the arguments must be valid nevertheless
+            call.request, problem = self._validate(call, call.request)
             if problem is not None:
                 await self._reject(call, problem)
             return
@@ -389,15 +384,14 @@ class Batch:
         assert result is not None  # _attempt sets one for each call
         retried = False
         try:
-            shown = result
-            if engine.has_listeners(AFTER_TOOL) and isinstance(result.result, (dict, list)):
-                shown = replace(result, result=private_copy(result.result))  # hooks get a copy
-            verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
-            if verdict.payload is shown:
-                call.result = result
-            else:
-                call.result = replace(verdict.payload, result=jsonable(verdict.payload.result))
-            retried = verdict.action is HookAction.RETRY
+            if engine.has_listeners(AFTER_TOOL):
+                shown = result
+                if isinstance(result.result, (dict, list)):
+                    shown = replace(result, result=private_copy(result.result))  # hooks get a copy
+                verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
+                if verdict.payload is not shown:
+                    call.result = replace(verdict.payload, result=jsonable(verdict.payload.result))
+                retried = verdict.action is HookAction.RETRY
         except RunEndedError as ended:
             call.result = ended.verdict.payload
             await self._record_cause(ended)
@@ -443,15 +437,16 @@ class Batch:
             if result.attachments and result.error is None:  # a result that a hook withheld has none
                 message = replace(message, attachments=result.attachments)
             messages.append(message)
-            engine.emit(
-                ToolSettled,
-                call_id=result.id,
-                tool=result.name,
-                outcome=result.outcome,
-                text=message.content,
-                attempt=result.attempt,
-                attachments=message.attachments,
-            )
+            if engine.has_consumers:
+                engine.emit(
+                    ToolSettled,
+                    call_id=result.id,
+                    tool=result.name,
+                    outcome=result.outcome,
+                    text=message.content,
+                    attempt=result.attempt,
+                    attachments=message.attachments,
+                )
         self._close(messages)
 
     def _close(self, messages: list[Message]) -> None:
