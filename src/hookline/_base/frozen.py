@@ -246,7 +246,16 @@ def json_problem(value: Any) -> str | None:
     Encoders would write infinity and NaN as ``null``, and replace half a character (a lone surrogate): different values
     would look the same to a person who approves a call, and have the same digest.
     """
-    return None if _is_expressible(value) else _describe_problem(value, "")
+    return None if _exact_json(value) is not None or _is_expressible(value) else _describe_problem(value, "")
+
+
+def _exact_json(value: Any) -> bytes | None:
+    """Return a value as JSON, or ``None`` if the encoder would write another value, or cannot write it."""
+    try:
+        data = msgspec.json.encode(value)
+    except Exception:  # noqa: BLE001 - invalid Unicode, or it is not JSON
+        return None
+    return data if b"null" not in data or not has_non_finite(value) else None
 
 
 def _is_expressible(value: Any) -> bool:
@@ -318,13 +327,7 @@ def fingerprint(value: Any) -> bytes:
 
     This is stricter than ``==`` with a copy: ``True`` differs from ``1``, and the order of keys matters.
     """
-    try:
-        data = msgspec.json.encode(value)
-        if b"null" not in data or not has_non_finite(value):
-            return data
-    except Exception:  # noqa: BLE001 - invalid Unicode, or the value is no longer JSON
-        pass
-    return repr(value).encode("utf-8", "backslashreplace")
+    return _exact_json(value) or repr(value).encode("utf-8", "backslashreplace")
 
 
 def digest(value: Any) -> str:
@@ -395,7 +398,7 @@ class History(Sequence[T], Generic[T]):
 
     def tail_after(self, other: Sequence[T]) -> tuple[T, ...] | None:
         """Return the items after ``other`` if this history was derived from it, else ``None``."""
-        if not isinstance(other, History) or self._items is not other._items or self._head != other._head:
+        if type(other) is not History or self._items is not other._items or self._head != other._head:
             return None
         return tuple(self._items[other._size : self._size]) if other._size <= self._size else None
 
@@ -656,16 +659,17 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         """
         names = self.__struct_fields__
         if type(value) is type(self):
-            given = {name: getattr(value, name) for name in names}
+            changed = {name: new for name in names if (new := getattr(value, name)) is not getattr(self, name)}
         elif isinstance(value, Mapping):
-            given = dict(value)
+            changed = {n: new for n, new in value.items() if n not in names or new is not getattr(self, n)}
         else:
             raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
-        new = self.replace({n: v for n, v in given.items() if n not in names or v is not getattr(self, n)})
-        fixed = [n for n in names if self.editable and n not in self.editable and getattr(new, n) != getattr(self, n)]
-        if fixed:
-            raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
-        return new
+        accepted = self.replace(changed)
+        if self.editable:
+            fixed = [n for n in changed if n not in self.editable and getattr(accepted, n) != getattr(self, n)]
+            if fixed:
+                raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
+        return accepted
 
     def refuses(self, verb: str) -> str | None:
         """Return why this payload does not accept a verb that its point allows, or ``None``."""

@@ -77,12 +77,24 @@ class Firing(Settlement):
 
     async def rewrite(self) -> None:
         """Call the rewriters."""
-        await self.call_remaining(self.chain.rewriters, "rewrite")
+        if self.chain.rewriters:
+            await self._call(self.chain.rewriters, "rewrite")
 
     async def guard(self) -> None:
         """Call the guards, unless the point is already settled."""
-        if self.is_open:
-            await self.call_remaining(self.chain.guards, "guard")
+        if self.chain.guards and self.is_open:
+            await self._call(self.chain.guards, "guard")
+
+    async def _call(self, entries: tuple[Entry, ...], phase: Phase) -> None:
+        """Call the hooks of a phase until one of them settles the point."""
+        if self.scope.tracing or self.recorder is not None:  # each call is timed
+            await self.call_remaining(entries, phase)
+            return
+        remaining = iter(entries)
+        first = call_hooks(remaining, self.payload, self.scope)
+        if first is not None:
+            outcome, call = first
+            await self.call_remaining((outcome[0], *remaining), phase, outcome, call)
 
     async def conclude(self) -> Verdict:
         """Call the observers in any case and return the verdict. ``self.error`` is set if a hook failed closed."""
