@@ -444,9 +444,9 @@ class Batch:
             assert result is not None
             self.outcomes += (result.outcome,)
             engine.run_state.count_call(result.name, ok=result.outcome == "ok")
-            message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
-            if result.attachments and result.error is None:  # a result that a hook withheld has none
-                message = replace(message, attachments=result.attachments)
+            is_error = result.error is not None
+            attachments = () if is_error else result.attachments  # a result that a hook withheld has none
+            message = Message("tool", result.text, (), result.id, result.name, is_error, None, attachments)
             messages.append(message)
             if engine.has_consumers:
                 engine.emit(

@@ -117,6 +117,8 @@ class Loop:
     async def _build_prompt(self) -> None:
         """Let hooks change the system prompt."""
         engine = self.engine
+        if not engine.has_listeners(BEFORE_PROMPT_BUILD):
+            return
         built = PromptBuild(self.state.messages, engine.services.session.personality_id, engine.ids)
         parts: PromptParts | None = (await self._fire_early(BEFORE_PROMPT_BUILD, built)).value
         if parts is not None:

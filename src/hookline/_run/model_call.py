@@ -87,8 +87,9 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
                 if inside_step and engine.output is not None:
                     problem = await _output_problem(generation, engine.output, reply, rejected)
                 if not problem:
-                    if engine.has_listeners(ON_TOKEN):
-                        await generation.settle(reply.content, changed=reply.content != received.content)
+                    changed = reply.content != received.content
+                    if (changed or generation.held) and engine.has_listeners(ON_TOKEN):
+                        await generation.settle(reply.content, changed=changed)
                     if inside_step:
                         engine.shown = (reply.hop, reply.attempt) if generation.shown else None
                     if engine.has_consumers:
