@@ -38,6 +38,7 @@ T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
 
+
 class _Everywhere:
     """A container of all points, including those of the program, for a run that records every fire."""
 
