@@ -67,7 +67,7 @@ class Listening(Quiet):
 
     def __init__(self, *, tracing=False):
         super().__init__()
-        self.wants_fires = True
+        self.has_consumers = self.wants_fires = True
         self.tracing, self.events = tracing, []
         self.emit = lambda kind, /, **fields: self.events.append(kind(**fields))
 

@@ -77,12 +77,24 @@ class Firing(Settlement):
 
     async def rewrite(self) -> None:
         """Call the rewriters."""
-        await self.call_remaining(self.chain.rewriters, "rewrite")
+        if self.chain.rewriters:
+            await self._call(self.chain.rewriters, "rewrite")
 
     async def guard(self) -> None:
         """Call the guards, unless the point is already settled."""
-        if self.is_open:
-            await self.call_remaining(self.chain.guards, "guard")
+        if self.chain.guards and self.is_open:
+            await self._call(self.chain.guards, "guard")
+
+    async def _call(self, entries: tuple[HookEntry, ...], phase: Phase) -> None:
+        """Call the hooks of a phase until one of them settles the point."""
+        if self.scope.tracing or self.recorder is not None:  # each call is timed
+            await self.call_remaining(entries, phase)
+            return
+        remaining = iter(entries)
+        first = call_hooks(remaining, self.payload, self.scope)
+        if first is not None:
+            outcome, call = first
+            await self.call_remaining((outcome[0], *remaining), phase, outcome, call)
 
     async def conclude(self) -> Verdict:
         """Call the observers in any case and return the verdict. ``self.error`` is set if a hook failed closed."""
@@ -187,25 +199,30 @@ class Firing(Settlement):
 
     async def call_observers(self, observers: tuple[HookEntry, ...], verdict: Verdict) -> None:
         """Call every observer, the async ones concurrently. None of them changes the verdict."""
-        scope, pending = self.scope, list[Any]()
-        outer = HOOK_CALL.get()
-        for entry in observers:
-            began = self.began = time.perf_counter() if scope.tracing or self.recorder is not None else 0.0
-            call = HookCall(entry.id_set, outer, True)
-            HOOK_CALL.set(call)
-            try:
-                given = {"verdict": verdict} if entry.wants_verdict else {}
-                result = entry.call(scope.ctx, verdict.payload, **given)
-                if hasattr(result, "__await__"):
-                    pending.append(self._observed(entry, result, began, call))
-                else:
+        scope, payload, pending = self.scope, verdict.payload, list[Any]()
+        ctx, tracing, outer = scope.ctx, scope.tracing, HOOK_CALL.get()
+        timing = tracing or self.recorder is not None
+        try:
+            for entry in observers:
+                began = self.began = time.perf_counter() if timing else 0.0
+                call = HookCall(entry.id_set, outer, True)
+                HOOK_CALL.set(call)
+                try:
+                    if entry.wants_verdict:
+                        result = entry.call(ctx, payload, verdict=verdict)
+                    else:
+                        result = entry.call(ctx, payload)
+                    if result is not None and hasattr(result, "__await__"):
+                        pending.append(self._observed(entry, result, began, call))
+                        continue
                     call.hooks = NO_HOOKS
-                    self._apply_observed(entry, result, began)
-            except (Exception, asyncio.CancelledError, GeneratorExit) as failure:  # noqa: BLE001 - on_failure decides
-                call.hooks = NO_HOOKS
-                self.fail(entry, failure)
-            finally:
-                HOOK_CALL.set(outer)
+                    if result is not None or tracing:
+                        self.apply(entry, "observe", result)
+                except (Exception, asyncio.CancelledError, GeneratorExit) as failure:  # noqa: BLE001 - on_failure decides
+                    call.hooks = NO_HOOKS
+                    self.fail(entry, failure)
+        finally:
+            HOOK_CALL.set(outer)
         if len(pending) == 1:
             await pending[0]
         elif pending:
@@ -227,7 +244,9 @@ class Firing(Settlement):
             in_time, hold = self._in_time(entry, awaitable), self.scope.hold
             result = await (in_time if hold is None else hold(entry, in_time))
             call.hooks = NO_HOOKS
-            self._apply_observed(entry, result, began)
+            if result is not None or self.scope.tracing:
+                self.began = began
+                self.apply(entry, "observe", result)
         except asyncio.CancelledError as cancelled:
             if self.scope.cancellation.is_cancelled():
                 raise
@@ -244,11 +263,6 @@ class Firing(Settlement):
         finally:
             if HOOK_CALL.get() is call:  # not if Python closes this coroutine in another context
                 HOOK_CALL.set(call.outer)
-
-    def _apply_observed(self, entry: HookEntry, result: Any, began: float) -> None:
-        if result is not None or self.scope.tracing:
-            self.began = began
-            self.apply(entry, "observe", result)
 
 
 async def fire(

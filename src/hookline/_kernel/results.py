@@ -200,16 +200,16 @@ def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, 
     Raises:
         InvalidResultError: the point cannot use the value; the message names the hook, the point and the allowed verbs.
     """
-    where = f"hook {hook!r} at {point}"
     if not isinstance(result, HookResult):
-        result = _bare(result, point, payload, where)
+        result = _bare(result, point, payload, hook)
     verb, allowed = result.action, _allowed(point, phase)
     if verb is not HookAction.CONT and verb not in allowed:
         raise InvalidResultError(
-            f"{where}: {str(verb)!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}"
+            f"{_where(hook, point)}: {str(verb)!r} is not allowed here; "
+            f"allowed: {', '.join(sorted(allowed)) or 'nothing'}"
         )
     if verb is not HookAction.CONT and (why := payload.refuses(verb)):
-        raise InvalidResultError(f"{where}: {str(verb)!r} is {why}")
+        raise InvalidResultError(f"{_where(hook, point)}: {str(verb)!r} is {why}")
     try:
         if verb is HookAction.REPLACE:
             return HookResult(verb, payload.accept(result.value), result.reason, result.state)
@@ -223,8 +223,12 @@ def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, 
         if verb is HookAction.ANSWER:
             return HookResult(verb, _answer(point, result.value), result.reason, result.state)
     except (TypeError, ValueError) as error:
-        raise InvalidResultError(f"{where}: {error}") from error
+        raise InvalidResultError(f"{_where(hook, point)}: {error}") from error
     return result
+
+
+def _where(hook: str, point: Point[Any]) -> str:
+    return f"hook {hook!r} at {point}"
 
 
 def _subject(payload: Frozen) -> str:
@@ -233,23 +237,25 @@ def _subject(payload: Frozen) -> str:
     return f"Tool {call.name!r}" if isinstance(call, ToolCallRequest) else type(payload).__name__
 
 
-def _allowed(point: Point[Any], phase: str) -> list[str]:
+def _allowed(point: Point[Any], phase: str) -> frozenset[str]:
     if phase == "observe":
-        return []
+        return frozenset()
     if point.model != "pipeline":
-        return [point.model]
-    return sorted(point.verbs - {"replace"} if phase == "guard" else point.verbs)
+        return frozenset((point.model,))
+    return point.verbs - {"replace"} if phase == "guard" else point.verbs
 
 
-def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> HookResult:
+def _bare(result: object, point: Point[Any], payload: Frozen, hook: str) -> HookResult:
     """Convert a shorthand: a payload, a mapping of fields, a claim mapping, or a tool result in the style of Ethos."""
     if point.model == "pipeline":
+        if type(result) is type(payload):
+            return HookResult.replace(result)
         if isinstance(result, Mapping) and point == "before_tool" and result and result.keys() <= {"args", "error"}:
             if result.get("error") is not None:
                 return HookResult.block(result["error"])
             given = result.get("args")
             return HookResult() if given is None else HookResult.replace({"arguments": given})
-        if type(result) is type(payload) or isinstance(result, Mapping):
+        if isinstance(result, Mapping):
             return HookResult.replace(result)
     elif isinstance(result, Mapping):
         fields = dict(result)
@@ -261,7 +267,9 @@ def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> Hoo
             return claim if fields.pop("handled") else HookResult()
     expected = {"merge": "a mapping of result fields", "claim": 'a mapping with "handled"', "observe": "nothing else"}
     wanted = expected.get(point.model, f"a HookResult or a {type(payload).__name__}")
-    raise InvalidResultError(f"{where} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}")
+    raise InvalidResultError(
+        f"{_where(hook, point)} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}"
+    )
 
 
 def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:

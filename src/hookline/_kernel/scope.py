@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 NO_HOOKS: frozenset[int] = frozenset()
 
 
-class HookCall(msgspec.Struct, eq=False):
+class HookCall(msgspec.Struct, eq=False, gc=False):
     """A call of a hook. When the hook has returned, ``hooks`` is empty.
 
     A call that was interrupted, by its timeout or a cancellation, is never emptied: its thread may still be running.
@@ -176,6 +176,8 @@ class Scope:
         self.ctx: Any = ctx
         self.emit: Emit = emit
         """Adds an event to the stream of the run, if there is a run."""
+        self.has_consumers = emit is not _drop
+        """Whether a consumer wants any events."""
         self.cancellation: Cancellable = _UNLIMITED
         self._state = state
 

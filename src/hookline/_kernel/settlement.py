@@ -210,6 +210,8 @@ class Settlement:
         *,
         refused: bool = False,
     ) -> None:
+        if not self.scope.has_consumers:
+            return
         took = time.perf_counter() - self.began if self.scope.tracing else None
         call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
         self.scope.emit(
@@ -229,6 +231,8 @@ class Settlement:
 
     def report_judged_before_rewrite(self, entries: Sequence[HookEntry], payload: Any) -> None:
         """Report rewriters that let a payload pass before a later hook changed it (DESIGN 4.2)."""
+        if not self.scope.has_consumers:
+            return
         before = entries[: entries.index(self.changed[-1])]
         early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
         if early:

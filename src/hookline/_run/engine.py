@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -17,7 +17,7 @@ from .._base.tasks import StillRunningError, watch_cancellation, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import ErrorReport, RunStart
-from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_RUN_END, ON_TOKEN, TOOL_END_WITH_PATH, Point, is_fired_by_loop
+from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import Recorder, Scope, is_being_closed
@@ -37,9 +37,6 @@ from .wrapping import run_wrapped
 T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
-
-_FIRED_FOR_LISTENERS = frozenset((ON_TOKEN, ON_PROGRESS, TOOL_END_WITH_PATH, ON_RUN_END))
-"""The points that the loop fires only if they have listeners. A recorder counts as one there."""
 
 
 class _Everywhere:
@@ -103,6 +100,7 @@ class Engine(Scope):
         self.hooks = hooks
         self.events = events
         self.wants = events.wants
+        self.has_consumers = events.has_consumers
         self.wants_fires = events.wants_fires
         self.tracing = every_call
         self.budget = services.budget
@@ -122,6 +120,8 @@ class Engine(Scope):
         """The hop and attempt of the last reply whose text was shown."""
         self.hop = 0
         self.generations = 0
+        self.without_attachments: Sequence[Message] = ()
+        """The messages of the last request, if none of them has attachments."""
         self.on_interruption: Callable[[], object] | None = None
         """Called when the task of the run is cancelled, before the run sees the exception. An instrument may set it."""
         self.tools: ToolRegistry
@@ -160,20 +160,20 @@ class Engine(Scope):
         self._find_listeners()
 
     def _find_listeners(self) -> None:
-        listened = self.hooks.stack.points | (self.recorded_points & _FIRED_FOR_LISTENERS)
         self._hooked_points: Container[str] = self.hooks.stack.points
-        self._listened_points: Container[str] = listened
+        self._listened_points: Container[str] = self.hooks.stack.points | self.recorded_points
         if self.wants_fires:
             self._hooked_points = self._listened_points = _Everywhere()
         elif self.wants(TextDelta):
-            self._listened_points = listened | {ON_TOKEN}
+            self._listened_points = self.hooks.stack.points | self.recorded_points | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether a consumer wants to know when tool calls start and end."""
 
     def has_listeners(self, point: Point[Any]) -> bool:
-        """Whether a hook or a consumer of events would notice a fire of this point.
+        """Whether a hook, a recorder or a consumer of events would notice a fire of this point.
 
-        New registrations are considered at once, so that a guard does not miss a call.
+        The loop fires the points of a step only if this is true: it need not prepare what nobody sees. New
+        registrations are considered at once, so that a guard does not miss a call.
         """
         if HookRegistry.changes != self.hooks.seen:
             self.refresh()

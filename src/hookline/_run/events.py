@@ -323,6 +323,8 @@ class EventStream:
         self._run_id, self._now = run_id, now
         self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
         self.wanted: Kinds | None = None if keep else _union([kinds for _, kinds in self._sinks])
+        self.has_consumers = self.wanted != _NONE
+        """Whether a consumer wants any events."""
         self.wants_fires = self.wants(PointFired)
         self._sinks_by_type = _SinksByType(self._sinks)
         self.hooked = any(map(_is_hook_sink, self._sinks))

@@ -117,6 +117,8 @@ class Loop:
     async def _build_prompt(self) -> None:
         """Let hooks change the system prompt."""
         engine = self.engine
+        if not engine.has_listeners(BEFORE_PROMPT_BUILD):
+            return
         built = PromptBuild(self.state.messages, engine.services.session.personality_id, engine.ids)
         parts: PromptParts | None = (await self._fire_early(BEFORE_PROMPT_BUILD, built)).value
         if parts is not None:
@@ -183,9 +185,11 @@ class Loop:
         self._steps_begun += 1
         reply, batch = None, None
         try:
-            engine.emit(StepStarted, index=index)
-            await engine.fire(BEFORE_STEP, StepStart(index, engine.ids))
-            engine.checkpoint()
+            if engine.has_consumers:
+                engine.emit(StepStarted, index=index)
+            if engine.has_listeners(BEFORE_STEP):
+                await engine.fire(BEFORE_STEP, StepStart(index, engine.ids))
+                engine.checkpoint()
             engine.budget.count_step()
             if engine.steered:
                 engine.append_steered()
@@ -209,10 +213,12 @@ class Loop:
         if reply is not None:
             state.finish_step(step)
         try:
-            await engine.fire(AFTER_STEP, step)
+            if engine.has_listeners(AFTER_STEP):
+                await engine.fire(AFTER_STEP, step)
         except BaseException as cause:  # noqa: BLE001
             await engine.note_cause(cause)
-        engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
+        if engine.has_consumers:
+            engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
 
     def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
         """Return the tool calls of a reply, ready to run."""
