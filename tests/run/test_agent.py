@@ -369,7 +369,10 @@ def test_a_task_that_is_no_text_is_rejected(task):
         ({"llm": "gpt"}, "unknown kind of model 'gpt'"),
         ({"llm": ScriptedModel}, "create an instance"),
         ({"llm": ScriptedModel(), "tools": add}, r"write tools=\[...\]"),
-        ({"llm": ScriptedModel(), "sinks": [3]}, "sinks must be callables"),
+        (
+            {"llm": ScriptedModel(), "sinks": [3]},
+            "sinks must be a list of callables that take an event: 3 cannot be called",
+        ),
         ({"llm": ScriptedModel(), "tools": [3]}, "not a tool"),
         ({"llm": ScriptedModel(), "tools": [add, add]}, "two tools"),
         ({"llm": ScriptedModel(), "hooks": [3]}, "not a hook"),

@@ -126,6 +126,8 @@ def replay_all(
                 print(again.tape.name, again.first_difference or again.stop_reason)
     """
     many = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    if not isinstance(hooks, (Agent, HookRegistry)) and isinstance(hooks, Iterable):
+        hooks = tuple(hooks)  # for every tape
     for file in tape_files(many, since=since):
         given = hooks if isinstance(hooks, (Agent, HookRegistry, Iterable)) else hooks()
         try:
