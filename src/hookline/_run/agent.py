@@ -30,7 +30,7 @@ from .events import Sink
 from .loop import Loop
 from .options import STREAM_MODES, Preparation, RunOptions, StreamMode, event_sinks
 from .output import OUTPUT_RETRIES, OutputT, output_spec
-from .run import Run, background_loop, needs_own_loop, own_loop
+from .run import Run, background_loop, needs_own_loop, own_loop, warn_if_blocking
 from .strict import Strict, check_strict
 
 if TYPE_CHECKING:
@@ -428,9 +428,9 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
-        """Run a task and block until the result is available, even inside a running event loop.
+        """Run a task and block until the result is available; options as for :meth:`start`.
 
-        Options as for :meth:`start`.
+        In a thread with a running event loop this works too, with a warning: it blocks that loop. Use :meth:`arun`.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; the error contains the result.
@@ -439,11 +439,12 @@ class Agent(Generic[DepsT, OutputT]):
             >>> result = agent.run("What is 17 * 23?")
             >>> print(result.reply)
         """
+        warn_if_blocking("agent.run()", "await agent.arun(...)")
         run = self._prepare(task, options, output_type)
         if needs_own_loop():
             with own_loop() as aio:
-                return run.begin(aio, nested=True).wait()
-        return run.begin(background_loop()).wait()
+                return run.begin(aio, nested=True).block()
+        return run.begin(background_loop()).block()
 
     async def stream(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
