@@ -443,8 +443,8 @@ class Agent(Generic[DepsT, OutputT]):
         run = self._prepare(task, options, output_type)
         if needs_own_loop():
             with own_loop() as aio:
-                return run.begin(aio, nested=True).block()
-        return run.begin(background_loop()).block()
+                return run.begin(aio, nested=True)._wait()
+        return run.begin(background_loop())._wait()
 
     async def stream(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]

@@ -216,9 +216,9 @@ class Run(Generic[OutputT]):
         if self._aio is not None and running_loop() is self._aio:
             raise RuntimeError("run.wait() would block the event loop of the run: use 'await run.result()'")
         warn_if_blocking("run.wait()", "await run.result()")
-        return self.block(timeout)
+        return self._wait(timeout)
 
-    def block(self, timeout: float | None = None) -> AgentResult[OutputT]:
+    def _wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
         """Wait as :meth:`wait` does, for a caller that has already warned about a blocked event loop."""
         try:
             return self._checked(self._started().result(timeout))
