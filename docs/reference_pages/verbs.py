@@ -30,8 +30,8 @@ NOTES = {
     ),
     "block": (
         "At `before_tool` the call gets the outcome `blocked`, its `after_tool` fires, and the run continues; "
-        'returning `{"error": message}` there means the same, as in [Ethos](../coming-from/ethos.md). At `before_compaction` the '
-        "history is unchanged."
+        'returning `{"error": message}` there means the same, as in [Ethos](../coming-from/ethos.md). At '
+        "`before_compaction` the history is unchanged."
     ),
     "answer": (
         "At `before_tool` the value is the tool's result; at `before_llm` and, for a failed model call, at "

@@ -472,7 +472,7 @@ async def test_a_run_can_be_put_away_by_its_handle(tmp_path: Path, store: RunSto
     run = agent.start("go", durable=store, run_id="r")
     await wait_until(moments.reached.is_set)
     run.put_away()
-    with pytest.raises(RunHandedOverError, match="run r is no longer executed here"):
+    with pytest.raises(RunHandedOverError, match="run r is suspended in this process"):
         await run.result()
     assert (await agent.arun("go", durable=store, run_id="r")).reply == "done"
 
