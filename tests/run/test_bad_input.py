@@ -223,6 +223,7 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
         ({"response_format": "json"}, "response_format must be a JSON schema as a dict, or None, not str"),
         ({"response_format": {"x": object()}}, "response_format: object is not JSON"),
         ({"sinks": print}, r"sinks must be a list of callables that take an event, not builtin.*: write sinks=\[...\]"),
+        ({"sinks": EventLog()}, "sinks must be a list of callables that take an event, not EventLog"),
         ({"sinks": None}, "sinks must be a list of callables that take an event, not NoneType"),
         ({"sinks": "log"}, "sinks must be a list of callables that take an event, not str"),
         ({"strict": "no"}, "strict must be True or False, not 'no'"),

@@ -151,7 +151,7 @@ def event_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
         RegistrationError: it is not a list of callables.
     """
     expected = "sinks must be a list of callables that take an event"
-    if isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Iterable):
+    if callable(sinks) or isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Iterable):
         raise RegistrationError(f"{expected}, not {type(sinks).__name__}: write sinks=[...]")
     found = tuple(sinks)
     for sink in found:
