@@ -124,6 +124,7 @@ OF_KIND = {
     "ErrorReport.request": "the request that failed, if it was a model's",
     "HookExecuted.duration": "seconds; only where a consumer asks for every call",
     "HookExecuted.error": "the error",
+    "HookExecuted.location": "the file and line of its code that raised the error, such as `rules.py:12`",
     "HookExecuted.note": "what a `retry` or `keep_going` tells the model",
     "HookExecuted.phase": "`rewrite`, `guard` or `observe`",
     "HookExecuted.refused": "whether it prevented something, such as a tool call",

@@ -138,8 +138,18 @@ def test_the_last_line_of_a_run_says_that_a_hook_failed(hookline, here):
     )
     code, _, err = hookline("run", "go", "--model", "scripted:turns.json", "--hooks", "rules.py")
     assert code == 0
-    assert "hook 'torn' failed at on_run_end: OSError: no room" in err
+    assert "hook 'torn' failed at on_run_end: OSError: no room (rules.py:3)" in err
     assert err.splitlines()[-1].endswith("· 1 hook failed")
+
+
+def test_a_run_that_a_hook_fails_names_the_line_of_the_hook(hookline, here):
+    (here / "turns.json").write_text('["done"]')
+    (here / "rules.py").write_text(
+        "from hookline import hook\n@hook('before_llm')\ndef torn(ctx, request):\n    return request.params['no']\n"
+    )
+    code, _, err = hookline("run", "go", "--model", "scripted:turns.json", "--hooks", "rules.py")
+    assert code == 1
+    assert "error: hook 'torn' failed at before_llm: KeyError: 'no' (rules.py:4)" in err
 
 
 def test_built_in_hooks_are_shown_with_their_descriptions(hookline):

@@ -257,6 +257,7 @@ async def test_parameters_of_a_request_with_a_conventional_name_are_reported(tel
     assert {"gen_ai.request.seed", "gen_ai.request.temperature"}.isdisjoint(told)
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 async def test_a_run_is_a_child_of_the_callers_span_in_every_way_to_start_it(telemetry):
     agent = scripted_agent(["a"] * 4, hooks=[telemetry.hook])
     tracer = telemetry.provider.get_tracer("mine")

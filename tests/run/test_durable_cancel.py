@@ -473,7 +473,7 @@ async def test_a_run_can_be_suspended_by_its_handle(tmp_path: Path, store: RunSt
     run = agent.start("go", durable=store, run_id="r")
     await wait_until(moments.reached.is_set)
     run.suspend()
-    with pytest.raises(RunHandedOverError, match="run r is no longer executed here"):
+    with pytest.raises(RunHandedOverError, match="run r is suspended in this process"):
         await run.result()
     assert (await agent.arun("go", durable=store, run_id="r")).reply == "done"
 

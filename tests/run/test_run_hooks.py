@@ -673,6 +673,7 @@ def noting(registry, noted, given):
     return note
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 @pytest.mark.parametrize("given", ["none", "bare", "of the run", "any object"])
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
 def test_a_run_that_a_hook_starts_in_registry_fire_is_nested_in_the_run_around_it(noted, given, blocking):

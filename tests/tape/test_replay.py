@@ -122,6 +122,7 @@ def test_the_recorded_agent_can_be_passed_and_its_model_is_not_called(path: Path
     assert CALLED == []
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 def test_a_replay_inside_a_running_loop_works(path: Path) -> None:
     record(path, ["done"])
 
@@ -626,6 +627,7 @@ def test_a_replayed_tool_has_the_recorded_effects_and_one_of_an_older_tape_keeps
     assert seen[-1] == (None, True, True, "")
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 async def test_two_tapes_of_one_run_are_both_complete(tmp_path: Path) -> None:
     paths = [tmp_path / "first.tape", tmp_path / "second.tape"]
     started = asyncio.Event()

@@ -18,7 +18,10 @@ from .results import HookResult, Verdict
 from .state import AgentState
 
 Decision = HookResult | Mapping[str, Any] | None
-"""The return type of a hook, besides its payload. A mapping is short for result fields, a claim or changed fields."""
+"""The return type of a hook, besides its payload. A mapping is short for result fields, a claim or changed fields.
+
+At ``before_tool``, ``{"error": message}`` is short for a block, and ``{"args": arguments}`` for changed arguments.
+"""
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)

@@ -60,6 +60,23 @@ def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[HookEntry
     return tuple(compile_hook(intercept, points=tuple(POINTS), name=type(interceptor).__name__))
 
 
+def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return a list of plugin names as a tuple.
+
+    Raises:
+        TypeError: it is not a list of names.
+    """
+    if allowed_plugins is None:
+        return None
+    if isinstance(allowed_plugins, str):
+        raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
+    is_list = isinstance(allowed_plugins, Iterable) and not isinstance(allowed_plugins, Mapping)
+    names = tuple(allowed_plugins) if is_list else ()
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"allowed_plugins must be a list of names, not {allowed_plugins!r:.80}")
+    return names
+
+
 class HookStack:
     """An immutable collection of hooks in firing order: by phase, layer, priority and registration.
 
@@ -104,11 +121,10 @@ class HookStack:
 
     def only(self, allowed_plugins: Iterable[str] | None) -> HookStack:
         """Return a stack without the hooks of other plugins; ``None`` means no filter."""
-        if allowed_plugins is None:
+        names = plugin_names(allowed_plugins)
+        if names is None:
             return self
-        if isinstance(allowed_plugins, str):
-            raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
-        allowed = frozenset(allowed_plugins)
+        allowed = frozenset(names)
         return self.where(lambda e: e.plugin is None or e.plugin in allowed)
 
     def without(self, hooks: frozenset[int]) -> HookStack:

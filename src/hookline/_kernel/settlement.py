@@ -186,7 +186,7 @@ class Settlement:
         error = HookError(entry.name, self.point, failure)
         closed = entry.on_failure == "closed" and self.error is None  # the first one prevents the action
         refused = entry.on_failure == "block" or (closed and not _is_afterwards(self.point))
-        self._emit_executed(entry, HookAction.FAILED, error=str(error), refused=refused)
+        self._emit_executed(entry, HookAction.FAILED, error=str(error), refused=refused, location=error.location)
         if self.recorder is not None:
             took = time.perf_counter() - self.began
             self.recorded_results += (RecordedResult(entry, None, str(error), took),)
@@ -209,6 +209,7 @@ class Settlement:
         note: str = "",
         *,
         refused: bool = False,
+        location: str = "",
     ) -> None:
         if not self.scope.has_consumers:
             return
@@ -227,6 +228,7 @@ class Settlement:
             note=note,
             tool=tool_of(self.payload) if self.point.tool else "",
             refused=refused,
+            location=location,
         )
 
     def report_judged_before_rewrite(self, entries: Sequence[HookEntry], payload: Any) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 from weakref import WeakSet
@@ -15,8 +15,9 @@ from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event
-from .._kernel.registry import HookRegistry, HookStack, Interceptor
+from .._kernel.registry import HookRegistry, HookStack, Interceptor, plugin_names
 from .._kernel.state import AgentResult
+from .._kernel.validation import check_bool
 from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
@@ -27,9 +28,9 @@ from .budget import NO_LIMITS, Limits
 from .context import DepsT
 from .events import Sink
 from .loop import Loop
-from .options import STREAM_MODES, Preparation, RunOptions, StreamMode, plugin_names
+from .options import STREAM_MODES, Preparation, RunOptions, StreamMode, event_sinks
 from .output import OUTPUT_RETRIES, OutputT, output_spec
-from .run import Run, background_loop, needs_own_loop, own_loop
+from .run import Run, background_loop, needs_own_loop, own_loop, warn_if_blocking
 from .strict import Strict, check_strict
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ if TYPE_CHECKING:
         output_retries: int
         interceptor: Interceptor | HookStack | None
         record: bool | str | os.PathLike[str] | RecordHook
-        sinks: Sequence[Sink]
+        sinks: Iterable[Sink]
         stream: StreamMode
         strict: bool
         max_attachment: int | None
@@ -166,19 +167,22 @@ class Agent(Generic[DepsT, OutputT]):
         output_retries: int = OUTPUT_RETRIES,
         interceptor: Interceptor | HookStack | None = None,
         record: bool | str | os.PathLike[str] | RecordHook = False,
-        sinks: Sequence[Sink] = (),
+        sinks: Iterable[Sink] = (),
         stream: StreamMode = "safe",
         strict: bool = False,
         max_attachment: int | None = MAX_SIZE,
     ) -> None:
+        _check_text("name", name)
+        _check_text("description", description)
+        _check_text("instructions", instructions)
         llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools must be a list, not {type(tools).__name__}: write tools=[...]")
         tools = tuple(tools)
-        if not all(callable(sink) for sink in sinks):
-            raise RegistrationError("sinks must be callables that take an event")
-        if max_parallel_tools < 1:
-            raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
+        if type(max_parallel_tools) is not int or max_parallel_tools < 1:
+            raise RegistrationError(
+                f"max_parallel_tools must be a whole number, at least 1, not {max_parallel_tools!r:.80}"
+            )
         if isinstance(output_retries, bool) or not isinstance(output_retries, int) or output_retries < 0:
             raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
         if stream not in STREAM_MODES:
@@ -207,11 +211,15 @@ class Agent(Generic[DepsT, OutputT]):
             self._add_hook(_record_hook(record))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
-        self.params: Mapping[str, Any] = freeze(params)
-        self.response_format = freeze(response_format)
+        self.params = _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
+        self.response_format = (
+            None
+            if response_format is None
+            else _frozen_dict("response_format", response_format, "a JSON schema as a dict, or None")
+        )
         self.output_type, self.output_retries = output_type, output_retries
         self.output_spec = output_spec(output_type)
-        self.sinks = tuple(sinks)
+        self.sinks = event_sinks(sinks)
         self.stream_mode: StreamMode = stream
         self.max_attachment = max_attachment
         self.tools = ToolRegistry(tools)
@@ -225,7 +233,7 @@ class Agent(Generic[DepsT, OutputT]):
         self._derived: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
             self._plug(plugin)
-        if strict and not any(isinstance(hook, Strict) for hook in self.hooks):
+        if check_bool(strict, "strict") and not any(isinstance(hook, Strict) for hook in self.hooks):
             self.hooks.register(Strict())
         self._check_strict()
 
@@ -420,9 +428,9 @@ class Agent(Generic[DepsT, OutputT]):
     @overload
     def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
     def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
-        """Run a task and block until the result is available, even inside a running event loop.
+        """Run a task and block until the result is available; options as for :meth:`start`.
 
-        Options as for :meth:`start`.
+        In a thread with a running event loop this works too, with a warning: it blocks that loop. Use :meth:`arun`.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; the error contains the result.
@@ -431,11 +439,12 @@ class Agent(Generic[DepsT, OutputT]):
             >>> result = agent.run("What is 17 * 23?")
             >>> print(result.reply)
         """
+        warn_if_blocking("agent.run()", "await agent.arun(...)")
         run = self._prepare(task, options, output_type)
         if needs_own_loop():
             with own_loop() as aio:
-                return run.begin(aio, nested=True).wait()
-        return run.begin(background_loop()).wait()
+                return run.begin(aio, nested=True)._wait()
+        return run.begin(background_loop())._wait()
 
     async def stream(
         self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
@@ -472,6 +481,27 @@ class Agent(Generic[DepsT, OutputT]):
         elif (ctx := options.get("ctx")) is not None:
             run.follow_interrupt(ctx.interrupt)
         return run
+
+
+def _check_text(option: str, value: object) -> None:
+    if isinstance(value, str):
+        return
+    hint = ""
+    if option == "instructions" and callable(value):
+        hint = ": for a prompt that depends on the run, use a hook at before_prompt_build"
+    elif option == "instructions" and isinstance(value, (list, tuple)):
+        hint = ": join the parts with '\\n\\n'.join(...)"
+    raise RegistrationError(f"{option} must be text, not {type(value).__name__}{hint}")
+
+
+def _frozen_dict(option: str, value: object, expected: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RegistrationError(f"{option} must be {expected}, not {type(value).__name__}")
+    try:
+        frozen: Mapping[str, Any] = freeze(value)
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(f"{option}: {error}") from error
+    return frozen
 
 
 def _record_hook(record: Any) -> RecordHook:

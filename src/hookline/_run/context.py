@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -15,7 +15,7 @@ from .._kernel.errors import HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import Point, resolve
-from .._kernel.registry import HookRegistry
+from .._kernel.registry import HookRegistry, plugin_names
 from .._kernel.results import Verdict
 from .._kernel.scope import BaseContext, Scope, scope_of
 from .._kernel.state import AgentState
@@ -261,14 +261,14 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         self,
         *,
         session: Session | None = None,
-        hooks: HookRegistry | Sequence[Hook] = (),
+        hooks: HookRegistry | Iterable[Hook] = (),
         budget: Budget | None = None,
         memory: Any = None,
         artifacts: Any = None,
         blackboard: Any = None,
         deps: DepsT_co | None = None,
         interrupt: Interrupt | None = None,
-        allowed_plugins: Sequence[str] | None = None,
+        allowed_plugins: Iterable[str] | None = None,
         clock: Any = time,
         random: Random | None = None,
         new_id: Callable[[str], str] = make_id,
@@ -288,7 +288,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             artifacts=artifacts,
             blackboard=blackboard,
             deps=deps,
-            allowed_plugins=None if allowed_plugins is None else tuple(allowed_plugins),
+            allowed_plugins=plugin_names(allowed_plugins),
         )
 
     # Ids.

@@ -1,7 +1,8 @@
 """Durable runs: a journal from which another process continues a run (DESIGN 6.17).
 
 :class:`DurableRun` is the boundary of a durable run and of the runs nested in it. While the journal has entries, it
-answers calls from them and compares what happens; after that, it makes the calls and appends to the journal.
+answers calls from these entries and compares each event with them. After that, it makes the calls and appends to the
+journal.
 """
 
 from __future__ import annotations
@@ -88,29 +89,30 @@ from .termination import RunStoppedError
 T = TypeVar("T")
 
 STALL_SECONDS = 60.0
-"""Time after which recovery gives up if a part of the run waits for something in the journal that does not happen."""
+"""Recovery fails if a task has waited this long for an entry of the journal that does not occur again."""
 
 QUIET_SECONDS = 0.02
-"""Time for which nothing else may happen before a waiting run is put away."""
+"""A run that waits for approvals is suspended after this time without other activity."""
 
 
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
 _SOFT = frozenset(("event", "text", "observed", "spent"))
-"""Entries that may be missing after a cancellation or a time limit."""
+"""Kinds of entries that recovery may skip after a cancellation or a time limit."""
 _TEXT = (TextDelta, Discarded)
 _NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message", "note"))
 
 LIVE, INSIDE, PAST = "", "inside", "past"
-"""Modes of a place: part of the run; inside a call or an observer, which is not repeated; or something that is over."""
+"""Replay modes of the current task: part of the run; inside a call or an observer, which recovery does not repeat; or
+inside work that had already finished."""
 WATCHING, WATCHING_PAST = "watching", "watching past"
-"""Modes of an observer whose hook also decides: what it reads is recorded, because it observes again in recovery."""
+"""Replay modes of an observer whose hook also decides. Its readings are recorded, because recovery calls it again."""
 _NEW = frozenset((INSIDE, WATCHING))
-"""Modes in which events are new."""
+"""Replay modes in which events are new."""
 _UNJOURNALED = frozenset((INSIDE, PAST))
-"""Modes in which nothing is answered from the journal."""
+"""Replay modes in which calls are not answered from the journal."""
 
 PLACE: ContextVar[tuple[str, str]] = ContextVar("hookline_durable_place", default=("", LIVE))
-"""The lane of the current task in its durable run, and the mode."""
+"""The lane of the current task in the journal of its durable run, and its replay mode."""
 
 
 class DurableRun:
@@ -119,9 +121,9 @@ class DurableRun:
     Args:
         journal: the journals of the store.
         claim: the right to execute the run.
-        claimed_at: the monotonic time at which the lease began, or shortly before.
-        stores_events: whether the events of the run are stored as they are. Otherwise, the caller numbers them and
-            calls :meth:`put_event`.
+        claimed_at: a monotonic time not later than the start of the lease.
+        stores_events: whether the run stores its own events. Otherwise, the caller numbers them and calls
+            :meth:`put_event`.
     """
 
     is_replay = False
@@ -134,9 +136,9 @@ class DurableRun:
         self._engines: dict[str, Engine] = {}
         self._root: Engine | None = None
         self.continues = bool(claim.entries)
-        """Whether a process that has ended began the run."""
+        """Whether an earlier process began the run."""
         self.error: BaseException | None = None
-        """Why this process no longer executes the run; ``None`` while it does."""
+        """The reason why this process stopped executing the run; ``None`` while it executes the run."""
         self._digests = RequestDigests()
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
@@ -145,17 +147,17 @@ class DurableRun:
         self.stores_events = stores_events
         self._is_open = self._is_leaving = False
         self._handing_over: asyncio.Future[bool] | None = None
-        """The last write of this process, after which another one may take the run."""
+        """The last write of this process. After it, another process may resume the run."""
         self._flying = 0
         self._beginning = 0
-        """Calls whose intent is being committed."""
+        """Number of calls whose first entry is being committed."""
         self._asking = 0
-        """Calls in flight that are approvals."""
+        """Number of approvals among the calls in flight."""
         self._waiting: dict[str, ToolCallRequest] = {}
         self._suspending: asyncio.Future[bool] | None = None
         """The write that suspends the run because it waits for approvals."""
         self._late_cancel: bytes | None = None
-        """The entry of a cancellation that came after that write had been requested."""
+        """The entry of a cancellation that arrived after the suspending write had been requested."""
         self._handoff: tuple[str, str] | None = None
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._load(claim.entries)
@@ -165,7 +167,7 @@ class DurableRun:
         self._done: list[bool] = []
         self._lanes: dict[str, deque[int]] = {}
         self._inputs: deque[int] = deque()
-        """The positions of external input, without what has been repeated."""
+        """The positions of external input that recovery has not repeated yet."""
         self._draws: dict[tuple[str, str], deque[Any]] = {}
         last: float | None = None
         for data in entries:
@@ -184,32 +186,32 @@ class DurableRun:
             self._done.append(False)
         self._reached = 0
         self._relaxed: list[tuple[int, float]] = []
-        """Positions between which events need not be the same: after a cancellation or a time limit."""
+        """Ranges of positions in which events may differ, because they follow a cancellation or a time limit."""
         self._turns: list[tuple[int, asyncio.Future[None]]] = []
         self._late: dict[int, list[Steering]] = {}
-        """By the position of a request, the steering messages that came too late for it."""
+        """The steering messages that arrived too late for a request, by the position of that request."""
         self._deferred: list[Callable[[], object]] = []
-        """Steering messages and cancellations that came during recovery."""
+        """Steering messages and cancellations that arrived during recovery."""
         self._is_repeating = False
         self._begun: dict[tuple[str, str], int] = {}
-        """By lane and key, the number of calls so far."""
+        """The number of calls so far, by lane and key."""
         self._writer.is_held = self.is_recovering
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the journal has entries that have not happened again."""
+        """Whether the journal has entries that recovery has not repeated yet."""
         return self._reached < len(self._entries)
 
     @property
     def steering(self) -> list[Message]:
-        """The messages that were sent into the run before this process took it up."""
+        """The steering messages that the run received before this process resumed it."""
         return [with_contents(steering_decoder, each.data).message for each in self._entries if each.kind == "steer"]
 
     # The life of the run.
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
-        """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several runs after another."""
+        """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several consecutive runs."""
         if self._root is not None:
             return await self._execute_nested(engine, work)
         if self._is_open:
@@ -229,7 +231,7 @@ class DurableRun:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Keep the lease inside the block. Nothing is written after it."""
+        """Renew the lease inside the block. Nothing is written after the block."""
         self._is_open = True
         self._writer.begin()
         tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
@@ -238,7 +240,7 @@ class DurableRun:
         except GeneratorExit:
             raise  # the coroutine is being closed and must not await anything
         except BaseException:
-            self.suspend()  # such as KeyboardInterrupt: another process may go on
+            self.suspend()  # such as KeyboardInterrupt: another process may resume the run
             if self._handing_over is not None:
                 await asyncio.shield(self._handing_over)
             else:
@@ -252,9 +254,9 @@ class DurableRun:
                 abandon(task)
 
     def hand_off(self, run_id: str, agent: str, task: str) -> None:
-        """Create the run that follows in the transaction that ends this one: the handoff is not lost in between.
+        """Create the following run in the transaction that ends this one, so that a crash cannot lose the handoff.
 
-        Served runs have one journal for all their agents, so nothing is created for them.
+        A served run has one journal for all its agents, so it creates no following run.
         """
         if run_id == self.run_id and self.stores_events:
             self._handoff = agent, task
@@ -284,7 +286,7 @@ class DurableRun:
             raise self.error
 
     async def stored(self) -> bool:
-        """Wait until everything so far is in the journal. Return false if this process no longer executes the run."""
+        """Wait until all entries are in the journal. Return false if this process no longer executes the run."""
         return await self._writer.flush()
 
     @property
@@ -298,10 +300,10 @@ class DurableRun:
             await self._committed()
 
     async def hand_over(self, grace: float) -> None:
-        """Stop executing the run, so that another process continues it at once.
+        """Stop executing the run, so that another process can resume it immediately.
 
-        No further call begins. Calls in flight get ``grace`` seconds to end; those that do not are made again by
-        that process. The run ends here with ``RunHandedOverError``.
+        No further call begins. Calls in flight get ``grace`` seconds to finish. The other process retries the calls
+        that do not finish. In this process, the run ends with ``RunHandedOverError``.
         """
         self._is_leaving = True
         deadline = time.monotonic() + grace
@@ -315,10 +317,10 @@ class DurableRun:
             await asyncio.shield(self._handing_over)
 
     def suspend(self) -> None:
-        """Stop executing the run at once, so that another process continues it.
+        """Suspend the run: stop executing it immediately, so that another process can resume it.
 
-        What happened so far is written, and then nothing more: the run is unwound here, with ``RunHandedOverError``,
-        but its hooks, its session and its readers do not notice. If its end is being stored, the run ends.
+        All entries so far are written, and none after them. The run ends here with ``RunHandedOverError``, but it does
+        not call hooks, save its session or emit events any more. If its end is already being stored, the run ends.
         """
         if self.error is not None:
             return
@@ -330,14 +332,14 @@ class DurableRun:
         self._fail(RunHandedOverError(self.run_id))
 
     async def release(self) -> bool:
-        """End the lease, unless it has ended. Return false if the database cannot be used: then try again later."""
+        """End the lease if this process still has it. Return false if the database cannot be used: try again later."""
         if self.error is None or isinstance(self.error, (LeaseLostError, RunWaitingError)):
             return True
         await self._writer.release()
         return self._writer.is_released
 
     def executes(self, engine: Engine) -> bool:
-        """Whether this is the outermost run, which is to be executed or is being executed, and not a nested one."""
+        """Whether this is the outermost run, before or while it is executed, and not a nested run."""
         return self._root is None or self._root is engine
 
     def create_task(
@@ -354,7 +356,7 @@ class DurableRun:
         self._root = self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
         install_sources(engine, self._read, self._set_timer)
-        for budget in engine.budget.chain():  # also that of a conversation that begins with this run
+        for budget in engine.budget.chain():  # including the budget of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
         if self.is_recovering:
@@ -386,14 +388,14 @@ class DurableRun:
         if self.error is not None:
             engine.abandon()
         try:
-            await self._input_first()  # a run that began after a cancellation ends at once
+            await self._input_first()  # a run that began after a cancellation ends immediately
             return await work()
         finally:
             self._engines.pop(engine.ids.run_id, None)
             PLACE.reset(place)
 
     def _fail(self, error: BaseException) -> None:
-        """Stop executing the run here: from now on, no hook is called and nothing is written."""
+        """Stop executing the run in this process: no hook is called and no entry is written after this."""
         if self.error is None:
             self.error = error
             self._writer.muted = True
@@ -404,7 +406,7 @@ class DurableRun:
             self._wake()
 
     async def _stop(self) -> Never:
-        """End the current task, which is being cancelled. It ends also if code inside the run has ignored that."""
+        """End the current task, which is being cancelled, even if code inside the run suppressed the cancellation."""
         if self._root is not None and self._root.cancellation.is_cancelled():
             raise asyncio.CancelledError
         await forever()
@@ -422,9 +424,9 @@ class DurableRun:
         )
 
     async def _watch_recovery(self) -> None:
-        """Give up if something in the journal does not happen again.
+        """Fail recovery if an entry of the journal does not occur again.
 
-        If nothing waits for its turn, the journal holds nothing up: then a hook takes its time, as it may.
+        If no task waits for its position, no entry is overdue: a hook is still running, and hooks may be slow.
         """
         before = -1
         while self.is_recovering:
@@ -439,7 +441,7 @@ class DurableRun:
     # Positions in the journal.
 
     def _head(self, lane: str) -> int | None:
-        """Return the position of the next entry of a lane, or ``None`` if the lane is at its end."""
+        """Return the position of the next entry of a lane, or ``None`` if there is none."""
         entries = self._lanes.get(lane)
         while entries:
             entry = self._entries[entries[0]]
@@ -463,7 +465,7 @@ class DurableRun:
         self._advance()
 
     def _advance(self) -> None:
-        """Repeat the external input whose turn it is, and continue the tasks that wait for their turn."""
+        """Repeat the external input at the current position, and wake the tasks that wait for this position."""
         while self._reached < len(self._entries):
             entry = self._entries[self._reached]
             if entry.kind in _EXTERNAL and not self._done[self._reached]:
@@ -490,7 +492,7 @@ class DurableRun:
                 turn.set_result(None)
 
     async def _turn(self, position: int) -> None:
-        """Wait until everything before this position has happened again."""
+        """Wait until recovery has repeated all entries before this position."""
         if self._reached < position and self.error is None:
             pair = position, asyncio.get_running_loop().create_future()
             self._turns.append(pair)
@@ -502,7 +504,7 @@ class DurableRun:
             await self._stop()
 
     async def _hold(self, hook: HookEntry, result: Awaitable[Any]) -> Any:
-        """Await a hook. If it is faster than it was, it waits for a cancellation or time limit that interrupted it."""
+        """Await a hook. If it finishes earlier than in the recording, wait for the input that interrupted it there."""
         try:
             value = await result
         except Exception:
@@ -512,7 +514,7 @@ class DurableRun:
         return value
 
     async def _input_first(self) -> None:
-        """Wait for the external input that came before the next entry of this lane."""
+        """Wait for the external input that the journal has before the next entry of this lane."""
         lane, mode = PLACE.get()
         while self.is_recovering and not mode:
             head, inputs = self._head(lane), self._inputs
@@ -521,14 +523,14 @@ class DurableRun:
             if not inputs or (head is not None and head < inputs[0]):
                 return
             await self._turn(inputs[0] + 1)
-            await settle()  # a cancellation arrives
+            await settle()  # let a cancellation reach its tasks
 
     def _repeat(self, entry: JournalEntry, position: int) -> None:
         """Repeat an external input."""
         if entry.kind == "steer":
             steering = with_contents(steering_decoder, entry.data)
             request = self._too_late_for(steering.run, position)
-            if request is not None:  # it came after the messages of this request had been collected
+            if request is not None:  # it arrived after the messages of this request had been collected
                 self._late.setdefault(request, []).append(steering)
             else:
                 self._steer(steering)
@@ -548,7 +550,7 @@ class DurableRun:
             engine.steer(steering.message, replayed=True)
 
     def _too_late_for(self, run: str, position: int) -> int | None:
-        """Return the position of the request of a step that is sent before the message is used, or ``None``."""
+        """Return the position of the step request that was sent without this message, or ``None``."""
         prefix = f"{run}/"
         for index in range(position + 1, len(self._entries)):
             entry = self._entries[index]
@@ -560,9 +562,9 @@ class DurableRun:
         return None
 
     def _relax(self, position: int) -> None:
-        """Do not insist on the events after this position: how fast each task reacts is not recorded.
+        """Allow the events after this position to differ, because the journal does not record how fast tasks react.
 
-        The outermost run has reacted when it begins its next step. What it does from there on is compared again.
+        The outermost run has reacted when it begins its next step. From there on, its events are compared again.
         """
         root, entries = "" if self._root is None else f"{self._root.ids.run_id}/", self._entries
         until = next((float(i) for i in range(position + 1, len(entries)) if _is_step(entries[i], root)), inf)
@@ -588,13 +590,13 @@ class DurableRun:
     def is_new(self, event: Event) -> bool:
         """Compare an event with the journal. Return whether it has not been stored and delivered before."""
         kind = type(event)
-        if kind is SubagentEvent:  # its own stream has compared it
+        if kind is SubagentEvent:  # already compared in the stream of the nested run
             return self.error is None
         lane, mode = PLACE.get()
         if mode:
             return mode in _NEW
         if isinstance(event, (ToolStarted, ApprovalAsked)):
-            # The calls of a batch run concurrently, each in its own task: what follows is in another lane.
+            # The calls of a batch run concurrently, each in its own task, so each has its own lane from here on.
             part = f"{event.attempt}" if isinstance(event, ToolStarted) else "approval"
             PLACE.set((f"{event.run_id}/{event.call_id}/{part}", mode))
         if kind is PointFired or (kind is HookExecuted and is_silent(event)):  # type: ignore[arg-type]
@@ -637,7 +639,7 @@ class DurableRun:
         return True
 
     async def observe(self, firing: Firing, verdict: Verdict) -> None:
-        """Call the observers of a fire, unless they were called before the process ended."""
+        """Call the observers of a fire, unless an earlier process called them."""
         lane, mode = PLACE.get()
         head = self._head(lane) if not mode else None
         before, error = firing.failures, firing.error
@@ -682,7 +684,7 @@ class DurableRun:
             PLACE.reset(place)
 
     def _deciding_hooks(self, firing: Firing) -> frozenset[int]:
-        """Return the ids of the hooks that also decide: their observers are called again, to rebuild their state."""
+        """Return the ids of the hooks that also decide. Recovery calls their observers, to rebuild their state."""
         scope = firing.scope
         assert isinstance(scope, Engine)
         stack = scope.hooks.stack
@@ -691,7 +693,7 @@ class DurableRun:
             self._deciding = stack, frozenset(id(entry.hook) for entry in entries if entry.phase != "observe")
         return self._deciding[1]
 
-    # What is written.
+    # Writing.
 
     def _put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
         self._writer.put(lane, kind, key, data)
@@ -745,7 +747,7 @@ class DurableRun:
         def fire() -> None:
             if timer.cancelled:
                 return
-            if self.is_recovering:  # the time limit was not reached there
+            if self.is_recovering:  # the time limit was not reached in the recording
                 timer.handle = later(0.05, partial(context.run, fire))
                 return
             self._put(lane, "timer", "", number)
@@ -760,7 +762,7 @@ class DurableRun:
     # External input.
 
     def defer(self, action: Callable[[], object]) -> None:
-        """Steer or cancel the run when recovery is over, so that it comes after what is in the journal."""
+        """Steer or cancel the run after recovery, so that the input follows the entries of the journal."""
         self._deferred.append(partial(contextvars.copy_context().run, action))
 
     def steered(self, run_id: str, message: Message) -> None:
@@ -768,25 +770,25 @@ class DurableRun:
         self._put("", "steer", CONTROL.get(), Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
-        is_waiting = isinstance(self.error, RunWaitingError)  # the run is put away, and is being unwound
+        is_waiting = isinstance(self.error, RunWaitingError)  # the run is suspended, and its tasks are ending
         if self._is_repeating or (self.error is not None and not is_waiting):
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
-        if self._suspending is not None:  # its write may have begun
+        if self._suspending is not None:  # the suspending write may have begun
             self._late_cancel = encoded(("", "cancel", CONTROL.get(), reason))
         else:
             self._put("", "cancel", CONTROL.get(), reason)
 
     def _store_late_cancel(self, entry: bytes) -> None:
-        """Append a cancellation to the journal of the suspended run. The next process cancels it."""
+        """Append a cancellation to the journal of the suspended run. The process that resumes the run cancels it."""
         try:
             claim = self._journal.claim(self.run_id, "", b"")
             if not claim.run.is_over:
                 seq = len(claim.entries) + 1
                 self._journal.append(Append(self.run_id, claim.epoch, seq, [entry], status="interrupted"))
-        except HooklineError as error:  # also if another process has the run, because a call was decided
-            log.error("the run %s was put away, and its cancellation is not stored: %s", self.run_id, error)
+        except HooklineError as error:  # for example, another process resumed the run after an approval
+            log.error("the run %s is suspended, and its cancellation could not be stored: %s", self.run_id, error)
 
     # Calls.
 
@@ -802,7 +804,7 @@ class DurableRun:
         if self.is_recovering:
             await self._input_first()
         self._begun[lane, key] = number = self._begun.get((lane, key), 0) + 1
-        if number > 1:  # concurrent calls of one hook may be the same
+        if number > 1:  # concurrent calls of one hook may have the same key
             key = f"{key}~{number}"
         head = self._find_asked(lane)
         if head is None:
@@ -844,10 +846,10 @@ class DurableRun:
 
     async def _committed(self) -> None:
         if not await self._writer.flush() and self.error is not None:
-            await self._stop()  # without an error, the run has ended, and a run that is detached from it goes on
+            await self._stop()  # without an error, the run has ended, and a detached run continues
 
     def _find_asked(self, lane: str) -> int | None:
-        """Return the position of the next entry that is not about text or observers."""
+        """Return the position of the next entry of a lane, skipping entries about text and observers."""
         while (head := self._head(lane)) is not None:
             entry = self._entries[head]
             if entry.kind in ("text", "observed") or (entry.kind == "event" and self._is_relaxed(head)):
@@ -861,7 +863,7 @@ class DurableRun:
         return entry.kind == "answered" and entry.key == key
 
     def _make_void(self, lane: str, key: str) -> None:
-        """Drop what a call that was in flight had produced: it is made again."""
+        """Discard the partial output of a call that was in flight, because the call is retried."""
         was_shown = False
         while (head := self._head(lane)) is not None and _is_about_text(self._entries[head]):
             was_shown = was_shown or self._entries[head].kind == "text"
@@ -874,7 +876,7 @@ class DurableRun:
         self._put(lane, "resumed", key)
 
     def _drop_void(self, lane: str, key: str, answered: int) -> None:
-        """Drop what an answered call had produced in a process that ended before the answer."""
+        """Discard the partial output of an answered call that earlier processes did not finish."""
         marks = [p for p in self._lanes[lane] if p < answered and self._is_mark(p, key)]
         for position in [p for p in self._lanes[lane] if marks and p <= marks[-1]]:
             if _is_about_text(self._entries[position]) or position in marks:
@@ -884,14 +886,14 @@ class DurableRun:
         return self._entries[position].kind == "resumed" and self._entries[position].key == key
 
     async def answer_of(self, call: Call) -> JournalAnswer:
-        """Return the answer of a call from the journal, when its turn has come."""
+        """Return the answer of a call from the journal, when recovery has reached its position."""
         position = call.answered
         assert position is not None
         self._skip_to(call.lane, position)
         try:
             await self._turn(position)
         except asyncio.CancelledError:
-            if self._is_relaxed(position):  # a repeated cancellation or time limit came before the turn of the answer
+            if self._is_relaxed(position):  # a repeated cancellation or time limit came before the answer
                 self.give_up(call)
             raise
         self._remove(call.lane, position)
@@ -905,23 +907,23 @@ class DurableRun:
         return answer
 
     def peek(self, call: Call) -> JournalAnswer:
-        """Return the answer of a call before its turn has come."""
+        """Return the answer of a call before recovery has reached its position."""
         assert call.answered is not None
         return with_contents(answer_decoder, self._entries[call.answered].data)
 
     def give_up(self, call: Call) -> None:
-        """Skip the answer of a call whose caller has stopped listening."""
+        """Skip the answer of a call that its caller no longer awaits."""
         if call.answered is not None and not self._done[call.answered]:
             self._skip_to(call.lane, call.answered)
             self._remove(call.lane, call.answered)
 
     def _skip_to(self, lane: str, position: int) -> None:
-        """Skip the entries before the answer of a call that are about text which was not shown again."""
+        """Skip the entries before the answer of a call whose text is not shown again."""
         while (head := self._head(lane)) is not None and head < position and _is_about_text(self._entries[head]):
             self._take(lane)
 
     def model(self, model: Model) -> Model:
-        """Return the model, whose replies pass the journal."""
+        """Return a model that records replies in the journal and answers from it."""
         return DurableModel(self, model)
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
@@ -956,7 +958,7 @@ class DurableRun:
         return value
 
     async def _result_committed(self, call: Call) -> None:
-        """Wait until the result of a tool is committed, so that hooks and later calls follow a result that stays."""
+        """Wait until the result of a tool is committed, so that hooks and later calls never depend on a lost result."""
         if not call.unjournaled:
             await self._committed()
 
@@ -977,7 +979,7 @@ class DurableRun:
             late.cancel()
 
     async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
-        """Call a function of a hook, or return what it returned before."""
+        """Call a function of a hook, or return its recorded value."""
         call = await self.begin(f"once {name}")
         if call.answered is not None:
             return (await self.answer_of(call)).value
@@ -1035,7 +1037,7 @@ class DurableRun:
         return Verdict(asked, action, answer.approval, answer.by)
 
     async def _wait_for(self, lane: str, request: ToolCallRequest) -> Never:
-        """Put the run away when it waits for nothing but approvals."""
+        """Suspend the run when it waits only for approvals."""
         self._waiting[lane] = request
         while self._suspending is None and self.error is None:
             before = self._writer.count
@@ -1061,7 +1063,7 @@ class DurableRun:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether this process stops executing the run. Later entries are not written."""
+        """Whether this process is about to stop executing the run. Later entries are not written."""
         return self._suspending is not None or self.error is not None
 
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
@@ -1072,14 +1074,14 @@ class DurableRun:
 
 
 _EXECUTING: ContextVar[DurableRun | None] = ContextVar("hookline_durable_run", default=None)
-"""The durable run that the current code is part of."""
+"""The durable run that the current task belongs to."""
 
 
 class _DurableTask(asyncio.Task[None]):
-    """The task of a durable run. If something outside the run cancels it, the run is put away.
+    """The task of a durable run. If code outside the run cancels it, the run is suspended.
 
-    ``asyncio.run`` does so with all tasks when it ends. A time limit inside the run, such as ``asyncio.timeout`` in a
-    tool, cancels the same task; it does so in a context of the run.
+    ``asyncio.run`` cancels all tasks when it ends. A time limit inside the run, such as ``asyncio.timeout`` in a tool,
+    cancels the same task, but from a context of the run.
     """
 
     def __init__(
@@ -1093,19 +1095,19 @@ class _DurableTask(asyncio.Task[None]):
         self._run = run
 
     def cancel(self, msg: Any = None) -> bool:
-        """Put the run away, or, inside the run, cancel the task."""
+        """Suspend the run; if the caller is inside the run, cancel the task."""
         if self.done() or _EXECUTING.get() is self._run:
             return super().cancel(msg)
         self._run.suspend()
         return True
 
     def cancel_run(self) -> bool:
-        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside."""
+        """Cancel the task, also for a caller outside the run, such as ``run.cancel()``."""
         return super().cancel()
 
 
 class Call:
-    """A call in the journal: ``answered`` is the position of its answer, or ``None`` if the call is to be made."""
+    """A call in the journal: ``answered`` is the position of its answer, or ``None`` if the call must be made."""
 
     def __init__(
         self, run: DurableRun, lane: str, key: str, answered: int | None, *, unjournaled: bool = False
@@ -1143,7 +1145,7 @@ class Call:
 
 
 class DurableModel:
-    """A model whose replies pass the journal of a run."""
+    """A model that records its replies in the journal of a run, and answers from the journal in recovery."""
 
     def __init__(self, run: DurableRun, model: Model) -> None:
         self._run, self._model = run, model
@@ -1227,7 +1229,7 @@ def _reply(response: Any) -> JournalAnswer:
 
 
 def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:
-    """Return a hook that is called at this place."""
+    """Return a hook that is called in this lane and replay mode."""
 
     async def finish(result: Awaitable[Any]) -> Any:
         token = PLACE.set(place)
@@ -1275,7 +1277,7 @@ _DIGEST = re.compile(r" #[0-9a-f]{16}$")
 
 
 def _event_key(event: Event) -> str:
-    """Return a text that is the same if the event is the same: its type, what a reader wants to know, and a digest."""
+    """Return a key that is equal for equal events: the type, a short description for people, and a digest."""
     kind = type(event)
     tag = str(event.__struct_config__.tag)
     if kind not in ENGINE_EVENTS:
@@ -1298,17 +1300,17 @@ def _event_key(event: Event) -> str:
 
 
 def _is_step(entry: JournalEntry, run: str) -> bool:
-    """Whether an entry is the request of a step of this run, whose lanes begin with ``run``."""
+    """Whether an entry is the request of a step of the run whose lanes begin with ``run``."""
     return entry.kind == "asked" and entry.lane.startswith(run) and entry.key.startswith("model step ")
 
 
 def _is_about_text(entry: JournalEntry) -> bool:
-    """Whether an entry is about text that was shown, or about observers: it may be missing in recovery."""
+    """Whether an entry is about shown text or about observers: recovery may skip it."""
     return entry.kind in ("text", "observed") or entry.key.startswith(f"hook_executed {ON_TOKEN} ")
 
 
 def _describe(entry: JournalEntry) -> str:
-    """Describe an entry in words."""
+    """Describe an entry for an error message."""
     text = _DIGEST.sub("", entry.key)
     if entry.kind == "event":
         name, _, rest = text.partition(" ")
@@ -1322,7 +1324,7 @@ def _describe(entry: JournalEntry) -> str:
 
 
 def _storable(response: Any) -> Any:
-    """Return a reply without lone surrogates, so that the run continues with what the journal contains."""
+    """Return a reply without lone surrogates, so that the run uses the same text as its journal."""
     try:
         json_encoder.encode(response)
     except UnicodeEncodeError:

@@ -234,11 +234,11 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 
 
 DERIVED_FIELDS: Mapping[type[Event], frozenset[str]] = {
-    HookExecuted: frozenset(("tool", "refused")),
+    HookExecuted: frozenset(("tool", "refused", "location")),
     ApprovalDecided: frozenset(("tool",)),
 }
-"""Fields that follow from other fields and events. Recovery and replay do not compare them, so that journals and tapes
-from before these fields existed stay valid."""
+"""Fields that follow from other fields, events and the code. Recovery and replay do not compare them, so that journals
+and tapes stay valid that were written before these fields existed, or before lines of a hook moved."""
 
 
 class AllEventsExcept:

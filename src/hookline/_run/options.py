@@ -6,15 +6,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
 
 from .._base.attachment import Attachment, attachments_of
 from .._base.frozen import freeze, plain
-from .._kernel.errors import HooklineError
+from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.hook import unmatched_globs
-from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
+from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack, plugin_names
 from .._kernel.scope import CURRENT, running_hooks
+from .._kernel.validation import check_bool
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget, Limits, Spending
@@ -60,7 +61,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """The names of the plugins that take part: ``None`` for all, ``[]`` for none."""
     attachments: Iterable[Attachment | str | os.PathLike[str] | bytes]
     """Images, PDF, audio and other files for the model: attachments, paths, URLs or bytes."""
-    sinks: Sequence[Sink]
+    sinks: Iterable[Sink]
     """Callables that get every event of the run."""
     every_call: bool
     """Whether every hook call becomes an event, not only those with a result."""
@@ -137,17 +138,26 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"run_id= takes letters, digits and any of '_.:@+-', at most 200, not {run_id!r:.80}")
     if (mode := options.get("stream", "safe")) not in STREAM_MODES:
         raise TypeError(f"stream must be one of {', '.join(STREAM_MODES)}, not {mode!r:.80}")
+    if (store := options.get("durable")) is not None and not hasattr(store, "journal"):
+        raise TypeError(f"durable= takes a store such as RunStore('runs.db'), not {store!r:.80}")
+    for name in ("every_call", "inherit"):
+        check_bool(options.get(name, False), name)
 
 
-def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return a list of plugin names as a tuple.
+def event_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
+    """Return the consumers of events that ``sinks=`` names.
 
     Raises:
-        TypeError: it is a single name instead of a list.
+        RegistrationError: it is not a list of callables.
     """
-    if isinstance(allowed_plugins, str):
-        raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
-    return None if allowed_plugins is None else tuple(allowed_plugins)
+    expected = "sinks must be a list of callables that take an event"
+    if callable(sinks) or isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Iterable):
+        raise RegistrationError(f"{expected}, not {type(sinks).__name__}: write sinks=[...]")
+    found = tuple(sinks)
+    for sink in found:
+        if not callable(sink):
+            raise RegistrationError(f"{expected}: {sink!r:.80} cannot be called")
+    return found
 
 
 class Preparation:
@@ -158,10 +168,14 @@ class Preparation:
         sys.audit("hookline.run", agent.name)  # a backtest refuses it
         self._agent = agent
         self._options = options
-        self._output_type = output_type
         self._keep = keep
         self._given = options.get("ctx")
         self._inherit = options.get("inherit", True)
+        # Before a durable run takes its lease: a wrong option must not leave a run that nobody executes.
+        self._sinks = event_sinks(options.get("sinks") or ())
+        own = options.get("hooks")
+        self._hooks = HookRegistry(without_plugins(own)).stack if own else EMPTY_STACK
+        self._output = agent.output_spec if output_type is None else output_spec(output_type)
         self._cancellation = Cancellation()
         self.is_detached = self._given is not None and services_of(self._given).origin is not None
         """Whether the run has a context of ``ctx.detached()``: it has the hooks of the outer run and may outlive it."""
@@ -344,7 +358,7 @@ class Preparation:
 
     def _make_engine(self) -> Engine:
         agent, services, options = self._agent, self._services, self._options
-        output = agent.output_spec if self._output_type is None else output_spec(self._output_type)
+        output = self._output
         state = RunState(
             services.ids,
             services.budget,
@@ -353,11 +367,10 @@ class Preparation:
             agent.instructions,
             agent.response_format if output is None else output.schema,
         )
-        own = options.get("hooks")
         hooks = RunHooks(
             agent,
             services.hooks,
-            HookRegistry(without_plugins(own)).stack if own else EMPTY_STACK,
+            self._hooks,
             self.outer.hooks if self.outer is not None and self._inherit else None,
             services.allowed_plugins,
             running_hooks(),
@@ -401,7 +414,7 @@ class Preparation:
     def _make_events(self, hooks: RunHooks) -> tuple[EventStream, bool]:
         services, outer = self._services, self.outer
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
-        sinks = [*map(listener, listeners.values()), *self._agent.sinks, *(self._options.get("sinks") or ())]
+        sinks = [*map(listener, listeners.values()), *self._agent.sinks, *self._sinks]
         durable = services.environment.durable
         if durable is not None and durable.stores_events and durable.run_id == services.ids.run_id:
             sinks.append(durable)

@@ -6,7 +6,9 @@ import asyncio
 import concurrent.futures
 import contextvars
 import os
+import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -213,6 +215,11 @@ class Run(Generic[OutputT]):
         """
         if self._aio is not None and running_loop() is self._aio:
             raise RuntimeError("run.wait() would block the event loop of the run: use 'await run.result()'")
+        warn_if_blocking("run.wait()", "await run.result()")
+        return self._wait(timeout)
+
+    def _wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
+        """Wait as :meth:`wait` does, for a caller that has already warned about a blocked event loop."""
         try:
             return self._checked(self._started().result(timeout))
         except KeyboardInterrupt:
@@ -266,6 +273,20 @@ def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
         thread.join(timeout=5)
         if not aio.is_running():
             aio.close()
+
+
+def warn_if_blocking(call: str, instead: str) -> None:
+    """Warn if this thread runs an event loop, which ``call`` would block. The warning names the user's line."""
+    if running_loop() is None:
+        return
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("hookline."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"{call} blocks the event loop that runs in this thread, and everything else in it: use '{instead}'",
+        RuntimeWarning,
+        stacklevel=level,
+    )
 
 
 def needs_own_loop() -> bool:

@@ -75,7 +75,7 @@ class AdapterOptions(TypedDict, total=False):
     """Short for ``limits=Limits(steps=max_steps)``."""
     record: bool | str | os.PathLike[str] | RecordHook
     """Whether, and where, to record what hooks see and decide."""
-    sinks: Sequence[Sink]
+    sinks: Iterable[Sink]
     """Callables that get every event of every run."""
     stream: StreamMode
     """When the text of a reply is shown: ``safe`` by default, see :class:`hookline.RunOptions`."""

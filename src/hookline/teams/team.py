@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
@@ -66,6 +66,7 @@ class AgentPerSession(ABC):
         Raises:
             RunFailedError: a run ended ``failed``; the error has the result.
         """
+        _keep_iterables(options)
         while True:
             agent, session, full = self._prepare(options)
             options["session"] = session
@@ -80,6 +81,7 @@ class AgentPerSession(ABC):
         Raises:
             RunFailedError: a run ended ``failed``; the error has the result.
         """
+        _keep_iterables(options)
         while True:
             agent, session, full = self._prepare(options)
             options["session"] = session
@@ -122,6 +124,14 @@ class AgentPerSession(ABC):
     @abstractmethod
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         """Return the agent of a run, its session, and its options including the session."""
+
+
+def _keep_iterables(options: RunOptions[Any]) -> None:
+    """Read the options that are iterators: the run that follows a handoff gets them too."""
+    kept: Any = options
+    for name, given in kept.items():
+        if isinstance(given, Iterator):
+            kept[name] = tuple(given)
 
 
 def session_of(options: RunOptions[Any]) -> Session:

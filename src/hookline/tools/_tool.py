@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, lru_cache, partial
@@ -74,7 +74,9 @@ class Tool(Generic[P, R_co]):
     """A function that a model may call. Calling the tool calls the function, with the same signature.
 
     Args:
-        fn: a sync function (runs in a worker thread) or an async one. A parameter named ``ctx`` gets the context.
+        fn: a sync function (runs in a worker thread) or an async one. A parameter named ``ctx`` gets the context. If
+            it returns an iterator, the model gets a list. A generator function is refused: report progress with
+            ``ctx.progress``.
         name: the name; the function's name if omitted.
         description: the description; from the docstring if omitted.
         timeout: seconds after which a call fails.
@@ -145,6 +147,11 @@ class Tool(Generic[P, R_co]):
         self.untrusted = self.may("network") if untrusted is None else untrusted
         self.dangerous = self.may("write", "delete", "network") if dangerous is None else dangerous
         self._folder = None if folder is None else os.fspath(folder)
+        if _is_generator(fn) or _is_generator(getattr(fn, "__call__", None)):  # noqa: B004 - may be an object
+            raise RegistrationError(
+                f"tool {self.name!r} is a generator: a tool has one result, so return a list of the items, and report "
+                "progress with ctx.progress(fraction, message)"
+            )
         self.is_async = inspect.iscoroutinefunction(fn)
         self._params = dict(inspect.signature(fn).parameters)
         self.takes_ctx = self._params.pop("ctx", None) is not None
@@ -221,11 +228,11 @@ class Tool(Generic[P, R_co]):
         return shown, again if stable else values  # a validator with side effects must not run twice
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Call the function with the values of :class:`CheckedArguments`."""
+        """Call the function with the values of :class:`CheckedArguments`, and return its result."""
         if self.takes_ctx:
             values = {**values, "ctx": ctx}
         fn: Callable[..., Any] = self.fn
-        return fn(**values) if self.is_async else in_thread(fn, **values)
+        return _result_of(fn(**values) if self.is_async else in_thread(_call_in_thread, fn, values))
 
     @property
     def folder(self) -> str:
@@ -367,6 +374,24 @@ class Tool(Generic[P, R_co]):
         elif unknown:
             problems.append(f"unknown: {', '.join(unknown)}; expected: {', '.join(self._params) or 'no arguments'}")
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
+
+
+def _is_generator(fn: Any) -> bool:
+    return inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+
+
+async def _result_of(work: Awaitable[Any]) -> Any:
+    """Return the result of a tool. An iterator is read here, once: a journal, a tape and the run all use the result."""
+    value = await work
+    if isinstance(value, AsyncIterator):
+        raise TypeError("the tool returned an async generator: return a list of its items")
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def _call_in_thread(fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Call a sync tool. An iterator that it returns is read in the thread of the tool, because that may take long."""
+    value = fn(**values)
+    return list(value) if isinstance(value, Iterator) else value
 
 
 def check_effects(effects: Iterable[Effect], name: str) -> frozenset[Effect]:

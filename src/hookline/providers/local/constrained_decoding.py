@@ -97,10 +97,10 @@ class ConstrainedApi(ChatCompletionsApi):
 
 
 class GroundedApi(ConstrainedApi):
-    """Chat completions for one request, of which it is known whether to call a tool, and which.
+    """Chat completions for one request whose tool, or the decision to call none, is already chosen.
 
-    The arguments are values of the conversation. The prompt has only the examples that the model needs. With
-    ``show_all`` it has all of them, so that it begins like the prompt before, and llama.cpp can reuse its work.
+    The arguments are values of the conversation. The prompt contains only the examples that the model needs. With
+    ``show_all`` it contains all of them, so that it begins like the previous prompt, and llama.cpp can reuse its cache.
     """
 
     def __init__(self, request: ModelRequest, call: str | None, tokenize: Tokenize, *, show_all: bool = False) -> None:
@@ -131,7 +131,7 @@ def calls_since_asked(messages: Sequence[Message]) -> list[str]:
 
 
 def divided(messages: Sequence[Message], parts: Mapping[str, str], call: str) -> list[Message]:
-    """Return messages in which the user asks for one call at a time, up to the next: the form of the examples."""
+    """Return messages in which the user asks for one call at a time, up to the next call, as in the examples."""
     begin = max(at for at, message in enumerate(messages) if message.role == "user")
     made, asked = list(messages[:begin]), ""
     for message in [*messages[begin + 1 :], None]:
@@ -156,7 +156,7 @@ class _AnswerStream(ChatCompletionsStream):
 
 
 class AnswerReader:
-    """Reads the text of ``{"answer": "..."}`` while it arrives."""
+    """Extracts the text of ``{"answer": "..."}`` from a stream."""
 
     def __init__(self) -> None:
         self._raw, self._at = "", -1

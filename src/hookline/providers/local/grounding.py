@@ -1,6 +1,6 @@
-"""Arguments that stand in the conversation.
+"""Restrict arguments to values that occur in the conversation.
 
-A very small model copies values from the examples in its prompt, or makes them up. Here a grammar lets it write only
+A very small model copies values from the examples in its prompt, or invents them. Here a grammar lets it write only
 words and numbers of the user's messages and of tool results. The grammar is made here because a JSON schema cannot say
 "any run of these words" in less than one alternative for each, nor how a word is divided into tokens: a model that has
 to spell a word in unusual tokens loses its thread.
@@ -27,7 +27,7 @@ _EDGE = re.compile(r"[\w/~.@#$€£+%&*-].*[\w/%+#*]|\w", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.,:/-])-?\d{1,15}(?:\.\d{1,15})?(?=[a-z]{1,3}\b|(?![\w:/-]|\.\d))")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _EDGES = frozenset(("a", "an", "and", "at", "by", "for", "from", "in", "is", "my", "of", "or", "the", "to", "with"))
-"""Words of English that no value begins or ends with, unless they are capitalized as in a title."""
+"""English words that cannot begin or end a value, unless they are capitalized as in a title."""
 
 _NUMERALS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
@@ -79,7 +79,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _phrases(text: str) -> Iterator[list[str]]:
-    """Yield the parts of a text between punctuation that no name or title crosses, as words."""
+    """Yield the words of each part of a text between punctuation marks that cannot be inside a name or title."""
     for part in _BREAK.split(text):
         if words := _WORD.findall(part):
             yield words
@@ -141,7 +141,7 @@ def _taken_numbers(tool: ToolSpec, conversation: ConversationWords) -> Iterator[
 
 
 def _between(phrase: Sequence[str], names: Collection[str]) -> Iterator[list[str]]:
-    """Yield the parts of a phrase between words that are no values: "the south branch" means "south" for a branch."""
+    """Yield the parts of a phrase between words that cannot be values: "south" of "the south branch" for a branch."""
     part: list[str] = []
     for word in [*phrase, None]:
         if word is not None and _trimmed(word) not in names:
@@ -190,7 +190,7 @@ class _Rules:
         return f"{_literal('{')} {self._members(needed, optional)} {_literal('}')}"
 
     def _members(self, needed: list[str], optional: list[str]) -> str:
-        """Return the members of an object in order, with commas between those that are there."""
+        """Return the rule for the members of an object, in order, with commas between the members that are present."""
         parts, comma = [f" {_literal(', ')} ".join(needed)], _literal(", ")
         if needed:
             parts += [f"({comma} {member})?" for member in optional]
@@ -240,7 +240,7 @@ def _fits(number: float, schema: Mapping[str, Any]) -> bool:
 def _span_rules(phrases: Sequence[Sequence[str]], tokenize: Tokenize) -> list[str]:
     """Return the rules of ``span``: any run of words of a phrase, without the punctuation around it.
 
-    ``wI_J`` is what may follow after word J - 1 of phrase I. A word in the middle keeps its punctuation.
+    The rule ``wI_J`` matches the text after word J - 1 of phrase I. A word in the middle keeps its punctuation.
     """
     starts, rules, texts = list[str](), list[tuple[str, list[str]]](), list[str]()
 

@@ -40,7 +40,7 @@ class TextCallsApi(ChatCompletionsApi):
         return schema, False  # llama.cpp enforces any schema, including keywords that strict mode rejects
 
     def stream(self) -> ChatCompletionsStream:
-        """Return an object that assembles a streamed reply, and does not show text that may be a call."""
+        """Return an object that assembles a streamed reply, and hides text that may be a call."""
         return _HoldingStream(tool.name for tool in self._tools) if self._tools else ChatCompletionsStream()
 
     def read(self, data: Json) -> ParsedReply | None:
@@ -54,7 +54,7 @@ class TextCallsApi(ChatCompletionsApi):
 
 
 class _HoldingStream(ChatCompletionsStream):
-    """A stream that shows no text of a reply that starts like a call."""
+    """A stream that hides the text of a reply that starts like a call."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()
