@@ -17,7 +17,7 @@ from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry
 from .._kernel.results import Verdict
-from .._kernel.scope import BaseContext, Scope, scope_of
+from .._kernel.scope import BaseContext, HookState, Scope, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids, Message, ToolSpec
 from ..models.protocol import Model
@@ -517,14 +517,16 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         services.origin = self._services.run
         if budget is not None:
             services.budget = budget
-        return build_context(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
+        return build_context(
+            services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state=HookState(), scratch={}
+        )
 
 
 def build_context(
     services: Services,
     scope: Scope | None,
     *,
-    hook_state: dict[int, Any],
+    hook_state: HookState,
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
     call: ToolCallRequest | None = None,

@@ -366,7 +366,7 @@ class Team(AgentPerSession):
         return ToolSpec(tool.name, f"{tool.spec.description}\n\nAgents:\n{about}", parameters)
 
     def _state(self, ctx: Any) -> _RunState:
-        state: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+        state: _RunState = ctx.own_state(self, _RunState)
         return state
 
     # Delegation.
