@@ -352,7 +352,7 @@ def test_a_run_continues_from_everywhere(crashes: Crashes, make: Callable[[World
     results: list[str] = []
 
     def check(result: AgentResult[Any], world: World) -> None:
-        results.append(f"{result.status} {result.reply} {result.output!r} {text_of(result)}")
+        results.append(f"{result.status} {result.reply} {result.output_or_none!r} {text_of(result)}")
 
     recover_everywhere(crashes, make, check, step)
     assert len(set(results)) == 1, results

@@ -654,15 +654,16 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         Raises:
             TypeError: the value has another type, or changes a field that is not editable.
         """
-        names = self.__struct_fields__
+        stored = msgspec.structs.asdict(self)  # not the attributes: AgentResult guards the reading of one
         if type(value) is type(self):
-            given = {name: getattr(value, name) for name in names}
+            given = msgspec.structs.asdict(value)
         elif isinstance(value, Mapping):
             given = dict(value)
         else:
             raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
-        new = self.replace({n: v for n, v in given.items() if n not in names or v is not getattr(self, n)})
-        fixed = [n for n in names if self.editable and n not in self.editable and getattr(new, n) != getattr(self, n)]
+        new = self.replace({n: v for n, v in given.items() if n not in stored or v is not stored[n]})
+        now = msgspec.structs.asdict(new)
+        fixed = [n for n, v in stored.items() if self.editable and n not in self.editable and now[n] != v]
         if fixed:
             raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
         return new
@@ -678,7 +679,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
     def __getitem__(self, name: str) -> Any:
         if name not in self.__struct_fields__:
             raise KeyError(f"{name!r}.{did_you_mean(name, self.__struct_fields__)}")
-        return plain(getattr(self, name))
+        return plain(msgspec.structs.asdict(self)[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.__struct_fields__)
