@@ -164,8 +164,8 @@ class AgentResult(_ResultFields[OutputT], Generic[OutputT], frozen=True):
 
     editable = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
 
-    @property  # type: ignore[misc] # mypy: a field is overridden by a property
-    def output(self) -> OutputT:
+    @property  # type: ignore[misc] # a property overrides a field
+    def output(self) -> OutputT:  # pyright: ignore[reportIncompatibleVariableOverride]
         """The reply; with an ``output_type``, the value in the reply. Hooks and events get this value as JSON.
 
         Raises:

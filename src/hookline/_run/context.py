@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     # Type variables with defaults need Python 3.13; for type checkers, typing_extensions provides them.
     DepsT = TypeVar("DepsT", default=object)
     DepsT_co = TypeVar("DepsT_co", default=object, covariant=True)
+    DepsT_contra = TypeVar("DepsT_contra", default=object, contravariant=True)
 else:
     from typing import TypeVar
 
     DepsT = TypeVar("DepsT")
     DepsT_co = TypeVar("DepsT_co", covariant=True)
+    DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
 
 
 class GatedModel:
