@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from .._kernel.hook import PhaseOptions
+    from .._kernel.hook import Hook, PhaseOptions
     from .._kernel.hook_types import HookFor
     from ..records.hook import RecordHook
 
@@ -164,9 +164,9 @@ class Agent(Generic[DepsT_contra, OutputT]):
         instructions: str = "",
         *,
         llm: Model | str,
-        deps_type: type[DepsT_contra] | UnionType | None = None,
-        tools: Iterable[Tool[..., Any, AgentContext[DepsT_contra]] | NamedFunction | Toolset] = (),
-        hooks: Iterable[HookFor[AgentContext[DepsT_contra]]] | HookRegistry = (),
+        deps_type: type[Any] | UnionType | None = None,
+        tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
+        hooks: Iterable[Hook] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
         limits: Limits | None = None,
