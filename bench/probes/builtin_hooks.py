@@ -41,7 +41,7 @@ from hookline import (
     stores,
     tool,
 )
-from hookline._kernel.scope import Scope
+from hookline._kernel.scope import HookState, Scope
 from hookline._kernel.state import AgentState
 from hookline._run.context import build_context, services_of
 from hookline.models import GatedModel
@@ -227,7 +227,7 @@ def _ctx() -> AgentContext:
     services_of(ctx).tools = TOOLS
     services_of(ctx).llm = GatedModel(_model(), ask)
     state = AgentState(messages=MESSAGES[1:], system_prompt="You are a careful assistant.")
-    return build_context(services_of(ctx), Scope(ctx, state), hook_state={}, scratch={})
+    return build_context(services_of(ctx), Scope(ctx, state), hook_state=HookState(), scratch={})
 
 
 def _fire(registry: HookRegistry, point: str, payload: Any, ctx: AgentContext) -> Callable[[], Any]:

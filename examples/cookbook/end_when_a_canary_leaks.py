@@ -14,7 +14,7 @@ class EndWhenCanaryLeaks:
     priority = 100
 
     def __call__(self, point: str, ctx: AgentContext, payload: object) -> HookResult | None:
-        canary = ctx.hook_state.setdefault(id(self), ctx.new_id("canary"))  # different in each run
+        canary = ctx.own_state(self, lambda: ctx.new_id("canary"))  # different in each run
         match payload:
             case TokenDelta(text=text) | ModelReply(content=text, tool_calls=()):
                 leaked = canary in text

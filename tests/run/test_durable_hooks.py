@@ -79,7 +79,7 @@ def test_times_that_a_deciding_hook_reads_as_an_observer_are_recorded(crashes: C
         name = "intervals"
 
         def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
-            times = ctx.hook_state.setdefault(id(self), [])
+            times = ctx.own_state(self, list)
             if point == "after_llm":
                 times.append((ctx.clock.time(), ctx.random.random(), ctx.new_id("x")))
                 return None
@@ -97,7 +97,7 @@ def test_values_that_a_deciding_hook_reads_once_as_an_observer_are_recorded(cras
             name = "reader"
 
             async def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
-                seen = ctx.hook_state.setdefault(id(self), [])
+                seen = ctx.own_state(self, list)
                 if point == "after_llm":
                     world.note("read", payload.hop)
                     seen.append(await ctx.once("lines", lambda: len(world.lines("read"))))
@@ -353,7 +353,7 @@ def test_a_run_continues_from_everywhere(crashes: Crashes, make: Callable[[World
     results: list[str] = []
 
     def check(result: AgentResult[Any], world: World) -> None:
-        results.append(f"{result.status} {result.reply} {result.output!r} {text_of(result)}")
+        results.append(f"{result.status} {result.reply} {result.output_or_none!r} {text_of(result)}")
 
     recover_everywhere(crashes, make, check, step)
     assert len(set(results)) == 1, results

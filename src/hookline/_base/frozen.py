@@ -671,16 +671,18 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         Raises:
             TypeError: the value has another type, or changes a field that is not editable.
         """
-        names = self.__struct_fields__
+        stored = msgspec.structs.asdict(self)  # not the attributes: AgentResult guards the reading of one
         if type(value) is type(self):
-            changed = {name: new for name in names if (new := getattr(value, name)) is not getattr(self, name)}
+            given: Mapping[str, Any] = msgspec.structs.asdict(value)
         elif isinstance(value, Mapping):
-            changed = {n: new for n, new in value.items() if n not in names or new is not getattr(self, n)}
+            given = value
         else:
             raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
+        changed = {name: new for name, new in given.items() if name not in stored or new is not stored[name]}
         accepted = self.replace(changed)
         if self.editable:
-            fixed = [n for n in changed if n not in self.editable and getattr(accepted, n) != getattr(self, n)]
+            now = msgspec.structs.asdict(accepted)
+            fixed = [name for name in changed if name not in self.editable and now[name] != stored[name]]
             if fixed:
                 raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
         return accepted
@@ -696,7 +698,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
     def __getitem__(self, name: str) -> Any:
         if name not in self.__struct_fields__:
             raise KeyError(f"{name!r}.{did_you_mean(name, self.__struct_fields__)}")
-        return plain(getattr(self, name))
+        return plain(msgspec.structs.asdict(self)[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.__struct_fields__)

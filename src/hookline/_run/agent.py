@@ -23,30 +23,41 @@ from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
 from ..providers.factory import resolve_model
 from ..tools._tool import Tool
-from ..tools.registry import ToolRegistry, Toolset
+from ..tools.registry import NamedFunction, ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
-from .context import DepsT
+from .context import AgentContext, DepsT, DepsT_contra
+from .deps import check_context_types
 from .events import Sink
 from .loop import Loop
-from .options import STREAM_MODES, Preparation, RunOptions, StreamMode, event_sinks
+from .options import (
+    STREAM_MODES,
+    OptionsWithContext,
+    OptionsWithDeps,
+    Preparation,
+    RunOptions,
+    StreamMode,
+    event_sinks,
+)
 from .output import OUTPUT_RETRIES, OutputT, output_spec
 from .run import Run, background_loop, needs_own_loop, own_loop, warn_if_blocking
 from .strict import Strict, check_strict
 
 if TYPE_CHECKING:
+    from types import UnionType
     from typing import Required
 
     from typing_extensions import Unpack
 
     from .._kernel.hook import Hook, PhaseOptions
+    from .._kernel.hook_types import HookFor
     from ..records.hook import RecordHook
 
     class CommonAgentOptions(TypedDict, Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``llm`` and ``output_type``."""
 
-        deps_type: type[DepsT] | None
-        tools: Iterable[Tool | Callable[..., Any] | Toolset]
-        hooks: Iterable[Hook] | HookRegistry
+        deps_type: type[DepsT] | UnionType | None
+        tools: Iterable[Tool[..., Any, AgentContext[DepsT]] | NamedFunction | Toolset]
+        hooks: Iterable[HookFor[AgentContext[DepsT]]] | HookRegistry
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
         limits: Limits | None
@@ -71,7 +82,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Agent(Generic[DepsT, OutputT]):
+class Agent(Generic[DepsT_contra, OutputT]):
     """A model with instructions, tools and hooks.
 
     Example::
@@ -84,7 +95,8 @@ class Agent(Generic[DepsT, OutputT]):
         description: its purpose, for people and for other agents.
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
-        deps_type: the type of ``ctx.deps`` in its runs. Type checkers use it, and other ``deps`` are rejected.
+        deps_type: the type of ``ctx.deps`` in its runs, which then need ``deps``. Use ``Deps | None`` if they do not.
+            Hooks and tools that take an ``AgentContext`` with other ``deps`` are rejected.
         tools: functions decorated with ``@tool``, plain functions, and toolsets such as ``mcp(...)``. A toolset is an
             object with a method ``tools()``, which is called once, here. Its ``tool_hooks`` are added to ``hooks``.
         hooks: hooks for all runs, or a :class:`HookRegistry`, whose later changes also take effect.
@@ -124,7 +136,7 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str = "",
         *,
         output_type: None = None,
-        **options: Unpack[AgentOptions[DepsT]],
+        **options: Unpack[AgentOptions[DepsT_contra]],
     ) -> None: ...
     @overload
     def __init__(
@@ -134,17 +146,17 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str = "",
         *,
         output_type: type[OutputT],
-        **options: Unpack[AgentOptions[DepsT]],
+        **options: Unpack[AgentOptions[DepsT_contra]],
     ) -> None: ...
     @overload
     def __init__(  # for type checkers a union is not a type: annotate the agent as Agent[Deps, A | B]
-        self: Agent[Any, Any],
+        self: Agent[DepsT, Any],
         name: str,
         description: str = "",
         instructions: str = "",
         *,
         output_type: Any,
-        **options: Unpack[AgentOptions[Any]],
+        **options: Unpack[AgentOptions[DepsT]],
     ) -> None: ...
     def __init__(
         self,
@@ -153,7 +165,7 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str = "",
         *,
         llm: Model | str,
-        deps_type: type[DepsT] | None = None,
+        deps_type: type[Any] | UnionType | None = None,
         tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
         hooks: Iterable[Hook] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
@@ -198,7 +210,7 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
-        self.deps_type = deps_type
+        self.deps_type: Any = deps_type
         self.allowed_plugins = plugin_names(allowed_plugins)
         loaded = load_plugins(plugins)
         if interceptor is None:
@@ -227,6 +239,7 @@ class Agent(Generic[DepsT, OutputT]):
         self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
         for hook in _tool_hooks(tools):
             self._add_hook(hook)
+        check_context_types(name, deps_type, self.hooks, self.tools)
         self.plugins: tuple[Plugin, ...] = ()
         self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
@@ -270,6 +283,7 @@ class Agent(Generic[DepsT, OutputT]):
                 tools = ToolRegistry(plugin.tools)
                 for tool in tools:
                     self._check_free(tool.name, plugin.name)
+                check_context_types(self.name, self.deps_type, plugin.hooks, tools)
                 both = ToolRegistry([*self.tools, *tools])
                 both.specs  # noqa: B018
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
@@ -346,7 +360,10 @@ class Agent(Generic[DepsT, OutputT]):
 
     @overload
     def register_hook(
-        self, hook: Hook, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
+        self,
+        hook: HookFor[AgentContext[DepsT_contra]],
+        points: Iterable[str] | str | None = None,
+        **options: Unpack[PhaseOptions],
     ) -> Callable[[], None]: ...
     @overload
     def register_hook(
@@ -359,23 +376,71 @@ class Agent(Generic[DepsT, OutputT]):
 
         It takes effect with the next fire of a point. Options as for :meth:`HookRegistry.register`.
         """
+        check_context_types(self.name, self.deps_type, [hook])
         return self.hooks.register(hook, points, **options)
 
     @overload
     def start(
-        self, task: str, *, output_type: None = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, OutputT],
+        task: str,
+        *,
+        output_type: None = None,
+        keep: bool = True,
+        **options: Unpack[RunOptions[DepsT_contra]],
     ) -> Run[OutputT]: ...
     @overload
     def start(
-        self, task: str, *, output_type: type[T], keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, Any],
+        task: str,
+        *,
+        output_type: type[T],
+        keep: bool = True,
+        **options: Unpack[RunOptions[DepsT_contra]],
     ) -> Run[T]: ...
     @overload
     def start(
-        self, task: str, *, output_type: Any, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, Any],
+        task: str,
+        *,
+        output_type: Any,
+        keep: bool = True,
+        **options: Unpack[RunOptions[DepsT_contra]],
     ) -> Run[Any]: ...
+    @overload
     def start(
-        self, task: str, *, output_type: Any = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
-    ) -> Run[Any]:
+        self,
+        task: str,
+        *,
+        output_type: None = None,
+        keep: bool = True,
+        **options: Unpack[OptionsWithDeps[DepsT_contra]],
+    ) -> Run[OutputT]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: type[T], keep: bool = True, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> Run[T]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: Any, keep: bool = True, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> Run[Any]: ...
+    @overload
+    def start(
+        self,
+        task: str,
+        *,
+        output_type: None = None,
+        keep: bool = True,
+        **options: Unpack[OptionsWithContext[DepsT_contra]],
+    ) -> Run[OutputT]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: type[T], keep: bool = True, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> Run[T]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: Any, keep: bool = True, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> Run[Any]: ...
+    def start(self, task: str, *, output_type: Any = None, keep: bool = True, **options: Any) -> Run[Any]:
         """Start a run without waiting for it: in the running event loop, or else in a background thread.
 
         Args:
@@ -396,17 +461,41 @@ class Agent(Generic[DepsT, OutputT]):
 
     @overload
     async def arun(
-        self, task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, OutputT], task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT_contra]]
     ) -> AgentResult[OutputT]: ...
     @overload
     async def arun(
-        self, task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, Any], task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT_contra]]
     ) -> AgentResult[T]: ...
     @overload
-    async def arun(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
     async def arun(
-        self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> AgentResult[Any]:
+        self: Agent[None, Any], task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    async def arun(self, task: str, *, output_type: Any = None, **options: Any) -> AgentResult[Any]:
         """Run a task and return the result; options as for :meth:`start`.
 
         Cancelling the caller cancels the run. A durable run is suspended instead: the same call continues it.
@@ -421,13 +510,41 @@ class Agent(Generic[DepsT, OutputT]):
 
     @overload
     def run(
-        self, task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, OutputT], task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT_contra]]
     ) -> AgentResult[OutputT]: ...
     @overload
-    def run(self, task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT]]) -> AgentResult[T]: ...
+    def run(
+        self: Agent[None, Any], task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AgentResult[T]: ...
     @overload
-    def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
-    def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
+    def run(
+        self: Agent[None, Any], task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    def run(self, task: str, *, output_type: Any = None, **options: Any) -> AgentResult[Any]:
         """Run a task and block until the result is available; options as for :meth:`start`.
 
         In a thread with a running event loop this works too, with a warning: it blocks that loop. Use :meth:`arun`.
@@ -446,9 +563,19 @@ class Agent(Generic[DepsT, OutputT]):
                 return run.begin(aio, nested=True)._wait()
         return run.begin(background_loop())._wait()
 
-    async def stream(
-        self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> AsyncIterator[Event]:
+    @overload
+    def stream(
+        self: Agent[None, Any], task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AsyncIterator[Event]: ...
+    @overload
+    def stream(
+        self, task: str, *, output_type: Any = None, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AsyncIterator[Event]: ...
+    @overload
+    def stream(
+        self, task: str, *, output_type: Any = None, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AsyncIterator[Event]: ...
+    async def stream(self, task: str, *, output_type: Any = None, **options: Any) -> AsyncIterator[Event]:
         """Run a task and yield its events as they happen; options as for :meth:`start`.
 
         Leaving the loop over the events cancels the run. A durable run is suspended instead: the same call continues
@@ -472,7 +599,7 @@ class Agent(Generic[DepsT, OutputT]):
                 await run.settled()
         await run.result()
 
-    def _prepare(self, task: str, options: RunOptions[DepsT], output_type: Any, *, keep: bool = False) -> Run[Any]:
+    def _prepare(self, task: str, options: Any, output_type: Any, *, keep: bool = False) -> Run[Any]:
         prepared = Preparation(self, task, options, output_type, keep=keep)
         engine = prepared.engine
         run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base, prepared.attachments))

@@ -17,7 +17,7 @@ from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry, plugin_names
 from .._kernel.results import Verdict
-from .._kernel.scope import BaseContext, Scope, scope_of
+from .._kernel.scope import BaseContext, HookState, Scope, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids, Message, ToolSpec
 from ..models.protocol import Model
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     # Type variables with defaults need Python 3.13; for type checkers, typing_extensions provides them.
     DepsT = TypeVar("DepsT", default=object)
     DepsT_co = TypeVar("DepsT_co", default=object, covariant=True)
+    DepsT_contra = TypeVar("DepsT_contra", default=object, contravariant=True)
 else:
     from typing import TypeVar
 
     DepsT = TypeVar("DepsT")
     DepsT_co = TypeVar("DepsT_co", covariant=True)
+    DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
 
 
 class GatedModel:
@@ -517,14 +519,16 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         services.origin = self._services.run
         if budget is not None:
             services.budget = budget
-        return build_context(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
+        return build_context(
+            services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state=HookState(), scratch={}
+        )
 
 
 def build_context(
     services: Services,
     scope: Scope | None,
     *,
-    hook_state: dict[int, Any],
+    hook_state: HookState,
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
     call: ToolCallRequest | None = None,

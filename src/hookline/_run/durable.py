@@ -1335,7 +1335,7 @@ def _storable(response: Any) -> Any:
 def _result_of(stored: bytes, engine: Engine) -> AgentResult[Any]:
     """Return the result of a run that has ended, with its typed output."""
     result = msgspec.json.decode(stored, type=RunFinished).result
-    if engine.output is None or result.output is None:
+    if engine.output is None or result.output_or_none is None:
         return result
     return msgspec.structs.replace(result, output=engine.output.spec.read(result.reply).value)
 

@@ -20,7 +20,7 @@ from .._kernel.payloads import ErrorReport, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import Recorder, Scope, is_being_closed
+from .._kernel.scope import HookState, Recorder, Scope, is_being_closed
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
@@ -93,7 +93,7 @@ class Engine(Scope):
         *,
         every_call: bool = False,
     ) -> None:
-        super().__init__(build_context(services, self, hook_state={}, scratch=scratch), emit=events.emit)
+        super().__init__(build_context(services, self, hook_state=HookState(), scratch=scratch), emit=events.emit)
         self.agent = agent
         self.services = services
         self.run_state = state

@@ -116,12 +116,17 @@ class Environment:
         copy.real = self.real
         return copy
 
+    @property
+    def is_replay(self) -> bool:
+        """Whether calls are answered from a recording."""
+        return self.boundary is not None and self.boundary.is_replay
+
     def detached(self) -> Environment:
         """Return the environment without the tape and the journal, which end with the outermost run.
 
         In a replay it is the same, because a replay calls no model and no tool.
         """
-        if self.boundary is not None and self.boundary.is_replay:
+        if self.is_replay:
             return self.copy()
         real = self
         while real.real is not None:

@@ -313,7 +313,7 @@ class Loop:
             result = msgspec.structs.replace(result, errors=(*result.errors, *late))
         if saved.changed and result.messages is saved.added:
             result = msgspec.structs.replace(result, messages=self._added())
-        if engine.output is None and result.output is not result.reply:
+        if engine.output is None and result.output_or_none is not result.reply:
             result = msgspec.structs.replace(result, output=result.reply)
         return result
 

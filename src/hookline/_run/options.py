@@ -7,7 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Required, TypedDict, get_args
 
 from .._base.attachment import Attachment, attachments_of
 from .._base.frozen import freeze, plain
@@ -21,6 +21,7 @@ from ..plugins.loading import without_plugins
 from .budget import Budget, Limits, Spending
 from .cancellation import Cancellation, Interrupt
 from .context import AgentContext, DepsT, Services, call_of, new_services, services_of
+from .deps import check_context_types, check_deps
 from .engine import AgentSetup, Engine
 from .environment import Environment
 from .events import EventStream, Sink, listener, log
@@ -31,7 +32,7 @@ from .session import Session
 from .state import RunState
 
 if TYPE_CHECKING:
-    from .._kernel.hook import Hook
+    from .._kernel.hook_types import HookFor
     from .journal import JournalStore, RunHead
 
 
@@ -40,19 +41,15 @@ StreamMode = Literal["safe", "live"]
 STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
 
 
-class RunOptions(TypedDict, Generic[DepsT], total=False):
-    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start`` except ``output_type``."""
+class CommonRunOptions(TypedDict, Generic[DepsT], total=False):
+    """The keyword options of a run except ``ctx``, ``deps`` and ``output_type``."""
 
-    ctx: AgentContext[Any] | None
-    """The context of the conversation; a new one by default."""
     session: Session | None
     """The conversation to continue; by default that of the context."""
-    hooks: Iterable[Hook]
+    hooks: Iterable[HookFor[AgentContext[DepsT]]]
     """Additional hooks for this run."""
     metadata: Mapping[str, Any]
     """Data for ``ctx.state.metadata``."""
-    deps: DepsT | None
-    """An object for hooks and tools, as ``ctx.deps``."""
     task_id: str | None
     """The id of the task; by default the id of the run."""
     correlation_id: str | None
@@ -85,12 +82,35 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """
 
 
+class RunOptions(CommonRunOptions[DepsT], Generic[DepsT], total=False):
+    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start`` except ``output_type``."""
+
+    ctx: AgentContext[Any] | None
+    """The context of the conversation; a new one by default."""
+    deps: DepsT | None
+    """An object for hooks and tools, as ``ctx.deps``. An agent with a ``deps_type`` needs it, here or in ``ctx``."""
+
+
+class OptionsWithDeps(CommonRunOptions[DepsT], Generic[DepsT], total=False):
+    """The options of a run that needs ``deps``, if they are given."""
+
+    ctx: AgentContext[Any] | None
+    deps: Required[DepsT]
+
+
+class OptionsWithContext(CommonRunOptions[DepsT], Generic[DepsT], total=False):
+    """The options of a run that needs ``deps``, if they are in its context."""
+
+    ctx: Required[AgentContext[DepsT]]
+    deps: DepsT | None
+
+
 _RUN_ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,200}")
 
 _SILENT = EventStream("", time.time)
 """The stream of all runs without consumers of events."""
 
-KNOWN_OPTIONS = frozenset((*RunOptions.__annotations__, "output_type"))
+KNOWN_OPTIONS = frozenset((*RunOptions.__optional_keys__, "output_type"))
 _OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
 
 
@@ -173,8 +193,11 @@ class Preparation:
         self._inherit = options.get("inherit", True)
         # Before a durable run takes its lease: a wrong option must not leave a run that nobody executes.
         self._sinks = event_sinks(options.get("sinks") or ())
-        own = options.get("hooks")
-        self._hooks = HookRegistry(without_plugins(own)).stack if own else EMPTY_STACK
+        self._hooks = EMPTY_STACK
+        if own := options.get("hooks"):
+            registry = HookRegistry(without_plugins(own))
+            check_context_types(agent.name, agent.deps_type, registry)
+            self._hooks = registry.stack
         self._output = agent.output_spec if output_type is None else output_spec(output_type)
         self._cancellation = Cancellation()
         self.is_detached = self._given is not None and services_of(self._given).origin is not None
@@ -287,9 +310,8 @@ class Preparation:
             services.environment = self._outer_environment
         if (deps := options.get("deps")) is not None:
             services.deps = deps
-            if isinstance(agent.deps_type, type) and not isinstance(deps, agent.deps_type):
-                wanted, got = agent.deps_type.__name__, type(deps).__name__
-                raise TypeError(f"deps= of agent {agent.name!r} takes a {wanted}, not a {got}")
+        if agent.deps_type is not None and not services.environment.is_replay:  # a recording has no deps
+            check_deps(agent.name, agent.deps_type, services.deps)
         if self._head is not None:
             services.ids = self._head.ids
             base.budget.resume(self._head.spent)

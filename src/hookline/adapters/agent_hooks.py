@@ -177,7 +177,7 @@ class AgentHooks:
         return self._contexts[session]
 
     def _state(self, ctx: Any) -> _State:
-        state: _State = ctx.hook_state.setdefault(id(self), _State())
+        state: _State = ctx.own_state(self, _State)
         return state
 
     # The run.

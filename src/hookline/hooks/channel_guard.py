@@ -261,7 +261,7 @@ class ChannelGuard:
     # Requests to a model. The transcript keeps the text as it was written: the gateway compares it with the messages.
 
     def _clean(self, ctx: Any, request: ModelRequest) -> HookResult | None:
-        known: dict[int, tuple[Message, Message]] = ctx.hook_state.setdefault(id(self), {})
+        known: dict[int, tuple[Message, Message]] = ctx.own_state(self, dict)
         messages = []
         for message in request.messages:
             if message.role != "user":

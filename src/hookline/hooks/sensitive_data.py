@@ -143,7 +143,7 @@ class SensitiveDataHook:
         return self._handlers[point](ctx, payload)
 
     def _state(self, ctx: Any) -> _RedactionState:
-        return ctx.hook_state.setdefault(id(self), _RedactionState())  # type: ignore[no-any-return]
+        return ctx.own_state(self, _RedactionState)  # type: ignore[no-any-return]
 
     def _start(self, ctx: Any, start: RunStart) -> HookResult | None:
         task, kinds = self.redactor.clean(start.task)

@@ -107,7 +107,8 @@ class _Form:
             omit_defaults=True,
             gc=False,
         )
-        get = attrgetter(*self.names) if self.names else lambda payload: ()
+        read = ["output_or_none" if cls is AgentResult and name == "output" else name for name in self.names]
+        get = attrgetter(*read) if read else lambda payload: ()
         self.values: Callable[[Any], Sequence[Any]] = get if len(fields) != 1 else lambda payload: (get(payload),)
         self.texts = tuple(name for name in text_fields(cls) if name in self.names)
         self.tool = next((name for name in ("tool", "name") if name in self.names), "") if _is_about_tool(cls) else ""
@@ -165,8 +166,9 @@ def new_messages(before: Sequence[Message], now: Sequence[Message]) -> tuple[int
 def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return the new values of the fields that differ; messages as ``{"kept": n, "new": […]}``."""
     found: dict[str, Any] = {}
+    stored, changed = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
     for name in names:
-        old, new = getattr(before, name), getattr(after, name)
+        old, new = stored[name], changed[name]
         if old is new or old == new:
             continue
         if name == "messages":

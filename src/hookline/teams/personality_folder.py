@@ -259,6 +259,7 @@ def make_agent(
         personality.description,
         base.instructions if personality.instructions is None else personality.instructions,
         llm=base.model if personality.model is None else models(personality.model),
+        deps_type=base.deps_type,
         tools=[*_tools(base, personality, home), *extra],
         hooks=hooks,
         allowed_plugins=_intersection(base.allowed_plugins, personality.plugins),

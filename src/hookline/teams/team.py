@@ -376,7 +376,7 @@ class Team(AgentPerSession):
         return ToolSpec(tool.name, f"{tool.spec.description}\n\nAgents:\n{about}", parameters)
 
     def _state(self, ctx: Any) -> _TeamState:
-        state: _TeamState = ctx.hook_state.setdefault(id(self), _TeamState())
+        state: _TeamState = ctx.own_state(self, _TeamState)
         return state
 
     # Delegation.

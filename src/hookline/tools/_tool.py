@@ -14,8 +14,10 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Concatenate,
     Generic,
     Literal,
+    Protocol,
     Union,
     get_args,
     get_origin,
@@ -37,13 +39,18 @@ from .arguments import has_path_format, paths_in, url_properties, urls_in
 if TYPE_CHECKING:  # with defaults, so that ``Tool`` alone means any tool; ``typing`` has them from Python 3.13 on
     from typing_extensions import ParamSpec, TypeVar
 
+    from .._kernel.hook_types import HookContext
+
     P = ParamSpec("P", default=...)
     R_co = TypeVar("R_co", covariant=True, default=Any)
+    Ctx = TypeVar("Ctx", bound=HookContext)
+    Ctx_contra = TypeVar("Ctx_contra", contravariant=True, default=Any)
 else:
     from typing import ParamSpec, TypeVar
 
     P = ParamSpec("P")
     R_co = TypeVar("R_co", covariant=True)
+    Ctx_contra = TypeVar("Ctx_contra", contravariant=True)
 
 Effect = Literal["read", "write", "delete", "execute", "network"]
 """An effect of a tool outside the run: reading, writing or deleting files and other data, running code, network use."""
@@ -70,7 +77,7 @@ class CheckedArguments(msgspec.Struct, frozen=True):
         return cls(arguments, values) if problem is None else f"Invalid arguments for {tool}: {problem}"
 
 
-class Tool(Generic[P, R_co]):
+class Tool(Generic[P, R_co, Ctx_contra]):
     """A function that a model may call. Calling the tool calls the function, with the same signature.
 
     Args:
@@ -161,6 +168,12 @@ class Tool(Generic[P, R_co]):
         self.texts = _checked_texts(self.name, texts, self._params)
         self._description = description
         self.__doc__ = fn.__doc__
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, given: Any) -> Any:
+            """Complete ``Tool[[int], str]``: before Python 3.13, type variables have no defaults."""
+            return super().__class_getitem__((*given, Any) if isinstance(given, tuple) and len(given) == 2 else given)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, without hooks."""
@@ -483,6 +496,45 @@ def _drop_titles(schema: Any) -> None:
             _drop_titles(value)
 
 
+if TYPE_CHECKING:
+
+    class ContextTool(Tool[Concatenate[Ctx_contra, P], R_co, Ctx_contra], Generic[P, R_co, Ctx_contra]):
+        """A tool whose first parameter is the context, so that the context of its agent is checked.
+
+        Calls that name all arguments are not checked: a type checker cannot keep the name of the first parameter.
+        """
+
+        @overload
+        def __call__(self, ctx: Ctx_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+        @overload
+        def __call__(self, **kwargs: Any) -> R_co: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+            """Call the function itself, without hooks."""
+
+    class ToolDecorator(Protocol):
+        """The decorator ``@tool(...)``."""
+
+        @overload
+        def __call__(self, fn: Callable[Concatenate[Ctx, P], R_co], /) -> ContextTool[P, R_co, Ctx]: ...
+        @overload
+        def __call__(self, fn: Callable[P, R_co], /) -> Tool[P, R_co, object]: ...
+
+
+@overload
+def tool(
+    fn: Callable[Concatenate[Ctx, P], R_co],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
+    texts: Iterable[str] = (),
+    repeatable: bool = True,
+) -> ContextTool[P, R_co, Ctx]: ...
 @overload
 def tool(
     fn: Callable[P, R_co],
@@ -497,7 +549,7 @@ def tool(
     dangerous: bool | None = None,
     texts: Iterable[str] = (),
     repeatable: bool = True,
-) -> Tool[P, R_co]: ...
+) -> Tool[P, R_co, object]: ...
 @overload
 def tool(
     *,
@@ -510,7 +562,7 @@ def tool(
     dangerous: bool | None = None,
     texts: Iterable[str] = (),
     repeatable: bool = True,
-) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]: ...
+) -> ToolDecorator: ...
 def tool(
     fn: Callable[..., Any] | None = None,
     /,

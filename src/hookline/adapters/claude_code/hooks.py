@@ -292,7 +292,7 @@ class ClaudeHooks:
         self, point: str, ctx: Any, payload: Any, *, phase: str = "rewrite"
     ) -> Awaitable[HookResult | None] | None:
         """Call the hooks of the events that belong to a point."""
-        own: _HandlersState = ctx.hook_state.setdefault(id(self), _HandlersState())
+        own: _HandlersState = ctx.own_state(self, _HandlersState)
         ctx.tree_state.setdefault(id(self), ctx.ids.session_id)  # nested runs belong to the session of the outer one
         if point == BEFORE_TOOL:
             return self._before_tool(ctx, own, payload, may_rewrite=phase == "rewrite")
@@ -567,7 +567,7 @@ class ClaudeHooks:
             **given,
         )
         encoded = encode(data)
-        own: _HandlersState = ctx.hook_state.setdefault(id(self), _HandlersState())
+        own: _HandlersState = ctx.own_state(self, _HandlersState)
         tasks = [
             asyncio.ensure_future(self._call_one(handler, encoded, own))
             for handler in chosen.values()

@@ -496,9 +496,8 @@ class Judge:
         if verdict.action is HookAction.KEEP_GOING and run.kept_going < MAX_KEEP_GOING:
             run.kept_going += 1
             return HookOutput(decision="block", reason=_cut(verdict.value or "Continue: the task is not finished."))
-        result: AgentResult[Any] = AgentResult(
-            given.last_assistant_message or "", task=run.prompt, tool_calls=run.calls, ids=run.ids
-        )
+        reply = given.last_assistant_message or ""
+        result = AgentResult(reply, task=run.prompt, tool_calls=run.calls, ids=run.ids, output=reply)
         await self._fire(run, ON_RUN_END, result)
         return None
 
