@@ -58,6 +58,15 @@ class Box(Generic[T]):
     pass
 
 
+class Unchecked(type):
+    def __subclasscheck__(cls, other: type) -> bool:
+        raise RuntimeError("not supported")
+
+
+class Odd(metaclass=Unchecked):
+    pass
+
+
 SHOP = Db()
 
 
@@ -291,6 +300,7 @@ def with_context(kind: Any) -> Any:
         AgentContext[T],
         AgentContext[Named],
         AgentContext[Row],
+        AgentContext[Odd],
         AgentContext[Db | int],
         AgentContext[Optional[Db]],  # noqa: UP045
         AgentContext[Annotated[Db, "x"]],

@@ -379,6 +379,10 @@ class Agent(Generic[DepsT_contra, OutputT]):
         check_context_types(self.name, self.deps_type, [hook])
         return self.hooks.register(hook, points, **options)
 
+    # Each way to run has overloads for agents that need no deps (``None`` is a value of their type), for runs with
+    # ``deps``, and for runs with a ``ctx``; and each of them for the agent's output type, a type, and a union of types,
+    # which is not a type for type checkers.
+
     @overload
     def start(
         self: Agent[None, OutputT],

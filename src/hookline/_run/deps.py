@@ -115,8 +115,10 @@ def _is_related(given: Any, wanted: Any) -> bool:
     one, other = _class_of(given), _class_of(wanted)
     if one is None or other is None:
         return True
-    # A subclass is accepted both ways: the deps of a run may be more specific than the deps_type.
-    return issubclass(one, other) or issubclass(other, one) or one in _PROMOTED.get(other, ())
+    try:  # a subclass is accepted both ways: the deps of a run may be more specific than the deps_type
+        return issubclass(one, other) or issubclass(other, one) or one in _PROMOTED.get(other, ())
+    except Exception:  # noqa: BLE001 - a metaclass may raise anything
+        return True
 
 
 def _is_instance(value: object, kind: Any) -> bool:
