@@ -17,11 +17,12 @@ import hashlib
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -46,6 +47,7 @@ from hookline import (
     HookResult,
     Limits,
     RunFailedError,
+    Session,
     hook,
     observer,
     tool,
@@ -57,6 +59,7 @@ from hookline.events import Event, SubagentEvent
 from hookline.payloads import Frozen, ModelResponse, ToolCall, Usage
 from hookline.points import Point
 from hookline.teams import Team
+from tests.waiting import wait_until
 
 PAUSE = 0.03
 """The longest time in seconds that parts of a program wait for each other; they go on then."""
@@ -70,12 +73,37 @@ DEPTH = 5
 
 # Programs.
 
+
+class Part:
+    """A part of a program. Its representation is the code that makes it, without the defaults."""
+
+    def __repr__(self) -> str:
+        given = {each.name: getattr(self, each.name) for each in fields(self)}  # type: ignore[arg-type]
+        defaults = {each.name: each.default for each in fields(self)}  # type: ignore[arg-type]
+        shown = [f"{name}={_code(value)}" for name, value in given.items() if value != defaults[name]]
+        return f"{type(self).__name__}({', '.join(shown)})"
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        printer.text(repr(self))  # hypothesis would show the call of each strategy, which takes minutes
+
+
+def _code(value: Any) -> str:
+    if isinstance(value, Point):
+        return value.upper()
+    if isinstance(value, Limits):
+        limits = {name: getattr(value, name) for name in ("steps", "tokens", "tool_calls")}
+        return f"Limits({', '.join(f'{name}={limit}' for name, limit in limits.items() if limit is not None)})"
+    if isinstance(value, tuple):
+        return f"({''.join(f'{_code(each)}, ' for each in value).strip()})"
+    return repr(value)
+
+
 Door = Literal["arun", "run", "start", "stream"]
 Place = Literal["here", "to_thread", "thread", "copied_thread", "pool", "copied_pool"]
 
 
-@dataclass(frozen=True)
-class Start:
+@dataclass(frozen=True, repr=False)
+class Start(Part):
     """Start a run of another agent, in a tool or a hook."""
 
     agent: Script
@@ -89,8 +117,8 @@ class Start:
     """Whether to start it while the guard is busy elsewhere."""
 
 
-@dataclass(frozen=True)
-class Fire:
+@dataclass(frozen=True, repr=False)
+class Fire(Part):
     """Fire a point of the program, whose only hook performs these actions."""
 
     does: tuple[Action, ...]
@@ -99,8 +127,8 @@ class Fire:
     is_async: bool = True
 
 
-@dataclass(frozen=True)
-class Do:
+@dataclass(frozen=True, repr=False)
+class Do(Part):
     """Ask the model, cancel the run, steer the outermost run, report progress, fail, or let others go on."""
 
     what: Literal["ask", "cancel", "steer", "progress", "fail", "yield"]
@@ -109,8 +137,8 @@ class Do:
 Action = Start | Fire | Do
 
 
-@dataclass(frozen=True)
-class Call:
+@dataclass(frozen=True, repr=False)
+class Call(Part):
     """A call that a model makes. A ``delegate`` gives a task to a subagent; the body of other tools is ``does``."""
 
     tool: Literal["work", "block", "hang", "delegate"] = "work"
@@ -119,8 +147,8 @@ class Call:
     to: Script | None = None
 
 
-@dataclass(frozen=True)
-class Rule:
+@dataclass(frozen=True, repr=False)
+class Rule(Part):
     """A hook that does something at one point, if the value of the call or the number of the step is ``on``."""
 
     point: Point[Any]
@@ -133,8 +161,8 @@ class Rule:
     does: tuple[Action, ...] = ()
 
 
-@dataclass(frozen=True)
-class Script:
+@dataclass(frozen=True, repr=False)
+class Script(Part):
     """An agent: the calls of each step of its model, its hooks and its limits."""
 
     steps: tuple[tuple[Call, ...], ...] = ()
@@ -142,8 +170,8 @@ class Script:
     limits: Limits = Limits()
 
 
-@dataclass(frozen=True)
-class Warden:
+@dataclass(frozen=True, repr=False)
+class Warden(Part):
     """The guard of the outermost agent."""
 
     refuses: frozenset[int] = frozenset({3})
@@ -157,8 +185,8 @@ class Warden:
     """What it does before it decides, for the calls with the value 1."""
 
 
-@dataclass(frozen=True)
-class Program:
+@dataclass(frozen=True, repr=False)
+class Program(Part):
     """An agent under a guard, and how it is run."""
 
     agent: Script
@@ -196,12 +224,12 @@ class Ledger:
     """The results that callers got."""
     lock: Any = field(default_factory=threading.Lock)
 
-    def judge(self, key: str, name: str, arguments: dict[str, Any], *, accepts: bool) -> None:
-        """Note the latest decision of the guard about an attempt of a call."""
+    def judge(self, key: str, name: str = "", arguments: dict[str, Any] | None = None, *, accepts: bool) -> None:
+        """Note the latest decision of the guard, or the denial of the approver, about an attempt of a call."""
         with self.lock:
             self.accepted.pop(key, None)
             if accepts:
-                self.accepted[key] = name, arguments
+                self.accepted[key] = name, arguments or {}
 
     def run(self, key: str, name: str, arguments: dict[str, Any], *, guarded: bool) -> None:
         """Note that a tool function got these arguments. Each acceptance is good for one call."""
@@ -224,6 +252,8 @@ class Frame:
     """Whether a run that is started here finds its outer run without ``ctx=``."""
     blocks: bool = False
     """Whether an event loop waits for this code: a run in the shared background loop might never begin."""
+    outlives: bool = False
+    """Whether the run may outlive the outermost run: it is detached, or in no other run."""
 
     def of(self, start: Start, *, has_ctx: bool) -> Frame:
         """Return the frame of a run that is started here."""
@@ -233,6 +263,7 @@ class Frame:
             guarded=self.guarded and found and start.inherit,
             counted=self.counted and found and (start.inherit or given),
             blocks=self.blocks or start.door == "run",
+            outlives=self.outlives or not found or start.ctx == "detached" or not (given or start.inherit),
         )
 
     def at(self, place: Place) -> Frame:
@@ -254,7 +285,7 @@ def declare_point() -> Point[Any]:
 
 
 @contextmanager
-def declared_point() -> Any:
+def declared_point() -> Iterator[None]:
     """Declare the point that programs fire, and remove it afterwards."""
     before = dict(points_module.TABLE), dict(points_module.NAMES)
     World.point = declare_point()
@@ -267,7 +298,7 @@ def declared_point() -> Any:
 
 
 def key_of(run_id: str, call_id: str, attempt: int) -> str:
-    """Return the ``ctx.call_key`` of a call."""
+    """Return the ``ctx.call_key`` of an attempt of a call."""
     return hashlib.sha256(f"{run_id}\n{call_id}\n{attempt}".encode()).hexdigest()[:32]
 
 
@@ -295,7 +326,8 @@ class World:
         self.frames: dict[str, Frame] = {}
         self.bodies: dict[str, tuple[Action, ...]] = {}
         self.left: list[Run[Any]] = []
-        self.threads: list[threading.Thread] = []
+        self.active = 0
+        """The number of threads that do something for the program."""
         self.busy, self.begun = threading.Event(), threading.Event()
         self.started = 0
         self.warden = self._warden(program.warden)
@@ -318,7 +350,7 @@ class World:
         """Return the options of the outermost run."""
         layer = self.program.warden.layer
         hooks = [self.warden] if layer == "conversation" else []
-        options: dict[str, Any] = {"ctx": AgentContext(budget=self.budget, hooks=hooks)}
+        options: dict[str, Any] = {"ctx": AgentContext(session=Session("s"), budget=self.budget, hooks=hooks)}
         if layer == "run":
             options["hooks"] = [self.warden]
         if self.program.watched:
@@ -327,7 +359,7 @@ class World:
 
     def build(self, script: Script, frame: Frame, path: str, *hooks: Any, team: Team | None = None) -> Agent:
         """Build an agent. Its name says where it is in the program, and what holds there."""
-        name = path + ("" if frame.guarded else "!") + ("" if frame.counted else "?")
+        name = path + ("" if frame.guarded else "!") + ("" if frame.counted else "?") + ("~" if frame.outlives else "")
         self.frames[name] = frame
         members: list[Agent] = []
         fires: list[Any] = []
@@ -335,7 +367,7 @@ class World:
         for number, step in enumerate(script.steps):
             calls = []
             for index, call in enumerate(step):
-                at, id = f"{path}/{number}.{index}", f"{name}:{number}.{index}"
+                at, id = f"{path}_{number}.{index}", f"{name}:{number}.{index}"
                 if call.tool == "delegate" and call.to is not None:
                     members.append(self.build(call.to, frame, f"{at}d"))
                     calls.append(ToolCall(id, "delegate", {"to": members[-1].name, "task": "go"}))
@@ -384,7 +416,8 @@ class World:
         def block(at: str, value: int, ctx: AgentContext) -> str:
             """Do something in a thread."""
             self.tool_started("block", at, value, ctx, frame)
-            self.perform_sync(self.bodies[at], ctx, frame, at)
+            with self.working():
+                self.perform_sync(self.bodies[at], ctx, frame, at)
             return f"did {value}"
 
         async def hang(at: str, value: int, ctx: AgentContext) -> None:
@@ -427,9 +460,8 @@ class World:
                 if "at" not in arguments:
                     return None  # a delegation or handoff, whose own calls are judged
                 value = arguments["value"]
-                key = arguments["at"] if world.foreign else key_of(payload.ids.run_id, payload.id, payload.attempt)
                 accepts = value not in warden.refuses
-                world.ledger.judge(key, payload.name, arguments, accepts=accepts)
+                world.ledger.judge(world._key(payload), payload.name, arguments, accepts=accepts)
                 return None if accepts else HookResult.block("refused")
 
         class Sync(Guard):
@@ -460,12 +492,19 @@ class World:
 
         return Async() if warden.is_async or warden.busy else Sync()
 
+    def _key(self, request: Any) -> str:
+        """Return the key of an attempt of a call; in the loop of another framework, tools know only its position."""
+        at: str = request.arguments.get("at", "")
+        return at if self.foreign else key_of(request.ids.run_id, request.id, request.attempt)
+
     def _approver(self) -> Any:
         answer = self.program.approver
 
         @hook(APPROVAL_REQUESTED, name="approver")
         async def approve(ctx: Any, request: Any) -> HookResult | None:
             await asyncio.sleep(0)
+            if answer in ("none", "deny"):
+                self.ledger.judge(self._key(request.call), accepts=False)
             if answer == "none":
                 return None
             if answer in ("approve", "deny"):
@@ -551,13 +590,13 @@ class World:
                 case Start(place="here"):
                     await self._start(action, ctx, frame, at)
                 case Start():
-                    await asyncio.shield(self._elsewhere(action.place, lambda: self._start_sync(action, ctx, frame, at)))
+                    await self._elsewhere(action.place, lambda: self._start_sync(action, ctx, frame, at))
                 case Fire(place="here"):
                     await self._fire(action, ctx, frame, at, f"{fired or path}.{index}")
                 case Fire():
                     inner, name = frame.at(action.place), f"{fired or path}.{index}"
                     work = lambda: asyncio.run(self._fire(action, ctx, inner, at, name))  # noqa: E731
-                    await asyncio.shield(self._elsewhere(action.place, work))
+                    await self._elsewhere(action.place, work)
 
     def perform_sync(self, actions: tuple[Action, ...], ctx: Any, frame: Frame, path: str, fired: str = "") -> None:
         """Perform actions in a sync function: a tool in a worker thread, or a hook in the event loop."""
@@ -662,45 +701,64 @@ class World:
 
     # Threads.
 
-    def _elsewhere(self, place: Place, work: Callable[[], object]) -> Coroutine[Any, Any, object]:
-        if place == "to_thread":
-            return asyncio.to_thread(work)
-        return self._thread(place, work)
+    @contextmanager
+    def working(self) -> Iterator[None]:
+        """Note that a thread works, also if the run has abandoned it."""
+        with self.ledger.lock:
+            self.active += 1
+        try:
+            yield
+        finally:
+            with self.ledger.lock:
+                self.active -= 1
 
-    async def _thread(self, place: Place, work: Callable[[], object]) -> object:
-        with ThreadPoolExecutor(1) as pool:
-            return await asyncio.wrap_future(pool.submit(_copied(work) if place.startswith("copied") else work))
+    def _placed(self, place: Place, work: Callable[[], object]) -> Callable[[], object]:
+        """Return work for a thread, with a copy of the context or without one."""
+
+        def noted() -> object:
+            with self.working():
+                return work()
+
+        if place in ("thread", "pool"):
+            return noted
+        context = contextvars.copy_context()
+        return lambda: context.run(noted)
+
+    async def _elsewhere(self, place: Place, work: Callable[[], object]) -> None:
+        """Do work in another thread, and wait for it."""
+        if place == "to_thread":
+            await asyncio.to_thread(self._placed(place, work))
+            return
+        pool = ThreadPoolExecutor(1, "program")
+        future = pool.submit(self._placed(place, work))
+        pool.shutdown(wait=False)
+        await asyncio.wrap_future(future)
 
     def _blocking(self, place: Place, work: Callable[[], object]) -> None:
         """Do work in another thread, and block this one."""
-        outcome: list[BaseException] = []
+        placed = self._placed(place, work)
+        if place.endswith("pool"):
+            with ThreadPoolExecutor(1, "program") as pool:
+                pool.submit(placed).result()
+            return
+        outcome: Future[object] = Future()
 
         def run() -> None:
             try:
-                (copied if place not in ("thread", "pool") else work)()
+                outcome.set_result(placed())
             except BaseException as error:
-                outcome.append(error)
+                outcome.set_exception(error)
 
-        copied = _copied(work)
-        if place.endswith("pool"):
-            with ThreadPoolExecutor(1) as pool:
-                pool.submit(run).result()
-        else:
-            thread = threading.Thread(target=run, name="program")
-            self.threads.append(thread)
-            thread.start()
-            thread.join()
-        for error in outcome:
-            raise error
+        threading.Thread(target=run, name="program").start()
+        outcome.result()
 
     # The end of the program.
 
     async def settle(self) -> None:
         """Wait for what the program has left behind."""
-        for run in self.left:
-            await run.settled()
-        for thread in self.threads:
-            await asyncio.to_thread(thread.join)
+        await wait_until(lambda: not self.active)
+        while self.left:
+            await self.left.pop().settled()
 
 
 def say(rule: Rule, ctx: Any, payload: Any) -> Any:
@@ -722,11 +780,11 @@ def say(rule: Rule, ctx: Any, payload: Any) -> Any:
 
 VERBS = {
     BEFORE_TOOL: {
-        "rewrite": ("block", "answer", "ask", "end", "stop", "raise", "mutate", "replace", "replace", "hang"),
-        "guard": ("block", "answer", "ask", "ask", "ask", "end", "stop", "raise", "mutate"),
-        "observe": ("mutate", "raise"),
+        "rewrite": ("block", "answer", "ask", "end", "stop", "raise", "mutate", "replace", "replace", "replace", "replace", "hang"),
+        "guard": ("block", "answer", "ask", "ask", "ask", "ask", "ask", "end", "stop", "raise", "mutate", "mutate"),
+        "observe": ("mutate", "mutate", "raise"),
     },
-    AFTER_TOOL: {"rewrite": ("retry", "retry", "replace", "end", "raise"), "guard": ("retry", "end"), "observe": ()},
+    AFTER_TOOL: {"rewrite": ("retry", "retry", "retry", "replace", "end", "raise"), "guard": ("retry", "retry", "end"), "observe": ()},
     BEFORE_LLM: {"rewrite": ("answer", "end", "stop", "raise"), "guard": ("end", "stop"), "observe": ()},
     AFTER_LLM: {"rewrite": ("retry", "end", "raise"), "guard": ("retry",), "observe": ()},
     BEFORE_STEP: {"rewrite": ("stop", "end"), "guard": (), "observe": ()},
@@ -778,11 +836,6 @@ class CountingModel:
         return ModelResponse("well", calls, usage=REPLY, finish_reason="tool_calls" if calls else "stop", cost=0.0)
 
 
-def _copied(work: Callable[[], object]) -> Callable[[], object]:
-    context = contextvars.copy_context()
-    return lambda: context.run(work)
-
-
 def _in_loop() -> bool:
     try:
         asyncio.get_running_loop()
@@ -810,16 +863,15 @@ def run_program(program: Program, play: Callable[[], Coroutine[Any, Any, Any]]) 
     outcome: list[Any] = []
 
     async def main() -> None:
-        before = threading.active_count()
         outcome.append(await play())
         for _ in range(200):
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            threads = [each.name for each in threading.enumerate() if each.name in ("hookline-run", "program")]
+            threads = [each.name for each in threading.enumerate() if each.name.startswith(("hookline-run", "program"))]
             if not tasks and not threads:
                 break
             await asyncio.sleep(0.005)
         assert not tasks, f"left behind: {tasks}"
-        assert not threads, f"left behind: {threads} of {before}"
+        assert not threads, f"left behind: {threads}"
 
     def target() -> None:
         try:
@@ -827,7 +879,7 @@ def run_program(program: Program, play: Callable[[], Coroutine[Any, Any, Any]]) 
         except BaseException as error:
             outcome.append(error)
 
-    thread = threading.Thread(target=target, name="program-main", daemon=True)
+    thread = threading.Thread(target=target, name="main-program", daemon=True)
     thread.start()
     thread.join(HANG)
     if thread.is_alive():
@@ -843,6 +895,8 @@ def run_program(program: Program, play: Callable[[], Coroutine[Any, Any, Any]]) 
 async def execute(world: World, agent: Any, options: dict[str, Any]) -> AgentResult[Any] | None:
     """Run the outermost agent through the door of the program. The result is ``None`` if the caller was cancelled."""
     door = world.program.door
+    if world.program.then is not None and door != "run":
+        door = "arun"  # a handle is that of one run, and another run follows
     try:
         if door == "run":
             aio = asyncio.get_running_loop()
@@ -870,99 +924,125 @@ async def execute(world: World, agent: Any, options: dict[str, Any]) -> AgentRes
 
 DOORS: tuple[Door, ...] = ("arun", "run", "start", "stream")
 PLACES: tuple[Place, ...] = ("here", "here", "to_thread", "thread", "copied_thread", "pool", "copied_pool")
-DOINGS = ("ask", "cancel", "steer", "progress", "fail", "yield", "yield")
-values = st.integers(0, 3)
-
-
-def starts(depth: int) -> st.SearchStrategy[Start]:
-    """A run of an agent that starts no runs deeper than this."""
-    return st.builds(
-        Start,
-        scripts(depth, most=1),
-        st.sampled_from(DOORS),
-        st.sampled_from(PLACES),
-        st.sampled_from(("none", "none", "given", "detached")),
-        inherit=st.sampled_from((True, True, True, False)),
-        leave=st.sampled_from((False, False, False, True)),
-        beside_guard=st.booleans(),
-    )
-
-
-def actions(depth: int, least: int = 0, most: int = 1) -> st.SearchStrategy[tuple[Action, ...]]:
-    """What a tool or a hook does."""
-    options: list[st.SearchStrategy[Any]] = [st.builds(Do, st.sampled_from(DOINGS))]
-    if depth:
-        start = starts(depth - 1)
-        fire = st.builds(
-            Fire,
-            st.tuples(start),
-            st.sampled_from(("ctx", "registry", "registry with ctx")),
-            st.sampled_from(PLACES),
-            st.booleans(),
-        )
-        options = [start, start, fire, *options]
-    return st.lists(st.one_of(*options), min_size=least, max_size=most).map(tuple)
-
-
-@st.composite
-def rules(draw: st.DrawFn, depth: int) -> Rule:
-    """A hook with a verb that its point allows."""
-    point = draw(st.sampled_from((BEFORE_TOOL, BEFORE_TOOL, BEFORE_TOOL, AFTER_TOOL, *VERBS)))
-    phase = draw(st.sampled_from(tuple(VERBS[point])))
-    return Rule(
-        point,
-        phase,  # type: ignore[arg-type]
-        draw(st.sampled_from(("nothing", *VERBS[point][phase]))),
-        draw(values),
-        draw(st.booleans()),
-        inherit=draw(st.sampled_from((True, True, False))),
-        priority=draw(st.integers(-1, 1)),
-        does=draw(actions(depth)),
-    )
-
-
-def calls(depth: int) -> st.SearchStrategy[Call]:
-    """A call of a tool, or a delegation to a subagent."""
-    tools = ("work", "work", "work", "block", "block", "block", "hang")
-    plain = st.builds(Call, st.sampled_from(tools), values, actions(depth, least=min(depth, 1), most=2))
-    if not depth:
-        return plain
-    delegation = st.builds(Call, st.just("delegate"), to=scripts(depth - 1, most=1))
-    return st.one_of(plain, plain, delegation)
-
-
 LIMITS = (Limits(),) * 9 + (Limits(steps=1), Limits(tokens=25), Limits(tool_calls=1))
+values = st.sampled_from((0, 0, 0, 1, 2, 3))
 
 
-def scripts(depth: int, most: int = 2) -> st.SearchStrategy[Script]:
-    """An agent, and all agents that it can start."""
-    steps = st.lists(st.lists(calls(depth), min_size=1, max_size=most).map(tuple), min_size=1, max_size=most)
-    return st.builds(
-        Script, steps.map(tuple), st.lists(rules(min(depth, 1)), max_size=most).map(tuple), st.sampled_from(LIMITS)
-    )
+OPEN_FAULTS = False
+"""Whether to draw combinations whose replay or recovery is known to fail. They break these promises (DESIGN 6.11, 6.17
+and 7.11): a hook with a timeout decides the same although it is faster or slower; a hook with state that all runs of a
+tree share sees concurrent subagents in the recorded order."""
 
 
-wardens = st.builds(
-    Warden,
-    st.sampled_from((frozenset({3}), frozenset({2, 3}), frozenset({0, 3}))),
-    st.sampled_from(("agent", "conversation", "run")),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-    actions(1),
-)
+class Programs:
+    """The strategies of the parts of a program.
+
+    Args:
+        repeatable: whether its hooks must decide the same in a replay and in recovery: they start only runs that are on
+            the tape, and do not change the run from outside.
+    """
+
+    def __init__(self, *, repeatable: bool) -> None:
+        self.repeatable = repeatable
+
+    @cache
+    def starts(self, depth: int, *, calm: bool) -> st.SearchStrategy[Start]:
+        """A run of an agent that starts no runs deeper than this."""
+        return st.builds(
+            Start,
+            self.scripts(depth, most=1),
+            st.sampled_from(DOORS),
+            st.just("here") if calm else st.sampled_from(PLACES),
+            st.sampled_from(("none", "given") if calm else ("none", "none", "given", "detached")),
+            inherit=st.just(True) if calm else st.sampled_from((True, True, True, False)),
+            leave=st.just(False) if calm else st.sampled_from((False, False, False, True)),
+            beside_guard=st.booleans(),
+        )
+
+    @cache
+    def actions(
+        self, depth: int, least: int = 0, most: int = 1, *, calm: bool = False
+    ) -> st.SearchStrategy[tuple[Action, ...]]:
+        """What a tool or a hook does. A calm hook does the same again in a replay."""
+        doings = ("ask", "fail", "yield") if calm else ("ask", "cancel", "steer", "progress", "fail", "yield", "yield")
+        options: list[st.SearchStrategy[Any]] = [st.builds(Do, st.sampled_from(doings))]
+        if depth:
+            start = self.starts(depth - 1, calm=calm)
+            fire = st.builds(
+                Fire,
+                st.tuples(start),
+                st.sampled_from(("ctx", "registry", "registry with ctx")),
+                st.just("here") if calm else st.sampled_from(PLACES),
+                st.booleans(),
+            )
+            options = [start, fire, *options]
+        return st.lists(st.one_of(*options), min_size=least, max_size=most).map(tuple)
+
+    @cache
+    def rules(self, depth: int) -> st.SearchStrategy[Rule]:
+        """A hook with a verb that its point allows."""
+        choices = [
+            (point, phase, verb)
+            for point in (BEFORE_TOOL, BEFORE_TOOL, AFTER_TOOL, AFTER_TOOL, *VERBS)
+            for phase, verbs in VERBS[point].items()
+            for verb in ("nothing", *verbs)
+            if self._is_drawn(verb)
+        ]
+        return st.builds(
+            lambda choice, **options: Rule(*choice, **options),
+            st.sampled_from(choices),
+            on=values,
+            is_async=st.booleans(),
+            inherit=st.sampled_from((True, True, False)),
+            priority=st.integers(-1, 1),
+            does=self.actions(depth, calm=self.repeatable),
+        )
+
+    def _is_drawn(self, verb: str) -> bool:
+        return verb != "hang" or not self.repeatable or OPEN_FAULTS
+
+    @cache
+    def calls(self, depth: int) -> st.SearchStrategy[Call]:
+        """A call of a tool, or a delegation to a subagent."""
+        tools = ("work", "work", "work", "block", "block", "block", "hang")
+        plain = st.builds(Call, st.sampled_from(tools), values, self.actions(depth, least=min(depth, 1), most=2))
+        if not depth:
+            return plain
+        return st.one_of(plain, plain, st.builds(Call, st.just("delegate"), to=self.scripts(depth - 1, most=1)))
+
+    @cache
+    def scripts(self, depth: int, most: int = 2, ruled: int = 0) -> st.SearchStrategy[Script]:
+        """An agent with at least this many hooks, and all agents that it can start."""
+        steps = st.lists(st.lists(self.calls(depth), min_size=1, max_size=most).map(tuple), min_size=1, max_size=most)
+        rules = st.lists(self.rules(min(depth, 1)), min_size=ruled, max_size=most + ruled)
+        return st.builds(Script, steps.map(tuple), rules.map(tuple), st.sampled_from(LIMITS))
+
+    def wardens(self) -> st.SearchStrategy[Warden]:
+        """The guard of the outermost agent."""
+        return st.builds(
+            Warden,
+            st.sampled_from((frozenset({3}), frozenset({2, 3}), frozenset({0, 3}))),
+            st.sampled_from(("agent", "conversation", "run")),
+            st.booleans(),
+            st.just(False) if self.repeatable and not OPEN_FAULTS else st.booleans(),
+            st.booleans(),
+            self.actions(1, calm=self.repeatable),
+        )
+
+    def programs(self) -> st.SearchStrategy[Program]:
+        """A program: an agent with several hooks, or one whose tools and hooks start runs inside runs."""
+        return st.builds(
+            Program,
+            st.one_of(self.scripts(0, ruled=1), self.scripts(1, most=1, ruled=1), self.scripts(1), self.scripts(2)),
+            self.wardens(),
+            st.sampled_from(("approve", "approve", "deny", "edit to 2", "edit to 3", "none")),
+            st.sampled_from(DOORS),
+            st.booleans(),
+            cancel=st.sampled_from((None, None, None, 1, 2, 3)),
+            steer=st.sampled_from((None, 1, 2)),
+            then=st.none() if self.repeatable else st.none() | self.scripts(0, most=1),
+        )
 
 
-def programs(depth: int = 2) -> st.SearchStrategy[Program]:
-    """A program with runs inside runs up to this depth."""
-    return st.builds(
-        Program,
-        scripts(depth),
-        wardens,
-        st.sampled_from(("approve", "approve", "deny", "edit to 2", "edit to 3", "none")),
-        st.sampled_from(DOORS),
-        st.booleans(),
-        cancel=st.sampled_from((None, None, None, 1, 2, 3)),
-        steer=st.sampled_from((None, 1, 2)),
-        then=st.none() | scripts(0, most=1),
-    )
+programs = Programs(repeatable=False).programs()
+repeatable_programs = Programs(repeatable=True).programs()

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hookline import AgentResult
-from hookline.events import RunFinished, RunStarted, ToolEnded, ToolSettled, ToolStarted
+from hookline._run.journal import Append
+from hookline.events import Event, RunFinished, RunStarted, SubagentEvent, ToolEnded, ToolSettled, ToolStarted
 from hookline.payloads import Usage
+from hookline.stores import RunStore, StoreError
+from hookline.tape import Tape, TapeHook, areplay
+from hookline.tape.format import CancellationEntry
+from tests.durable_scene import call_key
 from tests.properties import examples
 
-from .programs import REPLY, Ledger, Program, World, declared_point, execute, programs, run_program
+from .programs import REPLY, Ledger, Program, World, declared_point, execute, programs, repeatable_programs, run_program
 from .strategies import STATUSES
 
 
@@ -43,8 +54,18 @@ def check_ends(ledger: Ledger) -> None:
         assert result.status in STATUSES
         if result.ids.run_id in finished:
             assert finished[result.ids.run_id].status == result.status
-    seqs = [event.seq for event in ledger.stream]
-    assert seqs == list(range(1, len(seqs) + 1))
+    for run_id in {event.run_id for event in ledger.stream}:  # there are two after a handoff
+        seqs = [event.seq for event in ledger.stream if event.run_id == run_id]
+        assert seqs == list(range(1, len(seqs) + 1))
+        check_nested([event for event in ledger.stream if event.run_id == run_id])
+
+
+def check_nested(stream: list[Event]) -> None:
+    """Check that a run ended after all its nested runs, except detached ones."""
+    nested = [event for event in stream if isinstance(event, SubagentEvent) and not event.ids.agent.endswith("~")]
+    started = [event.ids.run_id for event in nested if isinstance(event.event, RunStarted)]
+    assert sorted(started) == sorted(event.ids.run_id for event in nested if isinstance(event.event, RunFinished))
+    assert isinstance(stream[-1], RunFinished)
 
 
 def check_calls(result: AgentResult[Any], events: list[Any]) -> None:
@@ -65,7 +86,7 @@ def used(replies: int) -> Usage:
 
 
 @settings(max_examples=examples(400), deadline=None)
-@given(programs())
+@given(programs)
 def test_a_program_keeps_every_promise(program: Program) -> None:
     ledger = Ledger()
     world = World(program, ledger)
@@ -81,3 +102,101 @@ def test_a_program_keeps_every_promise(program: Program) -> None:
     assert world.budget.usage == used(ledger.replies[True])
     if result is not None:
         assert result.status in STATUSES
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(repeatable_programs)
+def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
+    recorded, replayed = Ledger(), Ledger()
+    world = World(program, recorded)
+
+    async def play() -> None:
+        with TemporaryDirectory() as folder:
+            path = Path(folder) / "run.tape"
+            options = world.options()
+            options["hooks"] = [*options.get("hooks", ()), TapeHook(path)]
+            result = await execute(world, world.root(), options)
+            await world.settle()
+            check_guarded(recorded)
+            check_ends(recorded)
+            if result is None:
+                return  # the caller was cancelled, and got no result
+            other = World(program, replayed, replaying=True)
+            given = other.options()
+            again = await areplay(path, other.root(), ctx=given["ctx"], run_hooks=given.get("hooks", ()))
+            await other.settle()
+            reported = again.first_difference, again.stop_reason
+            assert reported == ("", "") or is_interrupted(again.tape), reported
+            assert again.result.status == result.status
+            assert again.result.usage == result.usage
+            assert replayed.violations == []
+
+    run_program(program, play)
+
+
+@settings(max_examples=examples(160), deadline=None)
+@given(repeatable_programs, st.integers(1, 12))
+def test_a_durable_program_that_is_resumed_repeats_no_committed_call(program: Program, commits: int) -> None:
+    """The process ends after a number of commits, and another one continues the run."""
+    ledger = Ledger()
+    world = World(program, ledger)
+
+    async def play() -> None:
+        with TemporaryDirectory() as folder, closing(RunStore(Path(folder) / "runs.db")) as store:
+            died = await die_after(commits, store, world)
+            check_guarded(ledger)
+            if not died:
+                check_ends(ledger)
+            committed = committed_calls(store)
+            other = World(program, ledger)
+            before = len(ledger.ran)
+            result = await execute(other, other.root(), {**other.options(), "durable": store, "run_id": "r"})
+            await other.settle()
+            assert result is not None
+            assert result.status in STATUSES
+            check_guarded(ledger)
+            repeated = [at for key, at in ledger.ran[before:] if key in committed or not died]
+            assert repeated == []
+            events = store.events("r", limit=100_000)
+            assert [event.seq for event in events] == list(range(1, len(events) + 1))
+            assert events[-1].type == "run_finished"
+
+    run_program(program, play)
+
+
+async def die_after(commits: int, store: RunStore, world: World) -> bool:
+    """Run a program until its process ends after this many commits. Return false if the run ended before."""
+    journal, number, aio = store.journal, 0, asyncio.get_running_loop()
+    append, died = journal.append, False
+
+    def append_until_death(write: Append) -> None:
+        nonlocal number, died
+        number += 1
+        if number > commits:
+            died = True
+            aio.call_soon_threadsafe(run.cancel, "the process has ended")
+            raise StoreError("the process has ended")
+        append(write)
+
+    journal.append = append_until_death  # type: ignore[method-assign]
+    world.run = run = world.root().start("go", **world.options(), durable=store, run_id="r")
+    world.cancel = lambda: run.cancel("from outside")
+    await run.settled()
+    await world.settle()
+    journal.append = append  # type: ignore[method-assign]
+    if died:
+        with store.db.transaction(write=True) as db:
+            db.execute("UPDATE durable_runs SET lease = 0 WHERE run_id = 'r'")
+    return died
+
+
+def committed_calls(store: RunStore) -> set[str]:
+    """Return the keys of the calls of tools whose results are in the journal."""
+    written = store.db.execute("SELECT data FROM journal ORDER BY seq")
+    entries = [entry for (data,) in written for entry in msgspec.json.decode(data)]
+    return {call_key(entry[0]) for entry in entries if entry[1] == "answered" and entry[0].count("/") == 2}
+
+
+def is_interrupted(tape: Tape) -> bool:
+    """Whether a run on the tape was cancelled: then only the decisions before that are the same (DESIGN 7.11)."""
+    return any(isinstance(entry, CancellationEntry) for entry in tape.entries)

@@ -696,6 +696,29 @@ def test_a_run_that_a_hook_starts_in_registry_fire_is_nested_in_the_run_around_i
     assert result.usage.input_tokens >= 5
 
 
+def test_a_run_that_a_hook_starts_in_ctx_fire_is_nested_in_that_run_also_in_a_thread_without_its_context(noted):
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
+    ended = []
+
+    @hook(noted)
+    async def start_run(ctx, payload):
+        ended.append((await inner.arun("go")).ids)
+
+    @tool
+    def note(ctx: AgentContext) -> str:
+        """Note something in a thread of its own."""
+        thread = threading.Thread(target=lambda: asyncio.run(ctx.fire(noted, {"text": "x"})))
+        thread.start()
+        thread.join()
+        return "noted"
+
+    model = ScriptedModel([call("note"), "done"])
+    result = Agent("outer", llm=model, tools=[note], hooks=[no_wiping, start_run]).run("x")
+    assert calls == []
+    assert [ids.parent_run_id for ids in ended] == [result.ids.run_id]
+
+
 async def test_registry_fire_with_the_context_of_another_run_keeps_the_guards_of_the_run_around_it(noted):
     dangerous, calls = recording_wipe()
     inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
