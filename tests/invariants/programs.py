@@ -210,6 +210,9 @@ class Ledger:
     """What happened in all processes and replays of a program."""
 
     accepted: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    asked: set[str] = field(default_factory=set)
+    approved: set[str] = field(default_factory=set)
+    """The calls that a hook asked about, and those that the approver approved or edited."""
     ran: list[tuple[str, str]] = field(default_factory=list)
     """The key and position of each call that a tool function got."""
     violations: list[str] = field(default_factory=list)
@@ -236,6 +239,8 @@ class Ledger:
         with self.lock:
             self.ran.append((key, arguments["at"]))
             accepted = self.accepted.pop(key, None)
+            if key in self.asked - self.approved:
+                self.violations.append(f"{name} ran with {arguments}, and nobody approved it")
             if guarded and accepted != (name, arguments):
                 self.violations.append(f"{name} ran with {arguments}, and the guard accepted {accepted}")
 
@@ -505,6 +510,8 @@ class World:
             await asyncio.sleep(0)
             if answer in ("none", "deny"):
                 self.ledger.judge(self._key(request.call), accepts=False)
+            else:
+                self.ledger.approved.add(self._key(request.call))
             if answer == "none":
                 return None
             if answer in ("approve", "deny"):
@@ -534,13 +541,13 @@ class World:
             if rule.verb == "hang":
                 await asyncio.Event().wait()
             await asyncio.sleep(0)
-            return say(rule, ctx, payload)
+            return say(rule, world, payload)
 
         def act(ctx: Any, payload: Any) -> Any:
             if not applies(payload):
                 return None
             world.perform_sync(rule.does, ctx, world.frame_of(ctx), f"{path}@{ctx.agent_name}", path)
-            return say(rule, ctx, payload)
+            return say(rule, world, payload)
 
         made = hook(
             rule.point,
@@ -761,13 +768,15 @@ class World:
             await self.left.pop().settled()
 
 
-def say(rule: Rule, ctx: Any, payload: Any) -> Any:
+def say(rule: Rule, world: World, payload: Any) -> Any:
     """Return the result of a rule, or do what hooks must not do."""
     match rule.verb:
         case "nothing" | "hang":
             return None
         case "raise":
             raise ValueError("a fault of a hook")
+        case "ask":
+            world.ledger.asked.add(world._key(payload))
         case "mutate":
             dict.__setitem__(payload.arguments, "value", 3)
             return None
@@ -780,11 +789,11 @@ def say(rule: Rule, ctx: Any, payload: Any) -> Any:
 
 VERBS = {
     BEFORE_TOOL: {
-        "rewrite": ("block", "answer", "ask", "end", "stop", "raise", "mutate", "replace", "replace", "replace", "replace", "hang"),
-        "guard": ("block", "answer", "ask", "ask", "ask", "ask", "ask", "end", "stop", "raise", "mutate", "mutate"),
-        "observe": ("mutate", "mutate", "raise"),
+        "rewrite": ("block", "answer", "ask", "end", "stop", "raise", "mutate", "replace", "hang"),
+        "guard": ("block", "answer", "ask", "end", "stop", "raise", "mutate"),
+        "observe": ("mutate", "raise"),
     },
-    AFTER_TOOL: {"rewrite": ("retry", "retry", "retry", "replace", "end", "raise"), "guard": ("retry", "retry", "end"), "observe": ()},
+    AFTER_TOOL: {"rewrite": ("retry", "replace", "end", "raise"), "guard": ("retry", "end"), "observe": ()},
     BEFORE_LLM: {"rewrite": ("answer", "end", "stop", "raise"), "guard": ("end", "stop"), "observe": ()},
     AFTER_LLM: {"rewrite": ("retry", "end", "raise"), "guard": ("retry",), "observe": ()},
     BEFORE_STEP: {"rewrite": ("stop", "end"), "guard": (), "observe": ()},
@@ -795,6 +804,14 @@ VERBS = {
     ON_RUN_END: {"rewrite": ("raise",), "guard": (), "observe": ()},
 }
 """The verbs of rules, by point and phase, besides ``nothing``."""
+COMMON: list[tuple[Point[Any], str, str]] = [
+    (BEFORE_TOOL, "guard", "ask"),
+    (BEFORE_TOOL, "guard", "ask"),
+    (BEFORE_TOOL, "rewrite", "replace"),
+    (BEFORE_TOOL, "observe", "mutate"),
+    (AFTER_TOOL, "rewrite", "retry"),
+]
+"""Rules that decide about the arguments of a call or let it run again: guards are lost around these."""
 
 
 class Toolset:
@@ -892,9 +909,14 @@ def run_program(program: Program, play: Callable[[], Coroutine[Any, Any, Any]]) 
     return outcome[0]
 
 
-async def execute(world: World, agent: Any, options: dict[str, Any]) -> AgentResult[Any] | None:
-    """Run the outermost agent through the door of the program. The result is ``None`` if the caller was cancelled."""
-    door = world.program.door
+async def execute(
+    world: World, agent: Any, options: dict[str, Any], door: Door | None = None
+) -> AgentResult[Any] | None:
+    """Run the outermost agent through the door of the program, or another one.
+
+    The result is ``None`` if the caller was cancelled.
+    """
+    door = door or world.program.door
     if world.program.then is not None and door != "run":
         door = "arun"  # a handle is that of one run, and another run follows
     try:
@@ -931,7 +953,8 @@ values = st.sampled_from((0, 0, 0, 1, 2, 3))
 OPEN_FAULTS = False
 """Whether to draw combinations whose replay or recovery is known to fail. They break these promises (DESIGN 6.11, 6.17
 and 7.11): a hook with a timeout decides the same although it is faster or slower; a hook with state that all runs of a
-tree share sees concurrent subagents in the recorded order."""
+tree share sees concurrent subagents in the recorded order; a sync hook that blocks on a run gets the recorded events of
+that run in the recorded order; a replay and recovery of a run that was cancelled while hooks and tools start runs end."""
 
 
 class Programs:
@@ -944,6 +967,7 @@ class Programs:
 
     def __init__(self, *, repeatable: bool) -> None:
         self.repeatable = repeatable
+        self.calm = repeatable and not OPEN_FAULTS
 
     @cache
     def starts(self, depth: int, *, calm: bool) -> st.SearchStrategy[Start]:
@@ -951,11 +975,11 @@ class Programs:
         return st.builds(
             Start,
             self.scripts(depth, most=1),
-            st.sampled_from(DOORS),
+            st.sampled_from(("arun", "start", "stream") if calm else DOORS),
             st.just("here") if calm else st.sampled_from(PLACES),
             st.sampled_from(("none", "given") if calm else ("none", "none", "given", "detached")),
             inherit=st.just(True) if calm else st.sampled_from((True, True, True, False)),
-            leave=st.just(False) if calm else st.sampled_from((False, False, False, True)),
+            leave=st.just(False) if self.calm else st.sampled_from((False, False, False, True)),
             beside_guard=st.booleans(),
         )
 
@@ -964,7 +988,9 @@ class Programs:
         self, depth: int, least: int = 0, most: int = 1, *, calm: bool = False
     ) -> st.SearchStrategy[tuple[Action, ...]]:
         """What a tool or a hook does. A calm hook does the same again in a replay."""
-        doings = ("ask", "fail", "yield") if calm else ("ask", "cancel", "steer", "progress", "fail", "yield", "yield")
+        doings = ("ask", "fail", "yield") if calm else ("ask", "steer", "progress", "fail", "yield", "yield")
+        if not self.calm:
+            doings += ("cancel",)
         options: list[st.SearchStrategy[Any]] = [st.builds(Do, st.sampled_from(doings))]
         if depth:
             start = self.starts(depth - 1, calm=calm)
@@ -973,7 +999,7 @@ class Programs:
                 st.tuples(start),
                 st.sampled_from(("ctx", "registry", "registry with ctx")),
                 st.just("here") if calm else st.sampled_from(PLACES),
-                st.booleans(),
+                st.just(True) if calm else st.booleans(),
             )
             options = [start, fire, *options]
         return st.lists(st.one_of(*options), min_size=least, max_size=most).map(tuple)
@@ -983,23 +1009,24 @@ class Programs:
         """A hook with a verb that its point allows."""
         choices = [
             (point, phase, verb)
-            for point in (BEFORE_TOOL, BEFORE_TOOL, AFTER_TOOL, AFTER_TOOL, *VERBS)
+            for point in VERBS
             for phase, verbs in VERBS[point].items()
             for verb in ("nothing", *verbs)
             if self._is_drawn(verb)
         ]
+        choices += COMMON * (len(choices) // len(COMMON))  # half of all
         return st.builds(
             lambda choice, **options: Rule(*choice, **options),
             st.sampled_from(choices),
-            on=values,
-            is_async=st.booleans(),
+            on=st.sampled_from((0, 0, 0, 1, 2)),
+            is_async=st.just(True) if self.calm else st.booleans(),
             inherit=st.sampled_from((True, True, False)),
             priority=st.integers(-1, 1),
-            does=self.actions(depth, calm=self.repeatable),
+            does=self.actions(depth, calm=self.calm),
         )
 
     def _is_drawn(self, verb: str) -> bool:
-        return verb != "hang" or not self.repeatable or OPEN_FAULTS
+        return verb != "hang" or not self.calm
 
     @cache
     def calls(self, depth: int) -> st.SearchStrategy[Call]:
@@ -1023,10 +1050,10 @@ class Programs:
             Warden,
             st.sampled_from((frozenset({3}), frozenset({2, 3}), frozenset({0, 3}))),
             st.sampled_from(("agent", "conversation", "run")),
+            st.just(True) if self.calm else st.booleans(),
+            st.just(False) if self.calm else st.booleans(),
             st.booleans(),
-            st.just(False) if self.repeatable and not OPEN_FAULTS else st.booleans(),
-            st.booleans(),
-            self.actions(1, calm=self.repeatable),
+            self.actions(1, calm=self.calm),
         )
 
     def programs(self) -> st.SearchStrategy[Program]:
@@ -1035,10 +1062,10 @@ class Programs:
             Program,
             st.one_of(self.scripts(0, ruled=1), self.scripts(1, most=1, ruled=1), self.scripts(1), self.scripts(2)),
             self.wardens(),
-            st.sampled_from(("approve", "approve", "deny", "edit to 2", "edit to 3", "none")),
+            st.sampled_from(("approve", "deny", "edit to 2", "edit to 3", "none")),
             st.sampled_from(DOORS),
             st.booleans(),
-            cancel=st.sampled_from((None, None, None, 1, 2, 3)),
+            cancel=st.none() if self.calm else st.sampled_from((None, None, None, None, None, 1, 2, 3)),
             steer=st.sampled_from((None, 1, 2)),
             then=st.none() if self.repeatable else st.none() | self.scripts(0, most=1),
         )

@@ -126,10 +126,10 @@ def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
             again = await areplay(path, other.root(), ctx=given["ctx"], run_hooks=given.get("hooks", ()))
             await other.settle()
             reported = again.first_difference, again.stop_reason
-            assert reported == ("", "") or is_interrupted(again.tape), reported
-            assert again.result.status == result.status
-            assert again.result.usage == result.usage
             assert replayed.violations == []
+            if result.status != "cancelled" and not is_interrupted(again.tape):
+                assert reported == ("", "")
+                assert (again.result.status, again.result.usage) == (result.status, result.usage)
 
     run_program(program, play)
 
@@ -150,16 +150,15 @@ def test_a_durable_program_that_is_resumed_repeats_no_committed_call(program: Pr
             committed = committed_calls(store)
             other = World(program, ledger)
             before = len(ledger.ran)
-            result = await execute(other, other.root(), {**other.options(), "durable": store, "run_id": "r"})
+            result = await execute(other, other.root(), {**other.options(), "durable": store, "run_id": "r"}, "start")
             await other.settle()
             assert result is not None
-            assert result.status in STATUSES
             check_guarded(ledger)
             repeated = [at for key, at in ledger.ran[before:] if key in committed or not died]
             assert repeated == []
             events = store.events("r", limit=100_000)
             assert [event.seq for event in events] == list(range(1, len(events) + 1))
-            assert events[-1].type == "run_finished"
+            assert events[-1].type == "run_finished", [event.type for event in events[-5:]]
 
     run_program(program, play)
 
