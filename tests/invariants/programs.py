@@ -46,6 +46,8 @@ from hookline import (
     HookRegistry,
     HookResult,
     Limits,
+    Message,
+    ModelRequest,
     RunFailedError,
     Session,
     hook,
@@ -53,8 +55,9 @@ from hookline import (
     tool,
 )
 from hookline._kernel import points as points_module
+from hookline.adapters._foreign import Adapter, RunOverError, Support
 from hookline.agents import Run
-from hookline.errors import CallRefusedError, HooklineError
+from hookline.errors import HooklineError
 from hookline.events import Event, SubagentEvent
 from hookline.payloads import Frozen, ModelResponse, ToolCall, Usage
 from hookline.points import Point
@@ -434,7 +437,7 @@ class World:
 
     def tool_started(self, name: str, at: str, value: int, ctx: AgentContext | None, frame: Frame) -> None:
         """Note that a tool function was called."""
-        key = ctx.call_key if ctx is not None else at
+        key = at if self.foreign or ctx is None else ctx.call_key
         if self.replaying:
             self.ledger.violations.append(f"a replay called {name} at {at}")
         self.ledger.run(key, name, {"at": at, "value": value}, guarded=frame.guarded)
@@ -951,18 +954,23 @@ values = st.sampled_from((0, 0, 0, 1, 2, 3))
 
 
 OPEN_FAULTS = False
-"""Whether to draw combinations whose replay or recovery is known to fail. They break these promises (DESIGN 6.11, 6.17
-and 7.11): a hook with a timeout decides the same although it is faster or slower; a hook with state that all runs of a
-tree share sees concurrent subagents in the recorded order; a sync hook that blocks on a run gets the recorded events of
-that run in the recorded order; a replay and recovery of a run that was cancelled while hooks and tools start runs end."""
+"""Whether to draw combinations whose replay or recovery is known to fail. They break these promises of DESIGN 6.11,
+6.17 and 7.11:
+
+- A hook with a timeout decides the same although it is faster or slower.
+- A sync hook that waits for a run, in the event loop or in a thread, does so again.
+- A message that is steered into the run while a hook waits for a run comes at its place.
+- A run that was cancelled while its hooks and tools start runs and fire points in threads is replayed to that place.
+
+Without them, hooks are async, and hooks and tools start only runs in their own task, and do not cancel or steer.
+"""
 
 
 class Programs:
     """The strategies of the parts of a program.
 
     Args:
-        repeatable: whether its hooks must decide the same in a replay and in recovery: they start only runs that are on
-            the tape, and do not change the run from outside.
+        repeatable: whether its hooks must decide the same in a replay and in recovery.
     """
 
     def __init__(self, *, repeatable: bool) -> None:
@@ -1032,7 +1040,9 @@ class Programs:
     def calls(self, depth: int) -> st.SearchStrategy[Call]:
         """A call of a tool, or a delegation to a subagent."""
         tools = ("work", "work", "work", "block", "block", "block", "hang")
-        plain = st.builds(Call, st.sampled_from(tools), values, self.actions(depth, least=min(depth, 1), most=2))
+        plain = st.builds(
+            Call, st.sampled_from(tools), values, self.actions(depth, least=min(depth, 1), most=2, calm=self.calm)
+        )
         if not depth:
             return plain
         return st.one_of(plain, plain, st.builds(Call, st.just("delegate"), to=self.scripts(depth - 1, most=1)))
@@ -1066,10 +1076,51 @@ class Programs:
             st.sampled_from(DOORS),
             st.booleans(),
             cancel=st.none() if self.calm else st.sampled_from((None, None, None, None, None, 1, 2, 3)),
-            steer=st.sampled_from((None, 1, 2)),
+            steer=st.none() if self.calm else st.sampled_from((None, 1, 2)),
             then=st.none() if self.repeatable else st.none() | self.scripts(0, most=1),
         )
 
 
 programs = Programs(repeatable=False).programs()
 repeatable_programs = Programs(repeatable=True).programs()
+
+
+# The loop of another framework.
+
+SUPPORT = Support("Program", "msgspec", "0", "1000")  # a package that is always there
+
+
+async def execute_foreign(world: World) -> None:
+    """Run the outermost agent in a loop of a few lines, as a framework does, with Hookline's hooks attached."""
+    world.foreign = True
+    agent = world.root()
+    adapter = Adapter(SUPPORT, [agent.hooks], {"name": "a", "limits": agent.limits, "llm": agent.model})
+    names = [each.spec for each in agent.tools]
+    messages = [Message("user", "go")]
+
+    async def work(name: str, arguments: dict[str, Any]) -> str:
+        at, value = arguments.get("at", ""), arguments.get("value", 0)
+        if at:
+            world.tool_started(name, at, value, None, Frame())
+            await world.perform(world.bodies[at], None, Frame(), at)
+        return f"did {value}"
+
+    run = adapter.start("go")
+    world.cancel = lambda: run.run.cancel("from outside")
+    with suppress(RunOverError, RunFailedError):
+        while True:
+            request = ModelRequest(tuple(messages), tuple(names), "counting")
+            settled = await run.call_model(request, agent.model.complete)
+            messages.append(Message("assistant", settled.reply.content, settled.reply.tool_calls))
+            if not settled.reply.tool_calls and not settled.again:
+                break
+            made = [run.call_tool(call, work) for call in settled.reply.tool_calls]
+            for call, result in zip(
+                settled.reply.tool_calls, await asyncio.gather(*made, return_exceptions=True), strict=True
+            ):
+                if isinstance(result, (RunOverError, RunFailedError)):
+                    raise result
+                text = str(result) if isinstance(result, BaseException) else result.text
+                messages.append(Message("tool", text, (), call.id, call.name))
+        await run.end()
+    await run.run.settled()
