@@ -64,7 +64,7 @@ from hookline.points import Point
 from hookline.teams import Team
 from tests.waiting import wait_until
 
-PAUSE = 0.03
+PAUSE = 0.02
 """The longest time in seconds that parts of a program wait for each other; they go on then."""
 HANG = 30.0
 """A program that takes longer hangs."""
