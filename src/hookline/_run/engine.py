@@ -20,7 +20,7 @@ from .._kernel.payloads import ErrorReport, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import HookState, Recorder, Scope, is_being_closed
+from .._kernel.scope import CURRENT, HookState, Recorder, Scope, is_being_closed
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
@@ -282,12 +282,17 @@ class Engine(Scope):
         """
         if is_fired_by_loop(point):
             raise HooklineError(f"{point} is fired only by the loop: declare your own point")
+        # A thread that a tool created itself has no run. A run that a hook starts there must not lose its guards.
+        token = CURRENT.set(self) if CURRENT.get() is None else None
         try:
             return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
         except RunEndedError as ended:
             return ended.verdict
         except RunStoppedError as stopped:
             raise CallRefusedError("the run is stopping", status="stopped") from stopped
+        finally:
+            if token is not None:
+                CURRENT.reset(token)
 
     async def report(
         self, error: ErrorInfo, *, quiet: bool = False, failure: ErrorReport | None = None, no_retry: str = ""

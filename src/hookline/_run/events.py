@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -335,6 +336,8 @@ class EventStream:
         self.is_new: Callable[[Event], bool] | None = None
         """In a durable run, tells whether an event was not delivered before the process ended (DESIGN 6.17)."""
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._from_threads: deque[Callable[[], None]] = deque()
+        """Events of other threads that wait for the event loop of the run."""
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether a consumer wants events of this type."""
@@ -351,12 +354,20 @@ class EventStream:
             return
         deliver = partial(self._deliver, kind, self._now(), fields)
         if self.aio is not None and running_loop() is not self.aio:
+            self._from_threads.append(deliver)
             try:
-                self.aio.call_soon_threadsafe(deliver)
+                self.aio.call_soon_threadsafe(self._deliver_from_threads)
                 return
-            except RuntimeError:
-                pass  # the loop is closed: Python closes the coroutine of a run that has not ended
+            except RuntimeError:  # the loop is closed: Python closes the coroutine of a run that has not ended
+                self._deliver_from_threads()
+                return
+        if self._from_threads:  # a sync hook has waited for a run in another thread, so its events come first
+            self._deliver_from_threads()
         deliver()
+
+    def _deliver_from_threads(self) -> None:
+        while self._from_threads:
+            self._from_threads.popleft()()
 
     def _deliver(self, kind: type[Event], at: float, fields: dict[str, Any]) -> None:
         if self._closed:
