@@ -59,7 +59,8 @@ from hookline.adapters._foreign import Adapter, RunOverError, Support
 from hookline.agents import Run
 from hookline.errors import HooklineError
 from hookline.events import Event, SubagentEvent
-from hookline.payloads import Frozen, ModelResponse, ToolCall, Usage
+from hookline.models import ModelResponse
+from hookline.payloads import Frozen, ToolCall, Usage
 from hookline.points import Point
 from hookline.teams import Team
 from tests.waiting import wait_until

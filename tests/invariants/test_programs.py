@@ -47,6 +47,8 @@ from .programs import (
 )
 from .strategies import STATUSES
 
+pytestmark = pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
+
 
 @pytest.fixture(scope="module", autouse=True)
 def _point() -> Iterator[None]:

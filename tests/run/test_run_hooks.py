@@ -104,6 +104,7 @@ def test_the_events_of_the_whole_tree_are_in_one_stream_without_gaps():
     assert {event.ids.agent for event in inner} == {"child"}
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 @pytest.mark.parametrize("is_durable", [False, True], ids=["plain", "durable"])
 def test_the_events_of_a_run_that_a_sync_hook_waits_for_come_before_the_next_event_of_the_outer_run(
     tmp_path, is_durable
