@@ -212,6 +212,18 @@ async def test_a_replacement_that_does_not_match_is_rejected(point, result, mess
     assert message in await refused(point, result)
 
 
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"params": 3}, "ModelRequest.params: Expected `object`, got `int`"),
+        ({"params": {1: 2}}, "ModelRequest.params: Expected `str`, got `int`"),
+        ({"messages": [Message("user", "x"), 3]}, "ModelRequest.messages[1]: Expected `object`, got `int`"),
+    ],
+)
+async def test_a_replacement_of_the_wrong_type_is_rejected_with_its_path(result, message):
+    assert (await refused(BEFORE_LLM, result)).endswith(message)
+
+
 @pytest.mark.parametrize("verb", ["block", "ask", "retry", "stop", "keep_going", "end"])
 @pytest.mark.parametrize("bad", [None, 3, b"x", ["no"]])
 def test_verbs_with_text_refuse_anything_else_at_once(verb, bad):

@@ -514,7 +514,7 @@ def _with_lists(value: Any) -> Any:
 
 
 Reader = Callable[[Any, str], Any]
-_LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_LOCATION = re.compile(r" - at `(?:key` in `)?\$(.*)`$")
 
 
 class _Field:
