@@ -17,12 +17,12 @@ import hashlib
 import tempfile
 import threading
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
-from functools import cache
+from functools import cache, partial
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -395,7 +395,7 @@ class World:
             fires += self._performers(self.program.warden.does, "w")
         end = observer(ON_RUN_END, name=f"{path} end")(self._ended)
         end.inherit = False  # type: ignore[attr-defined]
-        teams = [Team(members, max_depth=9, max_handoffs=0)] if members else []
+        teams: list[Any] = [Team(members, max_depth=9, max_handoffs=0)] if members else []
         if team is not None:
             (handoff,) = [each for each in team.tools() if each.name == "handoff"]
             teams.append(Toolset([handoff], team.tool_hooks))
@@ -601,13 +601,12 @@ class World:
                 case Start(place="here"):
                     await self._start(action, ctx, frame, at)
                 case Start():
-                    await self._elsewhere(action.place, lambda: self._start_sync(action, ctx, frame, at))
+                    await self._elsewhere(action.place, partial(self._start_sync, action, ctx, frame, at))
                 case Fire(place="here"):
                     await self._fire(action, ctx, frame, at, f"{fired or path}.{index}")
                 case Fire():
                     inner, name = frame.at(action.place), f"{fired or path}.{index}"
-                    work = lambda: asyncio.run(self._fire(action, ctx, inner, at, name))  # noqa: E731
-                    await self._elsewhere(action.place, work)
+                    await self._elsewhere(action.place, partial(self._fire_sync, action, ctx, inner, at, name))
 
     def perform_sync(self, actions: tuple[Action, ...], ctx: Any, frame: Frame, path: str, fired: str = "") -> None:
         """Perform actions in a sync function: a tool in a worker thread, or a hook in the event loop."""
@@ -621,11 +620,11 @@ class World:
                 case Start(place="here"):
                     self._start_sync(action, ctx, frame, at)
                 case Start():
-                    self._blocking(action.place, lambda: self._start_sync(action, ctx, frame, at))
+                    self._blocking(action.place, partial(self._start_sync, action, ctx, frame, at))
                 case Fire():
                     place: Place = "copied_thread" if action.place == "here" else action.place
                     inner, name = frame.at(place), f"{fired or path}.{index}"
-                    self._blocking(place, lambda: asyncio.run(self._fire(action, ctx, inner, at, name)))
+                    self._blocking(place, partial(self._fire_sync, action, ctx, inner, at, name))
 
     async def _do(self, action: Do, ctx: Any) -> None:
         if action.what == "ask" and ctx is not None:
@@ -709,6 +708,9 @@ class World:
         inner = replace(frame, visible=frame.visible or with_ctx)
         registry = HookRegistry([self.performer(fire, at, ctx, inner)])
         await registry.fire(self.point, Moment(at), ctx=ctx if with_ctx else None)
+
+    def _fire_sync(self, fire: Fire, ctx: Any, frame: Frame, at: str, registered: str) -> None:
+        asyncio.run(self._fire(fire, ctx, frame, at, registered))
 
     # Threads.
 
@@ -839,7 +841,7 @@ class CountingModel:
     async def complete(self, request: Any) -> ModelResponse:
         return self._reply(request)
 
-    async def stream(self, request: Any) -> Any:
+    async def stream(self, request: Any) -> AsyncIterator[str | ModelResponse]:
         yield "well "
         yield self._reply(request)
 
@@ -885,6 +887,8 @@ def run_program(program: Program, play: Callable[[], Coroutine[Any, Any, Any]]) 
 
     async def main() -> None:
         outcome.append(await play())
+        tasks: set[Any] = set()
+        threads: list[str] = []
         for _ in range(200):
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             threads = [each.name for each in threading.enumerate() if each.name.startswith(("hookline-run", "program"))]
