@@ -100,6 +100,7 @@ def ways_to_run(agent: Agent[Any, Any]) -> Iterator[tuple[str, Any]]:
 # Runs
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 @pytest.mark.parametrize("way", ["arun", "stream", "start", "run", "team"])
 async def test_a_run_without_the_deps_that_its_agent_needs_is_an_error_at_the_call(way):
     agent = scripted_agent(["a"] * 3, deps_type=Db)
