@@ -1,11 +1,9 @@
 """Hookline's own loop, which the others must equal."""
 
-import warnings
-
 from hookline import Agent, RunFailedError
 from hookline.events import TextDelta
 
-from ..loops import Case, LoopDriver, Outcome
+from ..loops import Case, LoopDriver, Outcome, in_thread
 
 
 class Driver(LoopDriver):
@@ -21,9 +19,8 @@ class Driver(LoopDriver):
         outcome = Outcome()
         try:
             if case.mode == "sync":
-                with warnings.catch_warnings():  # it blocks the event loop of the test, which has nothing else to do
-                    warnings.simplefilter("ignore", RuntimeWarning)
-                    outcome.reply = agent.run(case.task, metadata=metadata, sinks=[outcome.events.append]).reply
+                options = {"metadata": metadata, "sinks": [outcome.events.append]}
+                outcome.reply = (await in_thread(agent.run, case.task, **options)).reply
             elif case.mode == "stream":
                 async for event in agent.stream(case.task, metadata=metadata):
                     outcome.events.append(event)
