@@ -726,6 +726,35 @@ async def test_a_run_whose_end_cannot_be_stored_goes_on_and_completes_once(tmp_p
     assert [n for n, _ in counter.calls] == [1, 2, 3]
 
 
+async def test_a_server_that_stops_while_it_loads_the_session_of_a_run_stops_and_another_executes_the_run(
+    tmp_path, monkeypatch
+):
+    counter = Counter()
+    counter.open.set()
+    entered, go_on = threading.Event(), threading.Event()
+
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        sessions = service._executor._sessions
+        load = sessions.load
+
+        def load_late(session_id):
+            entered.set()
+            go_on.wait(60)
+            return load(session_id)
+
+        monkeypatch.setattr(sessions, "load", load_late)
+        run = await service.start(ME, "Work.")
+        await wait_until(entered.is_set)
+        closing = asyncio.create_task(service.close(grace=0))
+        await wait_until(lambda: service._store.journal.get(run.id).status == "interrupted")
+        go_on.set()
+        await asyncio.wait_for(closing, 60)
+    assert counter.calls == []
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        run = await service.wait(run.id, ME)
+    assert (run.status, run.reply) == ("completed", "done")
+
+
 async def test_a_run_that_an_earlier_process_left_with_an_end_in_its_row_goes_on(tmp_path):
     counter = Counter()
     async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:

@@ -406,7 +406,12 @@ class DurableRun:
             self._wake()
 
     async def _stop(self) -> Never:
-        """End the current task, which is being cancelled, even if code inside the run suppressed the cancellation."""
+        """End the current task, which is being cancelled, even if code inside the run suppressed the cancellation.
+
+        Before and after the run, as while its session is loaded, nothing cancels the task: the error ends it.
+        """
+        if self._root is None and self.error is not None:
+            raise self.error
         if self._root is not None and self._root.cancellation.is_cancelled():
             raise asyncio.CancelledError
         await forever()
