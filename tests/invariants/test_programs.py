@@ -181,6 +181,8 @@ def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
             await other.settle()
             reported = again.first_difference, again.stop_reason
             assert replayed.violations == []
+            if again.stop_reason.endswith("which is not replayed"):
+                return  # a refused model call inside a tool: a replay says that it cannot repeat it
             if result.status != "cancelled" and not is_interrupted(again.tape):
                 assert reported == ("", ""), reported
                 assert (again.result.status, again.result.usage) == (result.status, result.usage)
