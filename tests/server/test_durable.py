@@ -548,6 +548,38 @@ async def test_a_run_is_cancelled_although_it_is_just_being_taken_up(tmp_path, m
     assert not blocker.entered
 
 
+async def test_a_run_whose_end_was_stored_by_a_cancellation_is_returned_as_cancelled(tmp_path, monkeypatch):
+    blocker = Blocker(closed=False)
+    async with serving(tmp_path, blocker.agent(), durable=True) as service:
+        journal = service._store.journal
+        claim, append = journal.claim, journal.append
+        claimed, go_on, stored = threading.Event(), threading.Event(), threading.Event()
+
+        def slow_claim(*args):
+            made = claim(*args)
+            if not claimed.is_set():
+                claimed.set()
+                go_on.wait()
+            return made
+
+        def slow_append(write, **options):
+            append(write, **options)
+            if write.status == "cancelled":  # it is committed, but this process does not know it yet
+                stored.wait(60)
+
+        monkeypatch.setattr(journal, "claim", slow_claim)
+        monkeypatch.setattr(journal, "append", slow_append)
+        run = await service.start(ME, "Work.")
+        await wait_until(claimed.is_set)
+        cancelling = asyncio.create_task(service.cancel(run.id, ME))
+        await wait_until(lambda: run.id in service._durable._stop_reasons)
+        go_on.set()
+        await wait_until(lambda: service._store.get(run.id).is_over)
+        await asyncio.wait([cancelling], timeout=0.2)
+        stored.set()
+        assert (await cancelling).status == "cancelled"
+
+
 async def test_a_run_is_cancelled_although_it_is_just_being_suspended(tmp_path, monkeypatch):
     paid = []
     async with serving(tmp_path, payer(paid), durable=True) as service:

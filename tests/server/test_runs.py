@@ -533,8 +533,8 @@ async def test_closing_the_service_lets_runs_finish_and_interrupts_the_rest(tmp_
     service = service_at(tmp_path, blocker.agent(name="quick"), stuck.agent(name="stuck"), max_runs=2)
     await service.open()
     quick, slow = await service.start(ME, "1", agent="quick"), await service.start(ME, "2", agent="stuck")
-    queued = await service.start(ME, "3", agent="quick")
     await wait_until(lambda: blocker.entered + stuck.entered == 2)
+    queued = await service.start(ME, "3", agent="quick")
     closing = asyncio.create_task(service.close(grace=1))
     await wait_until(lambda: service.problem)
     with pytest.raises(UnavailableError):

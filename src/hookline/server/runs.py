@@ -576,8 +576,8 @@ class RunService:
             if run.is_over:
                 return run
             if self._durable is not None and run.is_durable:
-                if await self._durable.cancel(id, reason):
-                    return await self.get(id, caller)
+                if await self._durable.cancel(id, reason):  # this process may be storing the end still
+                    return await self.wait(id, caller, timeout=CANCEL_SECONDS)
                 live = self._live.get(id)  # this process has just begun to execute it
                 if live is None and (run := await self.get(id, caller)).is_over:
                     return run
