@@ -186,7 +186,7 @@ class Warden(Part):
     busy: bool = False
     """Whether the same hook also listens at on_progress, and is busy there until a run starts beside it."""
     does: tuple[Action, ...] = ()
-    """What it does before it decides, for the calls with the value 1."""
+    """The actions of the hook before it decides, for the calls with the value 1."""
 
 
 @dataclass(frozen=True, repr=False)
@@ -211,7 +211,7 @@ class Program(Part):
 
 @dataclass
 class Ledger:
-    """What happened in all processes and replays of a program."""
+    """A list of the events in all processes and replays of a program."""
 
     accepted: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)
@@ -251,7 +251,7 @@ class Ledger:
 
 @dataclass(frozen=True)
 class Frame:
-    """What holds for code inside a program, as DESIGN 4.8 and 6.6 say."""
+    """The rules for code inside a program, as DESIGN 4.8 and 6.6 define them."""
 
     guarded: bool = True
     """Whether the guard of the outermost agent judges the calls of runs that are started here."""
@@ -1000,7 +1000,7 @@ class Programs:
     def actions(
         self, depth: int, least: int = 0, most: int = 1, *, calm: bool = False
     ) -> st.SearchStrategy[tuple[Action, ...]]:
-        """What a tool or a hook does. A calm hook does the same again in a replay."""
+        """An action of a tool or a hook. A calm hook does the same again in a replay."""
         doings = ("ask", "fail", "yield") if calm else ("ask", "steer", "progress", "fail", "yield", "yield")
         if not self.calm:
             doings += ("cancel",)

@@ -1,4 +1,4 @@
-"""What a replay and a recovery compare and repeat: digests of requests, and errors (DESIGN 6.11, 6.17)."""
+"""Values that a replay and a recovery compare and repeat: digests of requests, and errors (DESIGN 6.11, 6.17)."""
 
 from __future__ import annotations
 
