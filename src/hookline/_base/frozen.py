@@ -313,13 +313,8 @@ def scrub(value: Any) -> Any:
 
 def json_text(value: Any) -> str:
     """Return a JSON value as JSON text, after :func:`scrub` where that is needed."""
-    try:
-        text = msgspec.json.encode(value).decode()
-        if "null" not in text or not has_non_finite(value):
-            return text
-    except UnicodeEncodeError:
-        pass
-    return msgspec.json.encode(scrub(value)).decode()
+    data = _exact_json(value)
+    return (msgspec.json.encode(scrub(value)) if data is None else data).decode()
 
 
 def fingerprint(value: Any) -> bytes:
