@@ -224,6 +224,7 @@ async def test_a_replay_is_the_same_at_any_speed(tmp_path: Path, hooks: Callable
             assert (replay.first_difference, replay.stop_reason) == ("", "")
 
 
+@pytest.mark.timeout(600)  # it continues the run hundreds of times
 @EACH_ENTRY
 @EACH_HOOK
 def test_a_run_continues_from_each_entry_of_its_journal_at_any_speed(

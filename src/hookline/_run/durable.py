@@ -605,7 +605,13 @@ class DurableRun:
         position = self._wakeup_of(lane, name)
         try:
             if position is None:
-                return raise_exit(await with_timeout(limit, task))
+                if self.is_recovering and self._has_wakeups:  # its time begins when the journal has ended
+                    end = asyncio.ensure_future(self._until_end(lane))
+                    try:
+                        await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        abandon(end)
+                return raise_exit(task.result() if task.done() else await with_timeout(limit, task))
             if self._entries[position].data != _TIMED_OUT:
                 return raise_exit(await task)
             turn = asyncio.ensure_future(self._turn(position, is_wakeup=True))
