@@ -26,7 +26,8 @@ from typing import Any
 
 from hookline import Agent, HookResult, guard, hook, observer, tool
 from hookline.errors import RunHeldError, RunWaitingError
-from hookline.payloads import ModelResponse, ToolCall, Usage
+from hookline.models import ModelResponse
+from hookline.payloads import ToolCall, Usage
 from hookline.stores import RunStore
 from hookline.teams import Team
 

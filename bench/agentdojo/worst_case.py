@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from agentdojo.functions_runtime import FunctionCall
 
-from hookline import Message, ModelResponse
+from hookline import Message
+from hookline.models import ModelResponse
 from hookline.payloads import ModelRequest, ToolCall
 
 USER, INJECTED = "user", "injected"

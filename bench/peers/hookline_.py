@@ -20,11 +20,11 @@ from hookline import (
     HookRegistry,
     Message,
     ModelRequest,
-    ModelResponse,
     tool,
 )
 from hookline._kernel.dispatch import fire
 from hookline._kernel.scope import scope_of
+from hookline.models import ModelResponse
 from hookline.payloads import StepStart, ToolCall
 
 HOOKS, TOOLS = {"noop"}, {"add"}

@@ -28,7 +28,7 @@ from hookline import (
     AgentContext,
     AgentResult,
     ApprovalRequest,
-    Failure,
+    ErrorReport,
     HookRegistry,
     Message,
     ModelReply,
@@ -41,7 +41,7 @@ from hookline import (
     stores,
     tool,
 )
-from hookline._kernel.scope import Scope
+from hookline._kernel.scope import HookState, Scope
 from hookline._kernel.state import AgentState
 from hookline._run.context import build_context, services_of
 from hookline.models import GatedModel
@@ -81,7 +81,7 @@ TICKET = Ticket("T-3", "I looked at the file.", tier="auto", assignee="bench")
 RESULT = ToolCallResult("c3", "read_file", {"path": "notes/3.txt"}, "all work and no play. " * 93, duration=0.01, hop=2)
 FAILED = RESULT.replace(result=None, error="ValueError: no such file", outcome="error")
 LIMITED = ErrorInfo("model", "RateLimitError", "slow down", "bench", fatal=True, retry_after=999.0)
-FAILURE = Failure((LIMITED,), "model", True, "step", 2, 1, REQUEST)
+FAILURE = ErrorReport((LIMITED,), "model", True, "step", 2, 1, REQUEST)
 START, STEP, STEPPED = RunStart("And the third?"), StepStart(2), Step(2, "It is empty.", finish_reason="stop")
 DONE = AgentResult("It is empty.", steps=(STEPPED,), usage=Usage(1500, 60), messages=MESSAGES)
 
@@ -227,7 +227,7 @@ def _ctx() -> AgentContext:
     services_of(ctx).tools = TOOLS
     services_of(ctx).llm = GatedModel(_model(), ask)
     state = AgentState(messages=MESSAGES[1:], system_prompt="You are a careful assistant.")
-    return build_context(services_of(ctx), Scope(ctx, state), hook_state={}, scratch={})
+    return build_context(services_of(ctx), Scope(ctx, state), hook_state=HookState(), scratch={})
 
 
 def _fire(registry: HookRegistry, point: str, payload: Any, ctx: AgentContext) -> Callable[[], Any]:

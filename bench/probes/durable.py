@@ -147,7 +147,8 @@ burst = 1000000
 """
 TOOLS = """
 from hookline import BEFORE_LLM, HookResult, hook, tool
-from hookline.payloads import ModelResponse, ToolCall
+from hookline.payloads import ToolCall
+from hookline.models import ModelResponse
 
 
 @tool

@@ -15,8 +15,9 @@ from peers.hookline_ import MAIN, FakeModel, add, noop
 from probes.watched import flush
 from workload import PROMPT, Spec
 
-from hookline import BEFORE_STEP, Agent, HookRegistry, Message, ModelRequest, ModelResponse, Session
+from hookline import BEFORE_STEP, Agent, HookRegistry, Message, ModelRequest, Session
 from hookline.hooks import AuditLogHook, ObservabilityHook
+from hookline.models import ModelResponse
 from hookline.tools import Tool
 
 Run = Callable[[], Awaitable[Any]]

@@ -46,35 +46,26 @@ def check(name: str, steps: int = 10) -> dict[str, Any]:
     return {"hook_calls": sum(hooks.values())}
 
 
+WARM, LONG = 0.2, 0.01
+"""Seconds of CPU time for which everything runs before it is measured, and which a measurement takes at least.
+
+The interpreter specialises code while it runs, so the first runs of a short loop take twice as long as later ones.
+"""
+
+
 def dispatch(name: str, sizes: list[int], reps: int) -> dict[str, Any]:
     """Return CPU microseconds for one fire of n no-op hooks, per repetition."""
     peer = adapter(name)
     if not hasattr(peer, "dispatchers"):
         return {}
-    loop = asyncio.new_event_loop()
-
-    def timed(is_async: bool, fire: Any, k: int) -> float:
-        async def body() -> float:
-            began = time.process_time()
-            for _ in range(k):
-                await fire()
-            return time.process_time() - began
-
-        if is_async:
-            return loop.run_until_complete(body())
-        began = time.process_time()
-        for _ in range(k):
-            fire()
-        return time.process_time() - began
-
+    aio = asyncio.new_event_loop()
     out: dict[str, Any] = {}
     for label, (is_async, make) in peer.dispatchers().items():
         out[label] = {"async": is_async, "sizes": {}}
         for n in sizes:
-            fire, k = make(n), 1
-            while reps > 1 and timed(is_async, fire, k) < 0.01:
-                k *= 2
-            out[label]["sizes"][str(n)] = [timed(is_async, fire, k) / k * 1e6 for _ in range(reps)]
+            fire = make(n)
+            k = warmed(aio, fire, is_async) if reps > 1 else 1
+            out[label]["sizes"][str(n)] = [timed(aio, fire, k, is_async) / k * 1e6 for _ in range(reps)]
     return out
 
 
@@ -84,15 +75,41 @@ def loop(name: str, specs: dict[str, dict[str, Any]], reps: int) -> dict[str, li
     made = {label: Spec(**given) for label, given in specs.items()}
     runs = {label: peer.build(spec) for label, spec in made.items()}
     for label, run in runs.items():
-        for _ in range(min(3, reps)):
-            assert aio.run_until_complete(run()) == made[label].steps
+        assert aio.run_until_complete(run()) == made[label].steps
+    times = {label: warmed(aio, run) if reps > 1 else 1 for label, run in runs.items()}
     out: dict[str, list[float]] = {label: [] for label in runs}
     for _ in range(reps):
         for label, run in runs.items():
-            began = time.process_time()
-            aio.run_until_complete(run())
-            out[label].append((time.process_time() - began) * 1e6 / made[label].steps)
+            took = timed(aio, run, times[label])
+            out[label].append(took * 1e6 / times[label] / made[label].steps)
     return out
+
+
+def warmed(aio: asyncio.AbstractEventLoop, work: Any, is_async: bool = True) -> int:
+    """Run the work until it is warm. Return how often it runs in a measurement."""
+    spent, k = 0.0, 1
+    while (took := timed(aio, work, k, is_async)) < LONG or spent + took < WARM:
+        spent += took
+        if took < LONG:
+            k *= 2
+    return k
+
+
+def timed(aio: asyncio.AbstractEventLoop, work: Any, k: int, is_async: bool = True) -> float:
+    """Return the seconds of CPU time that the work takes k times."""
+
+    async def awaited() -> float:
+        began = time.process_time()
+        for _ in range(k):
+            await work()
+        return time.process_time() - began
+
+    if is_async:
+        return aio.run_until_complete(awaited())
+    began = time.process_time()
+    for _ in range(k):
+        work()
+    return time.process_time() - began
 
 
 def concurrent(name: str, runs: int, steps: int = 10, delay: float = 0.05) -> dict[str, float]:

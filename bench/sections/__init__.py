@@ -19,6 +19,7 @@ from . import (
     local,
     loops,
     parquet,
+    promises,
     recording,
     replay,
     sandbox,
@@ -35,6 +36,7 @@ SECTIONS: dict[str, Section] = {
     for module in (
         dispatch,
         loops,
+        promises,
         concurrent,
         start,
         watched,

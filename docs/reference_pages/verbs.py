@@ -25,10 +25,12 @@ NOTES = {
     "cont": "",
     "replace": (
         "Returning the payload, or a mapping of fields, means the same. [Points](points.md) marks the fields that may"
-        " be changed."
+        ' be changed. At `before_tool`, `{"args": arguments}` replaces the arguments, as in'
+        " [Ethos](../coming-from/ethos.md)."
     ),
     "block": (
-        "At `before_tool` the call gets the outcome `blocked`, its `after_tool` fires, and the run continues. At "
+        "At `before_tool` the call gets the outcome `blocked`, its `after_tool` fires, and the run continues; "
+        'returning `{"error": message}` there means the same, as in [Ethos](../coming-from/ethos.md). At '
         "`before_compaction` the history is unchanged."
     ),
     "answer": (
@@ -45,7 +47,7 @@ NOTES = {
         "The remaining hooks are still called, and running calls are not interrupted. `kind` is one of the stop "
         "reasons of the result, such as `steps_limit`."
     ),
-    "keep_going": "Overrides `completed`, `finish_reason` and `stop_requested`, but no limit, at most 3 times a run.",
+    "keep_going": "Overrides `completed`, `finish_reason` and `stop_requested`, but no limit, at most 8 times a run.",
     "end": (
         "Open calls get a result first. The reply is added to the transcript, marked as that of a hook, except at "
         "`on_run_start`, where the transcript is unchanged. The status is `ended`."

@@ -1,7 +1,7 @@
 """End the run when the system prompt leaks.
 
 The system prompt contains a random word. If the word appears in a reply, in a streamed chunk or in the arguments of a
-call, someone made the model repeat its instructions: the run ends, and the reply is not recorded.
+call, someone made the model repeat its instructions: the run ends, and the reply is not added to the transcript.
 `before_prompt_build` is a merge point: the results of its hooks are added to the prompt.
 """
 
@@ -14,7 +14,7 @@ class EndWhenCanaryLeaks:
     priority = 100
 
     def __call__(self, point: str, ctx: AgentContext, payload: object) -> HookResult | None:
-        canary = ctx.hook_state.setdefault(id(self), ctx.new_id("canary"))  # different in each run
+        canary = ctx.own_state(self, lambda: ctx.new_id("canary"))  # different in each run
         match payload:
             case TokenDelta(text=text) | ModelReply(content=text, tool_calls=()):
                 leaked = canary in text

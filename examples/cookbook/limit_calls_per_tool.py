@@ -1,7 +1,7 @@
 """Limit the calls of each tool.
 
 A model that searches twenty times is stuck. Each tool gets a quota for one run; further calls are blocked, and the
-model goes on with what it has. The count is in `ctx.hook_state`, which is new for every run and private to the hook.
+model goes on with what it has. The count is in `ctx.own_state`, which is new for every run and private to the hook.
 `ToolCallsLimitHook` limits all calls of a run together.
 """
 
@@ -19,7 +19,7 @@ class LimitCallsPerTool:
         self.quota = quota
 
     def __call__(self, point: str, ctx: AgentContext, request: ToolCallRequest) -> HookResult | None:
-        used = ctx.hook_state.setdefault(id(self), Counter())
+        used = ctx.own_state(self, Counter[str])
         used[request.name] += 1
         quota = self.quota.get(request.name)
         if quota is None or used[request.name] <= quota:

@@ -25,7 +25,7 @@ class RedactWhileStreaming:
         if isinstance(payload, ModelReply):
             content = clean(payload.content)
             return HookResult.replace(payload.replace(content=content)) if content != payload.content else None
-        shown = ctx.hook_state.setdefault(id(self), {})  # number of characters shown of each reply
+        shown = ctx.own_state(self, dict[int, int])  # number of characters shown of each reply
         whole = payload.text if payload.final else payload.text[: payload.text.rfind(" ") + 1]
         already = shown.get(payload.generation, 0)
         shown[payload.generation] = len(clean(whole))

@@ -7,12 +7,12 @@ failures of hooks and tools are reported there too. `ModelRetryHook` and `Fallba
 
 import asyncio
 
-from hookline import ON_ERROR, Agent, AgentContext, Failure, HookResult, ScriptedModel, hook
+from hookline import ON_ERROR, Agent, AgentContext, ErrorReport, HookResult, ScriptedModel, hook
 from hookline.models import OverloadedError
 
 
 @hook(ON_ERROR)
-async def survive_an_outage(ctx: AgentContext, failure: Failure) -> HookResult | None:
+async def survive_an_outage(ctx: AgentContext, failure: ErrorReport) -> HookResult | None:
     error = failure.errors[0]
     if failure.where != "model" or error.type not in (
         "OverloadedError",

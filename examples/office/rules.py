@@ -9,11 +9,11 @@ from hookline import (
     AgentContext,
     HookResult,
     ModelRequest,
-    ModelResponse,
     ToolCallRequest,
     ToolCallResult,
     hook,
 )
+from hookline.models import ModelResponse
 from hookline.payloads import Ticket
 from hookline.points import BEFORE_TICKET_COMPLETE
 

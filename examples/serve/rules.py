@@ -6,10 +6,10 @@ from hookline import (
     AgentContext,
     HookResult,
     ModelRequest,
-    ModelResponse,
     ToolCallRequest,
     hook,
 )
+from hookline.models import ModelResponse
 
 WORDS = {"deploy": ("deploy", "release", "ship"), "status": ("status", "version", "which", "what runs")}
 SERVICES = ("shop", "search")

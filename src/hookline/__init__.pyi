@@ -13,7 +13,6 @@ from .events import Event as Event
 from .hooks import HookRegistry as HookRegistry
 from .hooks import HookResult as HookResult
 from .hooks import guard as guard
-from .hooks import guards as guards
 from .hooks import hook as hook
 from .hooks import observer as observer
 from .models import ScriptedModel as ScriptedModel
@@ -23,11 +22,10 @@ from .models import reply as reply
 from .payloads import AgentResult as AgentResult
 from .payloads import ApprovalRequest as ApprovalRequest
 from .payloads import Attachment as Attachment
-from .payloads import Failure as Failure
+from .payloads import ErrorReport as ErrorReport
 from .payloads import Message as Message
 from .payloads import ModelReply as ModelReply
 from .payloads import ModelRequest as ModelRequest
-from .payloads import ModelResponse as ModelResponse
 from .payloads import Progress as Progress
 from .payloads import PromptBuild as PromptBuild
 from .payloads import SessionStart as SessionStart

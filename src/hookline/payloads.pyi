@@ -4,7 +4,7 @@ from ._kernel.payloads import ApprovalAnswer as ApprovalAnswer
 from ._kernel.payloads import ApprovalDecision as ApprovalDecision
 from ._kernel.payloads import ApprovalRequest as ApprovalRequest
 from ._kernel.payloads import Compaction as Compaction
-from ._kernel.payloads import Failure as Failure
+from ._kernel.payloads import ErrorReport as ErrorReport
 from ._kernel.payloads import ModelReply as ModelReply
 from ._kernel.payloads import ModelRequest as ModelRequest
 from ._kernel.payloads import Progress as Progress
@@ -24,7 +24,6 @@ from ._kernel.state import AgentState as AgentState
 from ._kernel.values import ErrorInfo as ErrorInfo
 from ._kernel.values import Ids as Ids
 from ._kernel.values import Message as Message
-from ._kernel.values import ModelResponse as ModelResponse
 from ._kernel.values import Step as Step
 from ._kernel.values import StopSignal as StopSignal
 from ._kernel.values import ToolCall as ToolCall

@@ -186,8 +186,8 @@ def scripted_agent(
     name: str = "test",
     instructions: str = "",
     output_type: Any,
-    **options: Unpack[CommonAgentOptions[Any]],
-) -> Agent[Any, Any]: ...
+    **options: Unpack[CommonAgentOptions[DepsT]],
+) -> Agent[DepsT, Any]: ...
 def scripted_agent(
     turns: Iterable[Any],
     *,

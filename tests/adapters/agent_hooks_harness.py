@@ -12,10 +12,11 @@ from agent_hooks import (
 )
 from agent_hooks.ctk import Capability, RunOutcome, RunRecord, Scenario, redact_paths
 
-from hookline import Agent, ModelResponse
+from hookline import Agent
 from hookline.adapters.agent_hooks import AgentHooks
 from hookline.errors import RunFailedError
 from hookline.events import TextDelta
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
 from hookline.tools import Tool
 

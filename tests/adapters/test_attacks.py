@@ -7,8 +7,8 @@ from contextlib import suppress
 
 import pytest
 
-from hookline import HookResult, Limits, ModelResponse, guard, hook, observer
-from hookline.models import ScriptedModel, call, reply
+from hookline import HookResult, Limits, guard, hook, observer
+from hookline.models import ModelResponse, ScriptedModel, call, reply
 from hookline.payloads import ToolCall
 from hookline.points import BEFORE_TOOL, ON_RUN_END, ON_RUN_START
 

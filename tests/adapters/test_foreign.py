@@ -10,11 +10,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from hookline import Agent, HookResult, Limits, Message, ModelRequest, ModelResponse, guard, hook, hooks, observer, tool
+from hookline import Agent, HookResult, Limits, Message, ModelRequest, guard, hook, hooks, observer, tool
 from hookline.adapters._foreign import Adapter, RunOverError, Support, checked_names
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError, RunWaitingError
 from hookline.hooks import HookRegistry, Strict
-from hookline.models import Price, ScriptedModel, call, reply
+from hookline.models import ModelResponse, Price, ScriptedModel, call, reply
 from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.plugins import Plugin
 from hookline.points import (

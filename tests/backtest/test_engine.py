@@ -492,7 +492,7 @@ def test_options_are_checked(tmp_path):
 
 def test_the_answer_is_a_guess_if_the_record_does_not_list_the_hooks_that_come_next(tmp_path):
     writer = Writer(tmp_path / "a.moments")
-    decided = [fmt.Decision("no_sudo", "guard", "block", "", "no")], fmt.Verdict("block", "no_sudo")
+    decided = [fmt.Decision("no_sudo", "guard", "block", "", "no")], fmt.RecordedVerdict("block", "no_sudo")
     writer.run("r1", "sudo x", hooks="lost", decisions={"sudo x": decided})
     report = backtest([rule(lambda command: None)], writer.write())
     assert kinds(report) == {"no_longer_blocked": (0, 0, 1)}

@@ -1,4 +1,4 @@
-"""Durable runs of a gateway: continued after an interruption, and put away while a call waits for approval."""
+"""Durable runs of a gateway: continued after an interruption, and suspended while a call waits for approval."""
 
 import asyncio
 import re
@@ -93,7 +93,7 @@ class World:
         await wait_until(lambda: any("wants to call" in text for text in self.channel.texts()))
         return next(CODE.search(text)[1] for text in self.channel.texts() if "wants to call" in text)
 
-    async def put_away(self):
+    async def wait_until_suspended(self):
         await wait_until(lambda: "waiting" in self.statuses())
 
     async def stop_in_tool(self, gateway, go=None):
@@ -165,11 +165,11 @@ async def test_a_run_that_is_interrupted_by_a_stop_is_continued_by_the_next_gate
     assert world.statuses() == ["completed"]
 
 
-async def test_a_run_that_waits_for_approval_is_put_away_and_taken_up_when_somebody_decides_elsewhere(world):
+async def test_a_run_that_waits_for_approval_is_suspended_and_taken_up_when_somebody_decides_elsewhere(world):
     gateway = world.gateway(hooks=ASKS)
     await gateway.start()
     await world.say("write a")
-    await world.put_away()
+    await world.wait_until_suspended()
     await world.say("and then")
     await wait_until(lambda: not gateway._runner._active)
     (row,) = world.approvals.rows(status="pending")
@@ -189,7 +189,7 @@ async def test_a_call_is_decided_in_the_conversation_after_a_restart_of_all_gate
     await first.start()
     await world.say("write a")
     code = await world.code()
-    await world.put_away()
+    await world.wait_until_suspended()
     await first.stop()
     second = world.gateway(hooks=ASKS)
     await second.start()
@@ -206,7 +206,7 @@ async def test_a_decision_that_came_while_no_gateway_ran_counts(world):
     first = world.gateway(hooks=ASKS)
     await first.start()
     await world.say("write a")
-    await world.put_away()
+    await world.wait_until_suspended()
     await first.stop()
     (row,) = world.approvals.rows(status="pending")
     world.approvals.decide(row.id, decision="edit", digest=row.digest, by="anna", arguments={"path": "b"})
@@ -217,11 +217,11 @@ async def test_a_decision_that_came_while_no_gateway_ran_counts(world):
     assert world.done == ["b"]
 
 
-async def test_a_run_that_was_put_away_is_stopped_by_the_user(world):
+async def test_a_run_that_was_suspended_is_stopped_by_the_user(world):
     gateway = world.gateway(hooks=ASKS)
     await gateway.start()
     await world.say("write a")
-    await world.put_away()
+    await world.wait_until_suspended()
     await world.say("/stop")
     await world.say("hello")
     await wait_until(lambda: "echo hello" in world.channel.texts())
@@ -232,7 +232,7 @@ async def test_a_run_that_was_put_away_is_stopped_by_the_user(world):
     assert world.done == []
 
 
-async def test_a_run_that_is_being_put_away_is_stopped_by_the_user(world, monkeypatch):
+async def test_a_run_that_is_being_suspended_is_stopped_by_the_user(world, monkeypatch):
     gateway = world.gateway(hooks=ASKS)
     leaving, go_on, leave = asyncio.Event(), asyncio.Event(), gateway._runner._leave
 
@@ -486,7 +486,7 @@ async def test_a_decision_through_another_gateway_reaches_the_run(pair, words):
     world, other = pair
     await world.say("write a", message_id="m1")
     code = await world.code()
-    await world.put_away()
+    await world.wait_until_suspended()
     await other.say(words.format(code=code), sender="ada", message_id="m2")
     await wait_until(lambda: "The tool said: wrote a" in world.channel.texts())
     assert world.done == ["a"]
@@ -504,7 +504,7 @@ async def test_messages_and_stops_through_another_gateway_reach_the_run(pair):
     world.go.set()
     await wait_until(lambda: "echo be quick" in world.channel.texts())
     await world.say("write b", message_id="m4")
-    await world.put_away()
+    await world.wait_until_suspended()
     await other.say("/stop", sender="ada", message_id="m5")
     await wait_until(lambda: "cancelled" in world.statuses())
     await wait_until(lambda: notices.STOPPED in world.channel.texts())

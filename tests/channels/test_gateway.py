@@ -1,17 +1,21 @@
 import asyncio
 import logging
+from pathlib import Path
 
 import pytest
 
-from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
+from hookline import Agent, AgentContext, HookResult, ScriptedModel, Session, call, guard, hook, observer, reply, tool
+from hookline.channels.factory import build_gateway
 from hookline.channels.gateway import Gateway
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, UndeliverableError
 from hookline.config.errors import ConfigError
+from hookline.config.settings import Settings
 from hookline.payloads import InboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.messages import OutboundMessage
 from hookline.stores.sessions import SqliteSessionStore
+from hookline.teams import Team
 
 
 async def test_a_message_passes_every_point_in_order_and_its_answer_is_sent(gateways):
@@ -362,6 +366,32 @@ async def test_a_gateway_needs_channels_of_different_names(tmp_path):
         Gateway(agent, [], **store)
     with pytest.raises(ConfigError, match="two channels are called 'memory'"):
         Gateway(agent, [MemoryChannel(), MemoryChannel()], **store)
+
+
+async def test_an_agent_that_needs_deps_needs_a_gateway_whose_contexts_have_them(tmp_path):
+    @tool
+    def which(ctx: AgentContext[Path]) -> str:
+        """Name the file."""
+        return ctx.deps.name
+
+    def context(session: Session) -> AgentContext[Path]:
+        return AgentContext(session=session, deps=Path("shop.db"))
+
+    model = ScriptedModel([call("which"), lambda request: request.messages[-1].content])
+    agent = Agent("bot", llm=model, deps_type=Path, tools=[which])
+    store = {"mailbox": Mailbox(tmp_path / "m.db"), "sessions": SqliteSessionStore(tmp_path / "s.db")}
+    channel = MemoryChannel()
+    for answerer in (agent, Team([Agent("first", llm=ScriptedModel()), agent])):
+        with pytest.raises(ConfigError, match="agent 'bot' needs deps of the type Path: Gateway"):
+            Gateway(answerer, [channel], **store)
+        with pytest.raises(ConfigError, match="agent 'bot' needs deps of the type Path, which settings do not have"):
+            build_gateway(Settings(channels=["memory"]), answerer)
+    gateway = Gateway(agent, [channel], **store, context=context)
+    await gateway.start()
+    await channel.say("hi")
+    await gateway.wait_until_idle()
+    await gateway.stop(grace=0)
+    assert channel.texts() == ["shop.db"]
 
 
 async def test_a_channel_that_cannot_start_stops_the_others(tmp_path, gateways):

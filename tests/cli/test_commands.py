@@ -100,7 +100,7 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
 def test_a_terminal_never_breaks_the_names_of_hooks_or_where_they_are_written(hookline, here, monkeypatch, width):
     (here / "rules.py").write_text(RULES)
     monkeypatch.setattr("hookline.cli.output.PIPE_WIDTH", width)
-    _, out, _ = hookline("hooks", "rules.py", "guards")
+    _, out, _ = hookline("hooks", "rules.py", "limits_plugin")
     lines = [line.split() for line in out.splitlines()]
     for name in ("careful", "ExecutionTimeLimitHook", "TokenUsageLimitHook"):
         assert any(name in line for line in lines), out
@@ -114,12 +114,12 @@ def test_a_terminal_never_breaks_the_names_of_hooks_or_where_they_are_written(ho
 
 def test_config_shows_one_hook_a_line(hookline, here):
     (here / "hookline.toml").write_text(
-        'hooks = ["TimingHook", { use = "guards", args = { max_steps = 5, finish_reasons = ["stop"] } }]'
+        'hooks = ["TimingHook", { use = "limits_plugin", args = { max_steps = 5, finish_reasons = ["stop"] } }]'
     )
     _, out, _ = hookline("config")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     first = lines.index("hooks TimingHook file:hookline.toml")
-    assert lines[first + 1] == '{ use = "guards", args = { max_steps = 5, finish_reasons = ["stop"] } }'
+    assert lines[first + 1] == '{ use = "limits_plugin", args = { max_steps = 5, finish_reasons = ["stop"] } }'
 
 
 def test_the_metadata_of_a_run_reaches_its_hooks(hookline, here):
@@ -138,8 +138,18 @@ def test_the_last_line_of_a_run_says_that_a_hook_failed(hookline, here):
     )
     code, _, err = hookline("run", "go", "--model", "scripted:turns.json", "--hooks", "rules.py")
     assert code == 0
-    assert "hook 'torn' failed at on_run_end: OSError: no room" in err
+    assert "hook 'torn' failed at on_run_end: OSError: no room (rules.py:3)" in err
     assert err.splitlines()[-1].endswith("· 1 hook failed")
+
+
+def test_a_run_that_a_hook_fails_names_the_line_of_the_hook(hookline, here):
+    (here / "turns.json").write_text('["done"]')
+    (here / "rules.py").write_text(
+        "from hookline import hook\n@hook('before_llm')\ndef torn(ctx, request):\n    return request.params['no']\n"
+    )
+    code, _, err = hookline("run", "go", "--model", "scripted:turns.json", "--hooks", "rules.py")
+    assert code == 1
+    assert "error: hook 'torn' failed at before_llm: KeyError: 'no' (rules.py:4)" in err
 
 
 def test_built_in_hooks_are_shown_with_their_descriptions(hookline):

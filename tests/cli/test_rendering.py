@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from hookline.cli.event_lines import Line
-from hookline.cli.rendering import LineRenderer, Reply, ReplyStream
+from hookline.cli.rendering import LineRenderer, MarkdownReply, ReplyStream
 
 TEXT = """# Plan
 
@@ -57,7 +57,9 @@ def streamed(pieces):
 @given(st.lists(st.integers(0, len(TEXT)), max_size=12).map(sorted))
 def test_a_reply_looks_the_same_in_whatever_pieces_it_arrives(cuts):
     pieces = [TEXT[a:b] for a, b in zip([0, *cuts], [*cuts, len(TEXT)], strict=True)]
-    assert list(filter(None, lines_of(*streamed(pieces)))) == list(filter(None, lines_of(Reply(TEXT, indent=2))))
+    assert list(filter(None, lines_of(*streamed(pieces)))) == list(
+        filter(None, lines_of(MarkdownReply(TEXT, indent=2)))
+    )
 
 
 def test_a_block_is_printed_once_the_next_one_begins():

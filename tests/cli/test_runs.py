@@ -105,7 +105,7 @@ def waiting(in_process, monkeypatch, tmp_path):
     return run
 
 
-def test_a_run_that_waits_for_an_approval_is_put_away_and_resumed_after_the_decision(waiting, in_process, tmp_path):
+def test_a_run_that_waits_for_an_approval_is_suspended_and_resumed_after_the_decision(waiting, in_process, tmp_path):
     code, _, notes = waiting.first
     store = RunStore(tmp_path / "runs.db")
     (run,) = store.journal.runs("waiting")

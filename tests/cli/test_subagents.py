@@ -126,7 +126,8 @@ def test_a_failed_subagent_and_a_failed_hook_in_it_are_shown_and_counted():
     outcome = run_once(team, "go", AgentContext(), [PlainView(out)])
     assert "1 hook failed" in run_summary(outcome.result, outcome.failed_hooks, outcome.subagents)
     shown = out.getvalue().splitlines()
-    assert "    writer: hook 'broken' failed at before_tool: ValueError: oops" in shown
+    failed = "    writer: hook 'broken' failed at before_tool: ValueError: oops (test_subagents.py:"
+    assert [line for line in shown if line.startswith(failed)]
     assert "    writer: model failed: the script has only 1 turn, but this is request 2" in shown
     assert any(line.startswith("    writer: failed · ") for line in shown)
 

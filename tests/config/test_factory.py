@@ -293,14 +293,14 @@ def test_the_model_is_warned_before_a_configured_limit(script):
 @pytest.mark.parametrize(
     ("toml", "steps"),
     [
-        ('hooks = [{ use = "guards", args = { max_steps = 22 } }]', 22),
-        ('max_steps = 20\nhooks = [{ use = "guards", args = { max_steps = 22 } }]', 20),
-        ('max_steps = 3\nhooks = [{ use = "guards", args = { max_steps = 2 } }]', 2),
+        ('hooks = [{ use = "limits_plugin", args = { max_steps = 22 } }]', 22),
+        ('max_steps = 20\nhooks = [{ use = "limits_plugin", args = { max_steps = 22 } }]', 20),
+        ('max_steps = 3\nhooks = [{ use = "limits_plugin", args = { max_steps = 2 } }]', 2),
         ("", 20),
         ("max_steps = 21", 21),
         ('max_steps = "none"', None),
         ("max_steps = inf", None),
-        ('max_steps = "none"\nhooks = [{ use = "guards", args = { max_steps = 2 } }]', 2),
+        ('max_steps = "none"\nhooks = [{ use = "limits_plugin", args = { max_steps = 2 } }]', 2),
     ],
 )
 def test_the_step_limit_of_guards_holds_unless_a_stricter_one_is_set(script, tmp_path, toml, steps):

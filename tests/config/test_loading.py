@@ -137,9 +137,9 @@ def test_the_tape_hook_can_be_named_alone_and_needs_a_path(folder):
 
 
 def test_bundles_of_built_in_hooks_are_created_when_used(folder):
-    for item in ("guards", DeclaredHook("guards", {"max_steps": 5})):
+    for item in ("limits_plugin", DeclaredHook("limits_plugin", {"max_steps": 5})):
         hooks, (plugin,) = load_hooks([item], folder)
-        assert (hooks, plugin.name) == ([], "guards")
+        assert (hooks, plugin.name) == ([], "limits")
     hooks, plugins = load_hooks(["default_slm_hooks"], folder)
     assert ("LoopDetectorHook" in names(hooks), plugins) == (True, [])
 
@@ -167,8 +167,8 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("EgressGuard", 'EgressGuard needs hosts: { use = "EgressGuard", args = { hosts = ... } }'),
         ("PlanModeHook", "give at least one tool as confirm=['write_*'], or one effect as effects=['write']"),
         (
-            DeclaredHook("guards", {"max_step": 50}),
-            "guards has no argument 'max_step'. Did you mean 'max_steps'? It takes max_steps, max_tokens,",
+            DeclaredHook("limits_plugin", {"max_step": 50}),
+            "limits_plugin has no argument 'max_step'. Did you mean 'max_steps'? It takes max_steps, max_tokens,",
         ),
         (DeclaredHook("TimingHook", {"path": "x"}), "TimingHook has no argument 'path'. It takes no args"),
         (DeclaredHook("TimingHook", points=("before_lm",)), "TimingHook with points: unknown point 'before_lm'"),

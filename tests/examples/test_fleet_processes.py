@@ -34,7 +34,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
 
 MODEL = """
 from hookline import BEFORE_LLM, HookResult, hook
-from hookline.payloads import ModelResponse, ToolCall
+from hookline.payloads import ToolCall
+from hookline.models import ModelResponse
 
 
 @hook(BEFORE_LLM)
@@ -202,7 +203,7 @@ def test_a_run_survives_its_worker_and_a_restart_of_everything_and_makes_every_e
     block_until(lambda: parcels.exists() and list(parcels.iterdir()))
     fleet.worker_of(run["id"]).kill()
 
-    # Another worker continues, and the run is put away for an approval.
+    # Another worker continues, and the run is suspended for an approval.
     block_until(lambda: fleet.store.journal.get(run["id"]).status == "waiting")
     with httpx.Client(base_url=two, headers=headers, timeout=60) as client:
         assert client.get(f"/runs/{run['id']}").json()["status"] == "waiting"

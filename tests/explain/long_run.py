@@ -43,7 +43,7 @@ def recorded_run(moments: int) -> RecordedRun:
         }
         add("after_llm", "", reply)
         decisions = (fmt.Decision("no_deleting", "guard", "block", "rule 3", "Not allowed."),) if blocked else None
-        verdict = fmt.Verdict("block", "no_deleting", "rule 3") if blocked else None
+        verdict = fmt.RecordedVerdict("block", "no_deleting", "rule 3") if blocked else None
         call = {"id": id, "name": "shell", "arguments": {"command": command}, "hop": step}
         add("before_tool", "shell", call, decisions=decisions, verdict=verdict)
         given = {"outcome": "blocked", "error": "Not allowed."} if blocked else {"result": result["content"]}

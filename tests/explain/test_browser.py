@@ -21,6 +21,8 @@ playwright = pytest.importorskip("playwright.sync_api", reason="the browser test
 expect = playwright.expect
 expect.set_options(timeout=100_000)
 pytestmark = [
+    # Playwright runs an event loop in the thread of the test.
+    pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning"),
     pytest.mark.slow,
     needs_chromium,
 ]

@@ -25,7 +25,6 @@ from hookline import (
     AgentContext,
     HookResult,
     ModelReply,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -38,7 +37,7 @@ from hookline import (
 from hookline.errors import NotInstalledError
 from hookline.events import ApprovalAsked, ToolEnded
 from hookline.hooks import MetricsHook
-from hookline.models import OverloadedError
+from hookline.models import ModelResponse, OverloadedError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 from tests.properties import examples

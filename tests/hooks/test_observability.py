@@ -27,7 +27,6 @@ from hookline import (
     Agent,
     AgentContext,
     HookResult,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -39,6 +38,7 @@ from hookline import (
 )
 from hookline.hooks import ObservabilityHook
 from hookline.hooks import observability as module
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
 from hookline.stores import RunStore, TicketBoard, run_stats, sqlite, ticket_tools

@@ -38,7 +38,6 @@ from hookline import (
     ON_TOKEN,
     Agent,
     HookResult,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -53,7 +52,7 @@ from hookline.errors import NotInstalledError
 from hookline.events import ToolEnded
 from hookline.hooks import FallbackModelHook
 from hookline.hooks._otel.attributes import provider_name
-from hookline.models import RateLimitError
+from hookline.models import ModelResponse, RateLimitError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 from tests.properties import examples
@@ -258,6 +257,7 @@ async def test_parameters_of_a_request_with_a_conventional_name_are_reported(tel
     assert {"gen_ai.request.seed", "gen_ai.request.temperature"}.isdisjoint(told)
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 async def test_a_run_is_a_child_of_the_callers_span_in_every_way_to_start_it(telemetry):
     agent = scripted_agent(["a"] * 4, hooks=[telemetry.hook])
     tracer = telemetry.provider.get_tracer("mine")

@@ -222,7 +222,7 @@ def test_threads_never_get_past_the_minute():
         ctx = AgentContext()
         gate.wait()
         verdicts = [fire_hook(limit, BEFORE_TOOL, ctx=ctx, id=f"{number}.{i}", name="search") for i in range(10)]
-        return sum(verdict.action is HookAction.CONTINUE for verdict in verdicts)
+        return sum(verdict.action is HookAction.CONT for verdict in verdicts)
 
     with ThreadPoolExecutor(4) as pool:
         assert sum(pool.map(caller, range(4))) == 7

@@ -13,7 +13,7 @@ from hookline.testing import fire_hook, scripted_agent
 
 
 def passes(rail, task):
-    return fire_hook(rail, "on_run_start", task=task).action is HookAction.CONTINUE
+    return fire_hook(rail, "on_run_start", task=task).action is HookAction.CONT
 
 
 async def test_a_blocked_task_ends_the_run_before_the_model_is_asked():

@@ -19,7 +19,6 @@ from hookline import (
     AgentContext,
     HookResult,
     Message,
-    ModelResponse,
     RegistrationError,
     ScriptedModel,
     Session,
@@ -31,6 +30,7 @@ from hookline import (
 )
 from hookline.events import ApprovalAsked, Failed, HookExecuted, ModelReplied, TextDelta, ToolStarted
 from hookline.hooks import SensitiveDataHook
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
 from hookline.testing import EventLog, fire_hook, scripted_agent
 from tests.cases import each_case

@@ -817,9 +817,9 @@ def test_a_blocked_command_never_runs_and_the_model_gets_the_reason(place):
 def test_other_tools_and_arguments_can_be_guarded(place):
     guard = TerminalGuard(place, tools=["term_*"], argument="cmd")
     assert fire_hook(guard, BEFORE_TOOL, name="term_run", arguments={"cmd": "rm x"}).action is HookAction.BLOCK
-    assert fire_hook(guard, BEFORE_TOOL, name="term_run", arguments={"cmd": ["ls", "-l"]}).action is HookAction.CONTINUE
+    assert fire_hook(guard, BEFORE_TOOL, name="term_run", arguments={"cmd": ["ls", "-l"]}).action is HookAction.CONT
     assert fire_hook(guard, BEFORE_TOOL, name="term_run", arguments={"command": "ls"}).action is HookAction.BLOCK
-    assert fire_hook(guard, BEFORE_TOOL, name="shell", arguments={"cmd": "rm x"}).action is HookAction.CONTINUE
+    assert fire_hook(guard, BEFORE_TOOL, name="shell", arguments={"cmd": "rm x"}).action is HookAction.CONT
 
 
 def test_an_approved_command_runs_and_an_edited_one_is_judged_again(place):

@@ -29,13 +29,13 @@ from hookline import (
     AgentResult,
     HookResult,
     Message,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
     hook,
     tool,
 )
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
 from hookline.points import APPROVAL_DECIDED, TOOL_END_WITH_PATH, Point
 from hookline.testing import EventLog

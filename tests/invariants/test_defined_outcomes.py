@@ -690,8 +690,8 @@ AMOUNTS = {
     "TicketJudgeHook.timeout",
     "ToolRetryHook.base_delay",
     "ToolRetryHook.max_delay",
-    "guards.max_cost",
-    "guards.max_execution_time",
+    "limits_plugin.max_cost",
+    "limits_plugin.max_execution_time",
 }
 
 SENSIBLE: dict[str, set[str]] = {
@@ -727,10 +727,10 @@ SENSIBLE: dict[str, set[str]] = {
         "ChannelGuard.per_sender",
         "InjectionGuard.taint_steps",
         "RateLimitHook.max_calls_per_run",
-        "guards.finish_reasons",
-        "guards.max_execution_time",
-        "guards.max_steps",
-        "guards.max_tokens",
+        "limits_plugin.finish_reasons",
+        "limits_plugin.max_execution_time",
+        "limits_plugin.max_steps",
+        "limits_plugin.max_tokens",
     },
     "[]": {
         "ClaudeHooks.skip",
@@ -760,7 +760,7 @@ SENSIBLE: dict[str, set[str]] = {
         "TerminalGuard.deny",
         "TerminalGuard.protect",
         "TerminalGuard.secrets",
-        "guards.finish_reasons",
+        "limits_plugin.finish_reasons",
     },
     "{}": {
         "ClaudeHooks.tools",

@@ -30,7 +30,6 @@ from hookline import (
     Message,
     ModelReply,
     ModelRequest,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -41,6 +40,7 @@ from hookline import (
 )
 from hookline._base.frozen import History
 from hookline.errors import CallRefusedError
+from hookline.models import ModelResponse
 from hookline.payloads import AgentState, Frozen, ToolCall, Usage
 from hookline.points import POINTS
 from hookline.stores import JsonSessionStore
@@ -57,7 +57,7 @@ quick = settings(max_examples=examples(60), deadline=None)
 
 
 class Counting:
-    """A hook that keeps its state in ``hook_state`` (DESIGN 6.2)."""
+    """A hook that keeps its state in ``own_state`` (DESIGN 6.2)."""
 
     points = frozenset((ON_RUN_START, BEFORE_STEP, BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, AFTER_STEP))
 
@@ -65,7 +65,7 @@ class Counting:
         self.seen: dict[str, Any] = {}
 
     async def __call__(self, point: Any, ctx: Any, payload: Any) -> HookResult:
-        own = ctx.hook_state.setdefault(id(self), {"calls": 0, "run": ctx.run_id})
+        own = ctx.own_state(self, lambda: {"calls": 0, "run": ctx.run_id})
         own["calls"] += 1
         await asyncio.sleep(0)
         assert own["run"] == ctx.run_id == ctx.state.ids.run_id == payload_run(payload, ctx)

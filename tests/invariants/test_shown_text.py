@@ -17,7 +17,6 @@ from hookline import (
     Budget,
     HookResult,
     Limits,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     call,
@@ -38,6 +37,7 @@ from hookline.hooks import (
     SensitiveDataHook,
     shadow,
 )
+from hookline.models import ModelResponse
 from hookline.testing import EventLog, FakeClock, scripted_agent
 from tests.properties import examples
 

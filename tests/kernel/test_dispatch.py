@@ -67,7 +67,7 @@ class Listening(Quiet):
 
     def __init__(self, *, tracing=False):
         super().__init__()
-        self.recording = True
+        self.has_consumers = self.wants_fires = True
         self.tracing, self.events = tracing, []
         self.emit = lambda kind, /, **fields: self.events.append(kind(**fields))
 
@@ -565,7 +565,7 @@ async def test_the_time_of_a_hook_is_its_own(is_async, monkeypatch):
 
 async def test_a_fire_is_recorded_only_if_a_consumer_wants_it():
     scope = Listening()
-    scope.recording = False
+    scope.wants_fires = False
     fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=scope)
     await fire()
     assert scope.of(PointFired) == []
@@ -588,7 +588,7 @@ async def test_a_fire_in_one_go_is_recorded_like_any_other(is_async):
         await fire.at_once()
         assert [(e.point, e.verb) for e in fire.scope.of(PointFired)] == [("before_tool", "cont")]
         fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
-        fire.scope.recording = False
+        fire.scope.wants_fires = False
         await fire.at_once()
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [("a", "cont"), ("b", "cont")]
 
@@ -707,7 +707,7 @@ async def test_early_judges_are_reported_though_a_later_rewriter_settles_the_poi
 
 async def test_early_judges_are_reported_where_nothing_else_is():
     scope = Listening()
-    scope.recording = False
+    scope.wants_fires = False
     await Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), scope=scope).at_once()
     assert [(e.hooks, e.by) for e in scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
 

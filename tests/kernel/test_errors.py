@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from hookline import BEFORE_TOOL, HookError
+from hookline import BEFORE_TOOL, HookError, HookRegistry, guard
 from hookline.errors import CallRefusedError, OutputError
 
 
@@ -39,3 +39,41 @@ def test_a_long_output_of_the_wrong_type_is_cut_in_the_message_and_kept_whole_in
 @pytest.mark.parametrize("cause", [KeyError("k"), asyncio.CancelledError()])
 def test_a_cause_without_a_message_is_named_by_its_type(cause):
     assert type(cause).__name__ in str(HookError("h", "p", cause))
+
+
+RULES = """
+import json
+
+def read(text):
+    return json.loads(text)
+
+def judge(ctx, request):
+    return read("no JSON")
+"""
+
+
+def from_file(name, source):
+    """Return the names that the code of a file defines."""
+    names = {"__name__": name.removesuffix(".py")}
+    exec(compile(source, f"/somewhere/{name}", "exec"), names)
+    return names
+
+
+async def raised_by(judge, **options):
+    with pytest.raises(HookError) as failed:
+        await HookRegistry([guard(BEFORE_TOOL, **options)(judge)]).fire(BEFORE_TOOL, {"id": "1", "name": "send"})
+    return failed.value
+
+
+@pytest.mark.parametrize("options", [{}, {"timeout": 5}])
+async def test_the_location_of_a_failure_is_the_innermost_line_in_the_file_of_the_hook(options):
+    error = await raised_by(from_file("rules.py", RULES)["judge"], **options)
+    assert error.location == "rules.py:5"  # not that of the library which raised
+    assert "rules.py" not in str(error)
+
+
+async def test_the_location_of_an_async_hook_and_of_none():
+    lines = "async def judge(ctx, request):\n    raise ValueError('no')\n"
+    assert (await raised_by(from_file("rules.py", lines)["judge"])).location == "rules.py:2"
+    assert (await raised_by(lambda ctx, request: 3)).location == ""  # its result is wrong: no line raised
+    assert HookError("judge", BEFORE_TOOL, ValueError("oh no")).location == ""

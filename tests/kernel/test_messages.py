@@ -10,7 +10,6 @@ from hookline import (
     HookResult,
     Message,
     ModelRequest,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -18,6 +17,7 @@ from hookline import (
 )
 from hookline._kernel.payloads import Compaction
 from hookline._kernel.values import StopSignal
+from hookline.models import ModelResponse
 from hookline.payloads import AgentState, ToolCall
 from hookline.stores.channel_points import Outbound
 from tests.cases import each_case

@@ -21,7 +21,6 @@ from hookline import (
     HookRegistry,
     HookResult,
     Message,
-    ModelResponse,
     ToolCallRequest,
 )
 from hookline._base.frozen import FrozenDict
@@ -29,6 +28,7 @@ from hookline._kernel.scope import BaseContext, Scope
 from hookline._kernel.values import STOP_KINDS
 from hookline.errors import InvalidResultError
 from hookline.hooks import HookAction
+from hookline.models import ModelResponse
 from hookline.payloads import AgentState, OutboundMessage, PromptParts, RunStart, ToolCall, Usage
 from hookline.points import BEFORE_COMPACTION, POINTS
 from hookline.testing import sample
@@ -170,7 +170,7 @@ async def test_none_and_cont_let_the_payload_pass():
     for result in (None, HookResult.cont(), HookResult()):
         verdict = await fire(ON_RUN_START, result, payload=RunStart("hi"))
         assert verdict.payload == RunStart("hi")
-        assert verdict.action is HookAction.CONTINUE
+        assert verdict.action is HookAction.CONT
 
 
 @pytest.mark.parametrize(
@@ -210,6 +210,18 @@ async def test_replace_takes_a_payload_or_a_mapping_of_fields(result):
 )
 async def test_a_replacement_that_does_not_match_is_rejected(point, result, message):
     assert message in await refused(point, result)
+
+
+@pytest.mark.parametrize(
+    ("result", "message"),
+    [
+        ({"params": 3}, "ModelRequest.params: Expected `object`, got `int`"),
+        ({"params": {1: 2}}, "ModelRequest.params: Expected `str`, got `int`"),
+        ({"messages": [Message("user", "x"), 3]}, "ModelRequest.messages[1]: Expected `object`, got `int`"),
+    ],
+)
+async def test_a_replacement_of_the_wrong_type_is_rejected_with_its_path(result, message):
+    assert (await refused(BEFORE_LLM, result)).endswith(message)
 
 
 @pytest.mark.parametrize("verb", ["block", "ask", "retry", "stop", "keep_going", "end"])
@@ -348,6 +360,16 @@ def test_handlers_give_their_fields_and_approvers_one_of_three():
         (HookResult.edit(MappingProxyType({}), by="ann"), {"edit": {}, "by": "ann"}),
     ):
         assert (result.action, result.value, result.reason) == ("claim", fields, "")
+
+
+def test_the_members_of_hook_action_are_named_like_their_verbs():
+    assert [action.name for action in HookAction] == [action.value.upper() for action in HookAction]
+
+
+def test_edgevox_names_of_actions_are_second_names_of_ours():
+    for edgevox, ours in (("CONTINUE", "CONT"), ("MODIFY", "REPLACE"), ("END_TURN", "END")):
+        assert HookAction[edgevox] is HookAction[ours]
+    assert not {"CONTINUE", "MODIFY", "END_TURN"} & {action.name for action in HookAction}
 
 
 def test_a_verb_may_be_given_by_its_name_and_must_exist():

@@ -15,7 +15,6 @@ from hookline import (
     Message,
     ModelReply,
     ModelRequest,
-    ModelResponse,
     ToolCallRequest,
     ToolCallResult,
 )
@@ -25,6 +24,7 @@ from hookline._kernel.payloads import ApprovalAnswer, Compaction, PromptBuild
 from hookline._run.termination import signal_rank
 from hookline.events import PointFired
 from hookline.hooks import HookAction
+from hookline.models import ModelResponse
 from hookline.payloads import AgentState, ErrorInfo, Frozen, Ids, Step, StopSignal, ToolCall, ToolSpec, Usage
 from hookline.points import POINTS
 from hookline.testing import _sample_of, sample

@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import Message, ModelRequest, ModelResponse, ScriptedModel, call, reply
+from hookline import Message, ModelRequest, ScriptedModel, call, reply
 from hookline.compat import ScriptedLLM
 from hookline.errors import ModelError
-from hookline.models import Model
+from hookline.models import Model, ModelResponse
 from hookline.payloads import Usage
 
 REQUEST = ModelRequest((Message("user", "one two three"),))

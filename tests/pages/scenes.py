@@ -7,7 +7,8 @@ import json
 from dataclasses import dataclass, field
 
 DESK = """
-from hookline import BEFORE_LLM, HookResult, ModelResponse, hook, tool
+from hookline import BEFORE_LLM, HookResult, hook, tool
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
 
 @tool

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from hookline import BEFORE_TOOL, Agent, HookResult, RegistrationError, call, guard, guards, hook, tool
-from hookline.hooks import TimingHook, default_slm_hooks
+from hookline import BEFORE_TOOL, Agent, HookResult, RegistrationError, call, guard, hook, tool
+from hookline.hooks import TimingHook, default_slm_hooks, limits_plugin
 from hookline.plugins import Plugin, installed_plugins, load_plugin
 
 
@@ -199,12 +199,15 @@ def test_the_registry_given_to_an_agent_is_shared_with_its_plugins():
     ("given", "says"),
     [
         ({"plugins": [default_slm_hooks()]}, r"contains a list: if these are hooks, write hooks=\[\*...\]"),
-        ({"plugins": [guards]}, r"guards is not a plugin: if it makes one, call it: plugins=\[guards\(\)\]"),
+        (
+            {"plugins": [limits_plugin]},
+            r"limits_plugin is not a plugin: if it makes one, call it: plugins=\[limits_plugin\(\)\]",
+        ),
         ({"plugins": [TimingHook()]}, r"TimingHook is a hook: pass it as hooks=\[...\]"),
         ({"plugins": [3]}, "3 is neither a plugin nor the name of an installed one"),
-        ({"plugins": "guards"}, r"plugins must be a list of plugins, not 'guards': write plugins=\[...\]"),
-        ({"plugins": guards()}, r"not Plugin: write plugins=\[...\]"),
-        ({"hooks": [guards()]}, r"Plugin\('guards', 3 hooks, 0 tools\) is a plugin: pass it as plugins=\[...\]"),
+        ({"plugins": "limits"}, r"plugins must be a list of plugins, not 'limits': write plugins=\[...\]"),
+        ({"plugins": limits_plugin()}, r"not Plugin: write plugins=\[...\]"),
+        ({"hooks": [limits_plugin()]}, r"Plugin\('limits', 3 hooks, 0 tools\) is a plugin: pass it as plugins=\[...\]"),
         ({"hooks": [default_slm_hooks()]}, r"it is a list: unpack it with \*"),
         ({"hooks": [TimingHook]}, r"it is a class: write TimingHook\(\)"),
         ({"tools": [TimingHook()]}, r"TimingHook is a hook: pass it as hooks=\[...\]"),
@@ -217,7 +220,7 @@ def test_an_object_in_the_wrong_argument_gives_an_error_that_names_the_right_one
 
 def test_a_plugin_among_the_hooks_of_a_run_gives_an_error_that_names_the_right_argument(scripted_agent):
     with pytest.raises(RegistrationError, match="is a plugin"):
-        scripted_agent(["hi"]).run("go", hooks=[guards()])
+        scripted_agent(["hi"]).run("go", hooks=[limits_plugin()])
 
 
 def test_metadata_that_is_no_mapping_is_refused(scripted_agent):

@@ -8,8 +8,15 @@ import warnings
 
 import pytest
 
-from hookline import ON_TOKEN, Agent, Message, ModelRequest, ModelResponse, RunFailedError, get_model, hook
-from hookline.models import AuthError, BadRequestError, ContextOverflowError, ModelTimeoutError, UnreachableError
+from hookline import ON_TOKEN, Agent, Message, ModelRequest, RunFailedError, get_model, hook
+from hookline.models import (
+    AuthError,
+    BadRequestError,
+    ContextOverflowError,
+    ModelResponse,
+    ModelTimeoutError,
+    UnreachableError,
+)
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel
 

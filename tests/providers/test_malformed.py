@@ -9,8 +9,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hookline import Message, ModelRequest, ModelResponse, get_model
-from hookline.models import OverloadedError, ProviderError
+from hookline import Message, ModelRequest, get_model
+from hookline.models import ModelResponse, OverloadedError, ProviderError
 from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.openai import OpenAIModel

@@ -5,7 +5,8 @@ import sys
 
 import pytest
 
-from hookline import ModelRequest, ModelResponse
+from hookline import ModelRequest
+from hookline.models import ModelResponse
 from hookline.payloads import Usage
 from hookline.providers.anthropic import AnthropicModel
 from hookline.providers.apis.common import ToolNames

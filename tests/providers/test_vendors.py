@@ -10,12 +10,13 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from hookline import Agent, Attachment, Message, ModelRequest, ModelResponse, RegistrationError, get_model, tool
+from hookline import Agent, Attachment, Message, ModelRequest, RegistrationError, get_model, tool
 from hookline.events import TextDelta
 from hookline.models import (
     AuthError,
     BadRequestError,
     ContextOverflowError,
+    ModelResponse,
     OverloadedError,
     Price,
     ProviderError,

@@ -35,7 +35,8 @@ from hookline import (
 )
 from hookline._base.own_files import protection_of
 from hookline.hooks import Redactor
-from hookline.payloads import ModelResponse, ToolCall
+from hookline.models import ModelResponse
+from hookline.payloads import ToolCall
 from hookline.records import Account, RecordHook, read_runs
 from hookline.records.reading import judged_payload
 from tests.properties import examples

@@ -20,7 +20,7 @@ from msgspec.inspect import (
     type_info,
 )
 
-from hookline import AFTER_LLM, BEFORE_LLM, Agent, Failure, ScriptedModel, hook, reply
+from hookline import AFTER_LLM, BEFORE_LLM, Agent, ErrorReport, ScriptedModel, hook, reply
 from hookline._kernel.results import Verdict
 from hookline.payloads import Ids
 from hookline.points import POINTS
@@ -68,8 +68,8 @@ def full(cls):
 
 def samples():
     for point in POINTS.values():
-        if point.payload is Failure:
-            failed = full(Failure)
+        if point.payload is ErrorReport:
+            failed = full(ErrorReport)
             yield pytest.param(point, failed.replace(where="model"), id="on_error-model")
             yield pytest.param(point, failed.replace(where="tool", purpose="", request=None), id="on_error-tool")
         else:

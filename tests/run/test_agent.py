@@ -64,6 +64,7 @@ def test_run_blocks_and_returns_the_result():
     assert scripted_agent([reply("hi")]).run("x").reply == "hi"
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 async def test_run_works_inside_a_running_loop():
     assert scripted_agent([call("add", a=1, b=1), reply("hi")], tools=[add]).run("x").reply == "hi"
 
@@ -213,18 +214,21 @@ def nested_agent(seen):
     return scripted_agent([reply("outer")] * 9, hooks=[ask_another])
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 def test_a_sync_hook_may_run_another_agent():
     seen = []
     assert nested_agent(seen).run("x").reply == "outer"
     assert seen == ["inner"]
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 async def test_a_sync_hook_may_run_another_agent_inside_a_loop():
     seen = []
     assert (await nested_agent(seen).arun("x")).reply == "outer"
     assert seen == ["inner"]
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 def test_runs_nested_three_deep_through_hooks_and_sync_tools_do_not_deadlock():
     innermost = scripted_agent([reply("deep")] * 3)
 
@@ -244,6 +248,7 @@ def test_runs_nested_three_deep_through_hooks_and_sync_tools_do_not_deadlock():
     assert seen == ["deep"]
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_hook_is_not_called_again_by_a_run_it_started(is_async):
     entered = []
@@ -369,7 +374,10 @@ def test_a_task_that_is_no_text_is_rejected(task):
         ({"llm": "gpt"}, "unknown kind of model 'gpt'"),
         ({"llm": ScriptedModel}, "create an instance"),
         ({"llm": ScriptedModel(), "tools": add}, r"write tools=\[...\]"),
-        ({"llm": ScriptedModel(), "sinks": [3]}, "sinks must be callables"),
+        (
+            {"llm": ScriptedModel(), "sinks": [3]},
+            "sinks must be a list of callables that take an event: 3 cannot be called",
+        ),
         ({"llm": ScriptedModel(), "tools": [3]}, "not a tool"),
         ({"llm": ScriptedModel(), "tools": [add, add]}, "two tools"),
         ({"llm": ScriptedModel(), "hooks": [3]}, "not a hook"),
@@ -562,6 +570,7 @@ def test_a_handle_knows_the_ids_of_its_run_and_whether_it_has_ended(caplog):
     assert [record for record in caplog.records if record.levelname == "ERROR"] == []
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 @pytest.mark.parametrize("way", ["start", "run", "nested"])
 def test_a_run_sees_the_context_variables_of_its_caller(way):
     seen = []

@@ -19,7 +19,6 @@ from hookline import (
     Attachment,
     HookResult,
     Message,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -33,6 +32,7 @@ from hookline import (
 )
 from hookline.errors import AttachmentError
 from hookline.hooks import AuditLogHook, SensitiveDataHook
+from hookline.models import ModelResponse
 from hookline.records import RecordHook, read_runs
 from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.tape import Tape, TapeHook, replay

@@ -1,22 +1,41 @@
 """Mistakes of models, users and hooks have a defined outcome, never a hang or a stray traceback."""
 
+import asyncio
+
 import pytest
 
 from hookline import (
     BEFORE_LLM,
     BEFORE_TOOL,
+    ON_RUN_START,
+    Agent,
+    AgentContext,
+    Attachment,
     HookError,
     HookRegistry,
-    ModelResponse,
+    HookResult,
+    Message,
     RegistrationError,
     RunFailedError,
+    ScriptedModel,
+    Session,
+    call,
+    guard,
     hook,
     observer,
     reply,
     tool,
 )
+from hookline.events import RunStarted
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
+from hookline.plugins import Plugin
+from hookline.stores import RunStore
+from hookline.tape import TapeHook, replay_all
+from hookline.teams import Team
 from hookline.testing import EventLog, scripted_agent
+from hookline.tools import Tool
+from tests.cases import each_case
 
 seen = []
 
@@ -183,3 +202,171 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
     result = agent.run("x")
     assert result.status == "completed"
     assert result.messages[2].content == "Unprintable: an error that cannot be printed"
+
+
+@each_case(
+    ("options", "message"),
+    [
+        ({"name": None}, "name must be text, not NoneType"),
+        ({"name": ["a"]}, "name must be text, not list"),
+        ({"description": 3}, "description must be text, not int"),
+        ({"instructions": ["Be brief.", "Be kind."]}, r"instructions must be text, not list: .*'\\n\\n'\.join"),
+        ({"instructions": lambda ctx: "x"}, "instructions must be text, not function: .*before_prompt_build"),
+        ({"instructions": b"x"}, "instructions must be text, not bytes"),
+        ({"instructions": None}, "instructions must be text, not NoneType"),
+        ({"max_parallel_tools": "8"}, "max_parallel_tools must be a whole number, at least 1, not '8'"),
+        ({"max_parallel_tools": 2.5}, "max_parallel_tools must be a whole number, at least 1, not 2.5"),
+        ({"max_parallel_tools": True}, "max_parallel_tools must be a whole number, at least 1, not True"),
+        ({"params": ["temperature"]}, r"params must be a dict such as \{'temperature': 0.2\}, not list"),
+        ({"params": None}, "params must be a dict .*, not NoneType"),
+        ({"params": {"x": object()}}, "params: object is not JSON"),
+        ({"response_format": "json"}, "response_format must be a JSON schema as a dict, or None, not str"),
+        ({"response_format": {"x": object()}}, "response_format: object is not JSON"),
+        ({"sinks": print}, r"sinks must be a list of callables that take an event, not builtin.*: write sinks=\[...\]"),
+        ({"sinks": EventLog()}, "sinks must be a list of callables that take an event, not EventLog"),
+        ({"sinks": None}, "sinks must be a list of callables that take an event, not NoneType"),
+        ({"sinks": "log"}, "sinks must be a list of callables that take an event, not str"),
+        ({"strict": "no"}, "strict must be True or False, not 'no'"),
+        ({"allowed_plugins": 3}, "allowed_plugins must be a list of names, not 3"),
+        ({"allowed_plugins": [1]}, r"allowed_plugins must be a list of names, not \[1\]"),
+        ({"allowed_plugins": {"p": True}}, "allowed_plugins must be a list of names, not {'p': True}"),
+        ({"plugins": None}, "plugins must be a list"),
+        ({"output_type": 5}, "output_type: 5 cannot be read from JSON"),
+        ({"limits": 5}, "limits= takes Limits"),
+        ({"max_steps": "5"}, "steps"),
+        ({"record": 5}, "record= takes True"),
+        ({"interceptor": 5}, "interceptor= takes an object"),
+        ({"stream": "fast"}, "stream must be one of safe, live"),
+        ({"max_attachment": "1 MB"}, "max_attachment must be a number of bytes"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_an_error_where_the_agent_is_made(options, message):
+    with pytest.raises((RegistrationError, TypeError), match=message):
+        Agent(**{"name": "a", "llm": ScriptedModel([reply("x")]), **options})
+
+
+def test_a_context_takes_a_list_of_plugins_too():
+    with pytest.raises(TypeError, match=r"allowed_plugins must be a list of names: \['safety'\]"):
+        AgentContext(allowed_plugins="safety")
+
+
+@each_case(
+    ("options", "message"),
+    [
+        ({"sinks": print}, r"sinks must be a list of callables that take an event, not builtin"),
+        ({"sinks": ["log"]}, "sinks must be a list of callables that take an event: 'log' cannot be called"),
+        ({"allowed_plugins": 3}, "allowed_plugins must be a list of names, not 3"),
+        ({"allowed_plugins": [None]}, r"allowed_plugins must be a list of names, not \[None\]"),
+        ({"every_call": "no"}, "every_call must be True or False, not 'no'"),
+        ({"inherit": None}, "inherit must be True or False, not None"),
+        ({"durable": "runs.db"}, r"durable= takes a store such as RunStore\('runs.db'\), not 'runs.db'"),
+        ({"hooks": [3]}, "3 is not a hook"),
+        ({"output_type": 5}, "output_type: 5 cannot be read from JSON"),
+        ({"metadata": {"x": object()}}, "not JSON"),
+    ],
+)
+def test_an_option_of_the_wrong_type_is_an_error_before_the_run_begins(options, message):
+    store, agent = RunStore(":memory:"), scripted_agent([reply("x")])
+    with pytest.raises((RegistrationError, TypeError), match=message):
+        agent.run("x", **{"durable": store, "run_id": "r", **options})
+    assert agent.run("x", durable=store, run_id="r").status == "completed"  # nothing holds the run
+
+
+class Handover:
+    """A team of two, whose first member hands over to the second."""
+
+    def __init__(self):
+        self.team = Team()
+        turn = call("handoff", to="second", message="yours")
+        self.team.add(Agent("first", llm=ScriptedModel([turn], loop=True), tools=[self.team]))
+        self.team.add(Agent("second", llm=ScriptedModel([reply("done")], loop=True), tools=[self.team]))
+
+    def run(self, **options):
+        return self.team.run("x", **options)
+
+    def arun(self, **options):
+        return asyncio.run(self.team.arun("x", **options))
+
+
+def names_of_agents(**given):
+    """Return the agents whose runs an option of a team's run reaches."""
+    seen = []
+
+    @hook(ON_RUN_START)
+    def see(ctx, start):
+        seen.append(ctx.agent_name)
+
+    def on_event(event):
+        if isinstance(event, RunStarted):
+            seen.append(event.ids.agent)
+
+    value = {"hooks": see, "sinks": on_event}
+    for name in ("run", "arun"):
+        getattr(Handover(), name)(**{option: make([value[option]]) for option, make in given.items()})
+    return seen
+
+
+def replayed(folder, make):
+    """Return what a replay of two tapes with a hook finds."""
+    for _ in range(2):
+        scripted_agent([call("note"), reply("x")], tools=[note], hooks=[TapeHook(folder)]).run("x")
+    refuse = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.block("no"))
+    return [again.same for again in replay_all(folder, make([refuse]))]
+
+
+def events_of(**options):
+    """Return the number of events that a sink of an agent gets in two runs."""
+    log = EventLog()
+    agent = Agent("a", llm=ScriptedModel([reply("x")], loop=True), sinks=options["make"]([log]))
+    agent.run("x")
+    agent.run("x")
+    return len(log)
+
+
+def plugins_of(make):
+    return AgentContext(allowed_plugins=make(["p"])).allowed_plugins, scripted_agent(
+        [reply("x")], allowed_plugins=make(["p"])
+    ).allowed_plugins
+
+
+def hooks_of(make):
+    seen = []
+    see = hook(BEFORE_LLM, name="see")(lambda ctx, request: seen.append(ctx.allowed_plugins))
+    agent = scripted_agent([reply("x"), reply("x"), reply("x")], hooks=make([see]))
+    agent.run("x", hooks=make([hook(BEFORE_LLM)(lambda ctx, request: seen.append("run"))]), allowed_plugins=make(["p"]))
+    agent.run("x", ctx=AgentContext(hooks=make([hook(BEFORE_LLM)(lambda ctx, request: seen.append("ctx"))])))
+    return seen
+
+
+def tools_of(make):
+    agent = scripted_agent(
+        [reply("x")], tools=make([note]), plugins=make([Plugin("p", tools=make([Tool(note.fn, name="other")]))])
+    )
+    return [tool.name for tool in agent.tools]
+
+
+def attachments_given(make):
+    result = scripted_agent([reply("x")]).run("x", attachments=make([Attachment.of(b"x", "text/plain")]))
+    return len(result.messages[0].attachments)
+
+
+@each_case(
+    "outcome",
+    [
+        lambda make, folder: events_of(make=make),
+        lambda make, folder: names_of_agents(sinks=make),
+        lambda make, folder: names_of_agents(hooks=make),
+        lambda make, folder: replayed(folder, make),
+        lambda make, folder: plugins_of(make),
+        lambda make, folder: hooks_of(make),
+        lambda make, folder: tools_of(make),
+        lambda make, folder: attachments_given(make),
+        lambda make, folder: [m.content for m in Session(messages=make([Message("user", "x")])).messages],
+    ],
+)
+def test_an_option_that_takes_a_list_takes_any_iterable(outcome, tmp_path_factory):
+    with_list, with_generator = (
+        outcome(make, tmp_path_factory.mktemp("tapes")) for make in (list, lambda items: (item for item in items))
+    )
+    assert with_list
+    assert with_generator == with_list

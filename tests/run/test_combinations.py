@@ -11,7 +11,6 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    ModelResponse,
     ScriptedModel,
     call,
     guard,
@@ -21,6 +20,7 @@ from hookline import (
     tool,
 )
 from hookline._run.session import added_messages
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall, Usage
 from hookline.testing import scripted_agent
 

@@ -20,7 +20,6 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -33,6 +32,7 @@ from hookline import (
 from hookline._run.cancellation import Interrupt
 from hookline._run.context import context_for_call, services_of
 from hookline.events import RunStarted
+from hookline.models import ModelResponse
 from hookline.payloads import AgentState, Ids, ToolCall
 from hookline.testing import EventLog, scripted_agent
 

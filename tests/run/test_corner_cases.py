@@ -27,7 +27,6 @@ from hookline import (
     HookResult,
     Limits,
     Message,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -41,6 +40,7 @@ from hookline import (
 from hookline.errors import InvalidResultError, ModelError
 from hookline.events import HookExecuted, RetryIgnored, ToolProgressed
 from hookline.hooks import HookAction
+from hookline.models import ModelResponse
 from hookline.plugins import Plugin
 from hookline.points import TOOL_END_WITH_PATH
 from hookline.testing import EventLog, scripted_agent
@@ -595,6 +595,7 @@ async def test_steering_during_on_stop_is_answered():
 # Hooks, plugins, registries
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 def test_a_finished_hook_guards_the_runs_that_later_hooks_start():
     seen = []
 
@@ -683,6 +684,7 @@ def test_the_duration_of_a_hook_that_calls_the_model_is_its_own():
 # State and sessions
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 def test_state_added_at_on_run_end_keeps_the_messages_of_other_runs():
     session = Session("s")
 

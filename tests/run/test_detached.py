@@ -175,7 +175,7 @@ async def test_a_durable_run_is_continued_although_a_detached_run_spent_tokens_b
     task = asyncio.create_task(agent.arun("x", durable=store, run_id="outer"))
     await in_second_tool.wait()
     await late_runs[0].result()
-    task.cancel()  # the run is put away in the middle of a tool
+    task.cancel()  # the run is suspended in the middle of a tool
     with pytest.raises(asyncio.CancelledError):
         await task
     crashing = False

@@ -33,7 +33,8 @@ from hookline._run.journal import Append
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
 from hookline.events import ApprovalDecided, Event, HookExecuted, TextDelta
 from hookline.hooks import ApprovalsHook
-from hookline.payloads import AgentResult, ModelResponse, ToolCall, Usage
+from hookline.models import ModelResponse
+from hookline.payloads import AgentResult, ToolCall, Usage
 from hookline.stores import ApprovalStore, RunStore, StoreError
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
@@ -457,7 +458,7 @@ def asks(ctx: Any, request: Any) -> Any:
 
 
 @pytest.mark.parametrize("decision", ["approve", "deny"])
-def test_a_waiting_run_is_put_away_and_taken_up_when_the_decision_is_there(
+def test_a_waiting_run_is_suspended_and_taken_up_when_the_decision_is_there(
     tmp_path: Path, store: RunStore, decision: str
 ) -> None:
     world, approvals = World(tmp_path), ApprovalStore(tmp_path / "approvals.db")
@@ -489,7 +490,7 @@ def test_a_waiting_run_is_put_away_and_taken_up_when_the_decision_is_there(
     approvals.close()
 
 
-def test_a_run_is_put_away_only_when_its_other_calls_have_ended(tmp_path: Path, store: RunStore) -> None:
+def test_a_run_is_suspended_only_when_its_other_calls_have_ended(tmp_path: Path, store: RunStore) -> None:
     """A subagent waits for an approval while another call of the batch works."""
     world = World(tmp_path)
     decided = []
@@ -1399,7 +1400,7 @@ def test_a_durable_run_can_be_on_a_tape_too(tmp_path: Path, store: RunStore) -> 
     assert replay(tmp_path / "again.tape", []).result.reply == "done"
 
 
-async def test_readers_of_a_continued_run_get_its_new_events_and_then_the_put_away_error(
+async def test_readers_of_a_continued_run_get_its_new_events_and_then_the_error_of_the_suspension(
     tmp_path: Path, store: RunStore
 ) -> None:
     @hook("approval_requested")

@@ -1,4 +1,4 @@
-"""The end of the task that awaits a durable run puts the run away; only ``run.cancel()`` ends it (DESIGN 6.17).
+"""The end of the task that awaits a durable run suspends the run; only ``run.cancel()`` ends it (DESIGN 6.17).
 
 A run is interrupted at a *moment*: one of its models, tools, hooks or approvers waits there, once, until it is
 cancelled. Then the run is continued by an agent that has seen nothing of that.
@@ -38,7 +38,8 @@ from hookline._run.durable import DurableRun
 from hookline.agents import Interrupt
 from hookline.errors import RunHandedOverError, RunWaitingError
 from hookline.events import Discarded, RunFinished
-from hookline.payloads import AgentResult, ModelResponse, ToolCall
+from hookline.models import ModelResponse
+from hookline.payloads import AgentResult, ToolCall
 from hookline.stores import RunStore
 from hookline.teams import Team
 from tests.durable_scene import World
@@ -431,7 +432,7 @@ async def test_a_run_whose_end_is_being_stored_has_ended(
     agent, _ = make_agent(World(tmp_path))
     run = agent.start("go", durable=store, run_id="r", hooks=[last], sinks=[sink])
     await wait_until(lambda: storing.is_set() and finished)
-    run.put_away()
+    run.suspend()
     may_store.set()
     assert (await run.result()).status == "completed"
     stored = store.journal.get("r")
@@ -467,12 +468,12 @@ async def test_a_time_limit_inside_the_run_does_not_interrupt_it(tmp_path: Path,
     assert (result.status, result.messages[2].content) == ("completed", "nobody knows")
 
 
-async def test_a_run_can_be_put_away_by_its_handle(tmp_path: Path, store: RunStore) -> None:
+async def test_a_run_can_be_suspended_by_its_handle(tmp_path: Path, store: RunStore) -> None:
     agent, moments = make_agent(World(tmp_path), "tool write 1")
     run = agent.start("go", durable=store, run_id="r")
     await wait_until(moments.reached.is_set)
-    run.put_away()
-    with pytest.raises(RunHandedOverError, match="run r is no longer executed here"):
+    run.suspend()
+    with pytest.raises(RunHandedOverError, match="run r is suspended in this process"):
         await run.result()
     assert (await agent.arun("go", durable=store, run_id="r")).reply == "done"
 
@@ -481,7 +482,7 @@ async def test_a_run_that_is_not_durable_is_cancelled_instead(tmp_path: Path) ->
     agent, moments = make_agent(World(tmp_path), "tool write 1")
     run = agent.start("go")
     await wait_until(moments.reached.is_set)
-    run.put_away("the user left")
+    run.suspend("the user left")
     result = await run.result()
     assert (result.status, result.stop and result.stop.message) == ("cancelled", "the user left")
 
@@ -532,7 +533,7 @@ def _path() -> str:
 
 
 class Payments:
-    """An agent whose payments wait for approval. While the run is being put away, the store waits, too."""
+    """An agent whose payments wait for approval. While the run is being suspended, the store waits, too."""
 
     def __init__(self, store: RunStore, monkeypatch: pytest.MonkeyPatch) -> None:
         self.paid, self.ended = list[int](), list[str]()
@@ -582,7 +583,7 @@ class Payments:
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_when_it_goes_on(
+def test_a_cancellation_that_comes_while_a_run_is_being_suspended_ends_it_when_it_goes_on(
     store: RunStore, monkeypatch: pytest.MonkeyPatch, nested: bool
 ) -> None:
     payments, session = Payments(store, monkeypatch), Session("s")
@@ -603,7 +604,7 @@ def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_when_it
     assert stored.status == "cancelled"
 
 
-async def test_a_cancellation_that_comes_while_a_run_that_was_put_away_is_unwound_ends_it_when_it_goes_on(
+async def test_a_cancellation_that_comes_while_a_run_that_was_suspended_is_unwound_ends_it_when_it_goes_on(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payments, seen = Payments(store, monkeypatch), list[bool]()
@@ -629,7 +630,7 @@ async def test_a_cancellation_that_comes_while_a_run_that_was_put_away_is_unwoun
     assert payments.paid == []
 
 
-def test_a_time_limit_that_is_reached_while_a_run_is_being_put_away_does_not_end_it_here(
+def test_a_time_limit_that_is_reached_while_a_run_is_being_suspended_does_not_end_it_here(
     store: RunStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payments = Payments(store, monkeypatch)

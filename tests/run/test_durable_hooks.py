@@ -21,7 +21,8 @@ from hookline import Agent, HookResult, Limits, Session, guard, hook, hooks, too
 from hookline._run import durable
 from hookline.errors import ModelError, RecoveryError
 from hookline.hooks import MemoryInjectionHook, PersistSessionHook, RateLimitHook, ResponseCacheHook
-from hookline.payloads import AgentResult, ModelResponse, ToolCall
+from hookline.models import ModelResponse
+from hookline.payloads import AgentResult, ToolCall
 from hookline.stores import MemoryStore, RunStore, SqliteSessionStore
 from hookline.teams import Team
 from tests.durable_scene import World
@@ -78,7 +79,7 @@ def test_times_that_a_deciding_hook_reads_as_an_observer_are_recorded(crashes: C
         name = "intervals"
 
         def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
-            times = ctx.hook_state.setdefault(id(self), [])
+            times = ctx.own_state(self, list)
             if point == "after_llm":
                 times.append((ctx.clock.time(), ctx.random.random(), ctx.new_id("x")))
                 return None
@@ -96,7 +97,7 @@ def test_values_that_a_deciding_hook_reads_once_as_an_observer_are_recorded(cras
             name = "reader"
 
             async def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
-                seen = ctx.hook_state.setdefault(id(self), [])
+                seen = ctx.own_state(self, list)
                 if point == "after_llm":
                     world.note("read", payload.hop)
                     seen.append(await ctx.once("lines", lambda: len(world.lines("read"))))
@@ -352,7 +353,7 @@ def test_a_run_continues_from_everywhere(crashes: Crashes, make: Callable[[World
     results: list[str] = []
 
     def check(result: AgentResult[Any], world: World) -> None:
-        results.append(f"{result.status} {result.reply} {result.output!r} {text_of(result)}")
+        results.append(f"{result.status} {result.reply} {result.output_or_none!r} {text_of(result)}")
 
     recover_everywhere(crashes, make, check, step)
     assert len(set(results)) == 1, results

@@ -18,7 +18,6 @@ from hookline import (
     AgentContext,
     Event,
     HookResult,
-    ModelResponse,
     ScriptedModel,
     guard,
     hook,
@@ -39,6 +38,7 @@ from hookline.events import (
     ToolEnded,
     ToolSettled,
 )
+from hookline.models import ModelResponse
 from hookline.payloads import Ids, ToolCall
 from hookline.plugins import Plugin
 
@@ -405,15 +405,15 @@ def wanting(*kinds, every_call=False):
 
 def test_only_wanted_events_are_created():
     nobody = EventStream("r", lambda: 0.0)
-    assert (nobody.wanted, nobody.recording, nobody.wants(StepStarted)) == (frozenset(), False, False)
+    assert (nobody.wanted, nobody.wants_fires, nobody.wants(StepStarted)) == (frozenset(), False, False)
     some = EventStream("r", lambda: 0.0, [wanting(StepStarted), wanting(TextDelta, ModelReplied)])
     assert some.wanted == {StepStarted, TextDelta, ModelReplied}
-    assert (some.recording, some.wants(TextDelta), some.wants(RunStarted)) == (False, True, False)
-    assert EventStream("r", lambda: 0.0, [wanting(PointFired)]).recording
+    assert (some.wants_fires, some.wants(TextDelta), some.wants(RunStarted)) == (False, True, False)
+    assert EventStream("r", lambda: 0.0, [wanting(PointFired)]).wants_fires
     everything = EventStream("r", lambda: 0.0, [wanting(StepStarted), print])
-    assert (everything.wanted, everything.recording) == (None, True)
+    assert (everything.wanted, everything.wants_fires) == (None, True)
     kept = EventStream("r", lambda: 0.0, [wanting(StepStarted)], keep=True)
-    assert (kept.wanted, kept.recording) == (None, True)
+    assert (kept.wanted, kept.wants_fires) == (None, True)
 
 
 def test_each_sink_gets_its_types_and_a_closed_stream_emits_nothing():

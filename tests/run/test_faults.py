@@ -30,10 +30,11 @@ from hookline import (
     tool,
 )
 from hookline.compat import HookStack
-from hookline.events import ModelReplied, SubagentEvent, ToolEnded, ToolSettled, ToolStarted
+from hookline.events import HookExecuted, ModelReplied, SubagentEvent, ToolEnded, ToolSettled, ToolStarted
 from hookline.hooks import PassThrough
 from hookline.payloads import Usage
 from hookline.plugins import Plugin
+from hookline.tape import TapeHook, replay
 from hookline.testing import EventLog, FakeClock, scripted_agent
 
 
@@ -483,3 +484,39 @@ async def test_hooks_of_the_outer_run_may_be_for_tools_that_a_nested_run_does_no
     _, outer = pair("arun", [reply("x")], [wipe], hooks=[careful])
     await outer.arun("x")
     assert warnings(caplog) == []
+
+
+def rules_at_line(line, **options):
+    """Return a hook whose code fails at a line of ``rules.py``."""
+    names = {}
+    source = "\n" * (line - 2) + "def judge(ctx, request):\n    raise ValueError('the password is 1234')\n"
+    exec(compile(source, "/home/someone/rules.py", "exec"), names)
+    return guard(BEFORE_TOOL, name="judge", **options)(names["judge"])
+
+
+def failing_run(line, folder, **options):
+    """Run an agent with such a hook, and return the result and the events of the hook."""
+    log = EventLog()
+    hooks = [rules_at_line(line, **options), TapeHook(folder)]
+    agent = scripted_agent([call("send"), reply("x")], tools=[send], hooks=hooks, sinks=[log])
+    try:
+        result = agent.run("x")
+    except RunFailedError as failed:
+        result = failed.result
+    return result, [event for event in log if isinstance(event, HookExecuted)]
+
+
+@tool
+def send() -> str:
+    """Send."""
+    return "sent"
+
+
+@pytest.mark.parametrize("on_failure", ["closed", "block", "open"])
+def test_people_read_the_line_of_a_failed_hook_and_models_and_comparisons_do_not(on_failure, tmp_path):
+    result, (event,) = failing_run(12, tmp_path, on_failure=on_failure)
+    assert event.location == "rules.py:12"
+    assert "rules.py" not in result.to_json().decode()  # neither the messages nor the errors
+    (tape,) = tmp_path.glob("**/*.tape")
+    assert replay(tape, [rules_at_line(12, on_failure=on_failure)]).same
+    assert replay(tape, [rules_at_line(99, on_failure=on_failure)]).same

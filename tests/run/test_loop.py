@@ -614,6 +614,29 @@ def test_hook_state_is_fresh_for_each_run_and_own_to_each_instance():
     assert ctx.hook_state == {}
 
 
+def test_own_state_is_fresh_for_each_run_also_for_nested_runs():
+    class CountRequests:
+        points = frozenset({BEFORE_LLM})
+
+        def __init__(self):
+            self.counts = []
+
+        def __call__(self, point, ctx, request):
+            own = ctx.own_state(self, list)
+            own.append(request)
+            self.counts.append((ctx.agent_name, len(own)))
+
+    @tool
+    async def ask(ctx) -> str:
+        return (await scripted_agent([reply("a")], name="inner").arun("x")).reply
+
+    one, two = CountRequests(), CountRequests()
+    agent = scripted_agent([call("ask"), reply("x")] * 2, name="outer", tools=[ask], hooks=[one, two])
+    for _ in range(2):
+        agent.run("x")
+    assert one.counts == two.counts == [("outer", 1), ("inner", 1), ("outer", 2)] * 2
+
+
 def test_scratch_belongs_to_the_conversation():
     @hook(ON_RUN_START)
     def count(ctx, payload):

@@ -13,7 +13,6 @@ from hookline import (
     Agent,
     HookResult,
     Message,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     call,
@@ -25,7 +24,7 @@ from hookline import (
 )
 from hookline.errors import CallRefusedError, ModelError
 from hookline.events import Discarded, ModelCalled, ModelReplied, TextDelta
-from hookline.models import RateLimitError
+from hookline.models import ModelResponse, RateLimitError
 from hookline.payloads import ToolCall, Usage
 from hookline.testing import EventLog, scripted_agent
 

@@ -19,6 +19,8 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 
 from hookline import (
     AFTER_LLM,
+    AFTER_STEP,
+    AFTER_TOOL,
     BEFORE_LLM,
     ON_ERROR,
     ON_RUN_END,
@@ -42,7 +44,7 @@ from hookline import (
 )
 from hookline._kernel.state import output_text
 from hookline._run.output import InvalidOutputError, OutputSpec, find_json
-from hookline.errors import OutputError
+from hookline.errors import HooklineError, OutputError
 from hookline.events import Discarded, ModelReplied, OutputChecked, RunFinished, TextDelta
 from hookline.payloads import ErrorInfo, Usage
 from hookline.tape import TapeHook, replay
@@ -388,7 +390,7 @@ def test_when_no_retries_are_left_the_run_fails_with_the_last_reply():
     assert (cause.reply, cause.problem) == ("three", "the reply is not JSON")
     assert str(failed.value) == "the final reply does not match City: the reply is not JSON. The reply was: 'three'"
     result = failed.value.result
-    assert (result.status, result.output, result.reply) == ("failed", None, "")
+    assert (result.status, result.output_or_none, result.reply) == ("failed", None, "")
     assert [(error.where, error.type) for error in result.errors] == [("output", "OutputError")]
     assert reported == [("output", True, "OutputError")]
     assert list(session.messages) == [Message("user", "x")]
@@ -514,8 +516,94 @@ def test_a_run_that_a_hook_ends_has_no_output():
         return HookResult.end("We are closed.")
 
     result = scripted_agent([], output_type=int, hooks=[close]).run("x")
-    assert (result.status, result.reply, result.output) == ("ended", "We are closed.", None)
+    assert (result.status, result.reply, result.output_or_none) == ("ended", "We are closed.", None)
     assert result.output_text == "We are closed."
+
+
+def ended_run():
+    ends = hook(BEFORE_LLM)(lambda ctx, request: HookResult.end("We are closed.", reason="holiday"))
+    return scripted_agent([], output_type=int, hooks=[ends]).run("x")
+
+
+def stopped_run():
+    return scripted_agent([call("look")] * 2, output_type=int, tools=[look], max_steps=1).run("x")
+
+
+def failed_run():
+    with pytest.raises(RunFailedError) as failed:
+        scripted_agent(["three"], output_type=int, output_retries=0).run("x")
+    return failed.value.result
+
+
+def cancelled_run():
+    ctx = AgentContext()
+    cancels = hook(BEFORE_LLM)(lambda ctx, request: ctx.interrupt.cancel("lunch"))
+    return scripted_agent(["3"], output_type=int, hooks=[cancels]).run("x", ctx=ctx)
+
+
+def run_completed_by_a_hook():
+    stops = hook(AFTER_TOOL)(lambda ctx, result: HookResult.stop("Enough.", kind="completed"))
+    return scripted_agent([call("look"), "3"], output_type=int, tools=[look], hooks=[stops]).run("x")
+
+
+@pytest.mark.parametrize(
+    ("run", "problem"),
+    [
+        (ended_run, "ended with the status ended (holiday) and has no output"),
+        (stopped_run, "ended with the status stopped (steps_limit) and has no output"),
+        (failed_run, "ended with the status failed (OutputError: the final reply does not match"),
+        (cancelled_run, "ended with the status cancelled (user_requested) and has no output"),
+        (run_completed_by_a_hook, "ended with the status completed and has no output"),
+    ],
+)
+def test_reading_a_missing_output_is_an_error_that_names_the_cause(run, problem):
+    result = run()
+    for each in (result, AgentResult.from_json(result.to_json()), pickle.loads(pickle.dumps(result))):
+        with pytest.raises(HooklineError) as missing:
+            each.output  # noqa: B018
+        assert str(missing.value).startswith(f"run {result.ids.run_id} {problem}")
+        assert str(missing.value).endswith("check result.status, or use result.output_or_none")
+        assert (each.output_or_none, each["output"], dict(each)["output"]) == (None, None, None)
+    assert json.loads(result.to_json())["output"] is None
+    assert result.replace(output=3).output == 3
+
+
+def test_an_output_may_be_null():
+    def stops(ctx, step):
+        return HookResult.stop("Enough.") if step.index == 0 else None
+
+    agent = scripted_agent(['{"value": null}'] * 2, output_type=int | None)
+    for result in (agent.run("x"), agent.run("x", hooks=[hook(AFTER_STEP)(stops)])):
+        assert (result.output, result.output_or_none, result.output_text) == (None, None, '{"value": null}')
+        assert AgentResult.from_json(result.to_json()).output is None
+    assert result.status == "stopped"
+
+
+def test_the_output_of_an_agent_without_a_type_is_the_reply_whatever_the_status():
+    ends = hook(BEFORE_LLM)(lambda ctx, request: HookResult.end("We are closed."))
+    fails = hook(AFTER_LLM)(lambda ctx, reply: 1 / 0)
+    with pytest.raises(RunFailedError) as failed:
+        scripted_agent(["a"], hooks=[fails]).run("x")
+    stopped = scripted_agent([call("look")] * 2, tools=[look], max_steps=1).run("x")
+    for result in (failed.value.result, stopped, scripted_agent([], hooks=[ends]).run("x")):
+        assert result.status != "completed"
+        assert result.output == result.output_or_none == result.reply
+
+
+def test_hooks_may_change_the_result_of_a_run_without_output(tmp_path):
+    @hook(ON_RUN_END)
+    def apologise(ctx, result):
+        return result.replace(reply=f"Sorry: {result.status}.")
+
+    @hook(ON_RUN_END)
+    def by_mapping(ctx, result):
+        return {**dict(result), "hook_ended": "by_mapping"}
+
+    options = {"tools": [look], "max_steps": 1, "hooks": [apologise, by_mapping], "record": tmp_path}
+    agent = scripted_agent([call("look")] * 2, output_type=int, **options)
+    result = agent.run("x", hooks=[TapeHook(tmp_path / "run.tape")])
+    assert (result.reply, result.hook_ended, result.output_or_none) == ("Sorry: stopped.", "by_mapping", None)
+    assert replay(tmp_path / "run.tape", agent).first_difference == ""
 
 
 def test_the_output_follows_the_reply_that_a_hook_changed_at_the_end():
@@ -543,13 +631,13 @@ def test_a_hook_that_breaks_the_output_at_the_end_fails_the_run():
 
     @observer(ON_RUN_END)
     def watch(ctx, result):
-        seen.append((result.reply, result.output))
+        seen.append((result.reply, result.output_or_none))
 
     with pytest.raises(RunFailedError, match="on_run_end") as failed:
         scripted_agent(["3"], output_type=int, hooks=[spoil, watch]).run("x")
     assert seen == [("three", None)]
     assert failed.value.__cause__.reply == "three"
-    assert (failed.value.result.status, failed.value.result.output) == ("failed", None)
+    assert (failed.value.result.status, failed.value.result.output_or_none) == ("failed", None)
     message = str(failed.value.__cause__)
     assert failed.value.result.errors == (ErrorInfo("output", "OutputError", message, fatal=True),)
 
@@ -576,7 +664,7 @@ def test_a_run_that_fails_at_its_end_has_no_output():
 
     with pytest.raises(RunFailedError, match="no room") as failed:
         scripted_agent(["3"], output_type=int, hooks=[fail]).run("x")
-    assert (failed.value.result.reply, failed.value.result.output) == ("3", None)
+    assert (failed.value.result.reply, failed.value.result.output_or_none) == ("3", None)
 
 
 def test_a_validator_that_breaks_on_what_a_hook_wrote_fails_the_run():
@@ -631,14 +719,14 @@ def test_a_budget_that_runs_out_while_retrying_stops_the_run():
     turn = reply("no", usage=Usage(50))
     agent = scripted_agent([turn, turn, turn], output_type=int)
     result = agent.run("x", ctx=AgentContext(budget=Budget(Limits(tokens=60))))
-    assert (result.status, result.stop.kind, result.output) == ("stopped", "token_limit", None)
+    assert (result.status, result.stop.kind, result.output_or_none) == ("stopped", "token_limit", None)
     assert len(agent.model.requests) == 2
 
 
 def test_a_run_stopped_before_its_final_reply_has_no_output():
     agent = scripted_agent([call("look"), call("look")], output_type=int, tools=[look], max_steps=2)
     result = agent.run("x")
-    assert (result.status, result.output) == ("stopped", None)
+    assert (result.status, result.output_or_none) == ("stopped", None)
 
 
 def test_a_stream_discards_the_text_of_a_rejected_reply():
@@ -710,15 +798,15 @@ def test_a_replay_gives_the_same_output(tmp_path, turns, of_run):
     try:
         output = agent.run("x", hooks=[TapeHook(path)], **run_options).output
     except RunFailedError as failed:
-        output = failed.result.output
+        output = failed.result.output_or_none
     form = None if output is None else {"name": "Rome", "people": 0}
     again = replay(path)
     assert (again.first_difference, again.stop_reason) == ("", "")
-    assert again.result.output == form
+    assert again.result.output_or_none == form
     again = replay(path, agent)
     assert (again.first_difference, again.stop_reason) == ("", "")
-    assert again.result.output == (form if of_run else output)
-    assert again.tape.result.output == form
+    assert again.result.output_or_none == (form if of_run else output)
+    assert again.tape.result.output_or_none == form
 
 
 def test_results_with_outputs_are_compared_by_them():

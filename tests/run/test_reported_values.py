@@ -23,12 +23,11 @@ from hookline import (
     AgentContext,
     AgentResult,
     ApprovalRequest,
-    Failure,
+    ErrorReport,
     HookResult,
     Message,
     ModelReply,
     ModelRequest,
-    ModelResponse,
     Progress,
     PromptBuild,
     Session,
@@ -64,6 +63,7 @@ from hookline.events import (
     ToolSettled,
     ToolStarted,
 )
+from hookline.models import ModelResponse
 from hookline.payloads import (
     ApprovalDecision,
     ErrorInfo,
@@ -347,7 +347,7 @@ def test_the_failure_of_a_tool_is_reported_with_its_call():
     log = EventLog()
     seen, result, _ = reported(CALLS, WORDS, fails=True, sinks=[log])
     error = ErrorInfo("tool", "ValueError", "no such file", "read", "c1")
-    assert seen[ON_ERROR] == [Failure((error,), "tool", ids=IDS)]
+    assert seen[ON_ERROR] == [ErrorReport((error,), "tool", ids=IDS)]
     assert [event.error for event in log.of(Failed)] == [error]
     assert result.errors == (error,)
     (done,) = seen[AFTER_TOOL]
@@ -371,7 +371,7 @@ def test_the_failure_of_a_model_is_reported_with_its_request():
     seen, _, agent = reported(RuntimeError("offline"), WORDS, hooks=[again])
     first = request_of(agent, Message("user", "go"))
     error = ErrorInfo("model", "RuntimeError", "offline", "m", fatal=True)
-    assert seen[ON_ERROR] == [Failure((error,), "model", True, "step", 0, 1, first, IDS)]
+    assert seen[ON_ERROR] == [ErrorReport((error,), "model", True, "step", 0, 1, first, IDS)]
     second = replace(first, attempt=2, messages=(*first.messages, Message("user", "once more")))
     assert seen[BEFORE_LLM] == [first, second]
     assert [(reply.attempt, reply.request, reply.content) for reply in seen[AFTER_LLM]] == [(2, second, "all good")]
@@ -489,7 +489,7 @@ def test_an_invalid_edit_is_an_error_and_is_reported():
     (error,) = result.errors
     assert (error.where, error.type, error.source, error.call_id) == ("tool", "InvalidCall", "read", "c1")
     assert error.message == result.messages[2].content
-    assert seen[ON_ERROR] == [Failure((error,), "tool", ids=IDS)]
+    assert seen[ON_ERROR] == [ErrorReport((error,), "tool", ids=IDS)]
 
 
 def test_a_call_without_approval_is_denied():
@@ -509,7 +509,7 @@ def test_a_failing_approver_denies_and_is_reported_as_not_fatal():
     failed, blocked = result.errors
     assert (failed.where, failed.type, failed.source, failed.fatal) == ("hook", "ValueError", "broken", False)
     assert (blocked.type, blocked.source, blocked.call_id) == ("Blocked", "broken", "c1")
-    assert seen[ON_ERROR] == [Failure((failed,), "hook", False, ids=IDS)]
+    assert seen[ON_ERROR] == [ErrorReport((failed,), "hook", False, ids=IDS)]
     assert (result.status, result.messages[2].is_error) == ("completed", True)
 
 

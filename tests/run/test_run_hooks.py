@@ -26,7 +26,7 @@ from hookline.hooks import ApplyContextConfigHook, PassThrough, PersistSessionHo
 from hookline.payloads import Frozen, Usage
 from hookline.plugins import Plugin
 from hookline.points import Point
-from hookline.stores import JsonSessionStore
+from hookline.stores import JsonSessionStore, RunStore
 
 
 def nested(child, **options):
@@ -102,6 +102,31 @@ def test_the_events_of_the_whole_tree_are_in_one_stream_without_gaps():
     top = log[0].ids
     assert {event.ids.parent_run_id for event in inner} == {top.run_id}
     assert {event.ids.agent for event in inner} == {"child"}
+
+
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
+@pytest.mark.parametrize("is_durable", [False, True], ids=["plain", "durable"])
+def test_the_events_of_a_run_that_a_sync_hook_waits_for_come_before_the_next_event_of_the_outer_run(
+    tmp_path, is_durable
+):
+    inner = Agent("inner", llm=ScriptedModel(["done"]))
+
+    @hook("before_tool")
+    def ask_inner(ctx, request):
+        inner.run("go")
+
+    log = []
+    agent = Agent("outer", llm=ScriptedModel([call("wipe"), "done"]), tools=[wipe], hooks=[ask_inner])
+    store = RunStore(tmp_path / "runs.db")
+    agent.run("x", sinks=[log.append], durable=store if is_durable else None)
+    names = [type(event.event if isinstance(event, SubagentEvent) else event).__name__ for event in log]
+    of_inner = [number for number, event in enumerate(log) if isinstance(event, SubagentEvent)]
+    assert [names[number] for number in of_inner][:: len(of_inner) - 1] == ["RunStarted", "RunFinished"]
+    assert of_inner[-1] < names.index("ToolStarted")
+    assert isinstance(log[-1], RunFinished)
+    if is_durable:
+        assert store.events(log[0].run_id, limit=1000)[-1].type == "run_finished"
+    store.close()
 
 
 def test_a_hook_registered_during_the_child_counts_from_its_next_fire_on():
@@ -673,6 +698,7 @@ def noting(registry, noted, given):
     return note
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 @pytest.mark.parametrize("given", ["none", "bare", "of the run", "any object"])
 @pytest.mark.parametrize("blocking", [False, True], ids=["async", "blocking"])
 def test_a_run_that_a_hook_starts_in_registry_fire_is_nested_in_the_run_around_it(noted, given, blocking):
@@ -694,6 +720,29 @@ def test_a_run_that_a_hook_starts_in_registry_fire_is_nested_in_the_run_around_i
     assert calls == []
     assert [(ids.agent, ids.parent_run_id) for ids in ended] == [("inner", result.ids.run_id)]
     assert result.usage.input_tokens >= 5
+
+
+def test_a_run_that_a_hook_starts_in_ctx_fire_is_nested_in_that_run_also_in_a_thread_without_its_context(noted):
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
+    ended = []
+
+    @hook(noted)
+    async def start_run(ctx, payload):
+        ended.append((await inner.arun("go")).ids)
+
+    @tool
+    def note(ctx: AgentContext) -> str:
+        """Note something in a thread of its own."""
+        thread = threading.Thread(target=lambda: asyncio.run(ctx.fire(noted, {"text": "x"})))
+        thread.start()
+        thread.join()
+        return "noted"
+
+    model = ScriptedModel([call("note"), "done"])
+    result = Agent("outer", llm=model, tools=[note], hooks=[no_wiping, start_run]).run("x")
+    assert calls == []
+    assert [ids.parent_run_id for ids in ended] == [result.ids.run_id]
 
 
 async def test_registry_fire_with_the_context_of_another_run_keeps_the_guards_of_the_run_around_it(noted):

@@ -7,6 +7,9 @@ import pytest
 
 from hookline import BEFORE_STEP, call, observer, reply, tool
 from hookline._run.run import background_loop, needs_own_loop, own_loop
+from hookline.stores import RunStore
+from hookline.tape import TapeHook, replay, replay_all
+from hookline.teams import Team
 from hookline.testing import scripted_agent
 
 
@@ -23,7 +26,8 @@ def test_runs_outside_a_loop_share_one_and_a_blocking_run_inside_a_loop_has_its_
     agent.start("x").wait(20)
 
     async def inside():
-        agent.run("x")
+        with pytest.warns(RuntimeWarning, match="blocks the event loop"):
+            agent.run("x")
 
     asyncio.run(inside())
     assert loops[0] is loops[1] is background_loop()
@@ -57,8 +61,70 @@ def test_a_sync_tool_of_a_nested_run_needs_its_own_loop():
     agent = scripted_agent([call("look"), reply("x")] * 2, tools=[look])
 
     async def inside():
-        return agent.run("x")
+        with pytest.warns(RuntimeWarning, match="blocks the event loop"):
+            return agent.run("x")
 
     asyncio.run(inside())
     agent.run("x")
     assert seen == [True, False]
+
+
+def blocking_doors(folder):
+    """Return the calls that block until a run has ended, each with the call that does not."""
+    agent = scripted_agent([reply("x")] * 9, hooks=[TapeHook(folder)])
+    agent.run("x")
+    (tape,) = folder.glob("**/*.tape")
+    store = RunStore(":memory:")
+    waiting = agent.start("x")
+    return {
+        "run": (lambda: agent.run("x"), "await agent.arun"),
+        "durable": (lambda: agent.run("x", durable=store, run_id="r"), "await agent.arun"),
+        "team": (lambda: Team([agent]).run("x"), "await agent.arun"),
+        "wait": (lambda: waiting.wait(20), "await run.result"),
+        "replay": (lambda: replay(tape), "await areplay"),
+        "replay_all": (lambda: list(replay_all(tape)), "await areplay"),
+    }
+
+
+def test_a_call_that_blocks_a_running_event_loop_warns_where_it_is_written(tmp_path):
+    doors = blocking_doors(tmp_path)
+
+    async def inside():
+        for door, instead in doors.values():
+            with pytest.warns(RuntimeWarning, match=f"blocks the event loop .*'{instead}") as found:
+                door()
+            assert [warning.filename for warning in found] == [__file__]
+
+    asyncio.run(inside())
+
+
+def test_a_blocking_call_in_a_thread_without_a_loop_does_not_warn(tmp_path):
+    doors = blocking_doors(tmp_path)  # warnings are errors in tests
+
+    async def inside():
+        for door, _ in doors.values():
+            await asyncio.to_thread(door)
+
+    asyncio.run(inside())
+
+
+def test_a_nested_blocking_run_warns_in_a_sync_hook_and_not_in_a_sync_tool():
+    inner, warned = scripted_agent([reply("x")] * 4), []
+
+    @tool
+    def ask() -> str:
+        """Ask."""
+        return inner.run("x").reply
+
+    @observer(BEFORE_STEP)
+    def in_the_loop(ctx, step):
+        if ctx.depth:
+            return  # the nested run of the tool inherits this hook
+        with pytest.warns(RuntimeWarning, match="await agent.arun") as found:
+            inner.run("x")
+        warned.append(len(found))
+
+    result = scripted_agent([call("ask"), reply("x")], tools=[ask], hooks=[in_the_loop]).run("x")
+    assert result.status == "completed"
+    assert result.steps[0].outcomes == ("ok",)
+    assert warned == [1, 1]

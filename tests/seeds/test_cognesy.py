@@ -19,7 +19,7 @@ from hookline import (
     AgentContext,
     AgentResult,
     Budget,
-    Failure,
+    ErrorReport,
     HookRegistry,
     HookResult,
     Limits,
@@ -31,7 +31,6 @@ from hookline import (
     ToolCallResult,
     call,
     guard,
-    guards,
     hook,
     observer,
     reply,
@@ -53,6 +52,7 @@ from hookline.hooks import (
     StepsLimitHook,
     TokenUsageLimitHook,
     ToolCallsLimitHook,
+    limits_plugin,
 )
 from hookline.payloads import AgentState, RunStart, Step, StepStart
 from hookline.plugins import Plugin
@@ -325,7 +325,7 @@ async def test_the_error_list_is_in_the_on_error_payload():
     recorder = Recorder()
     await make([call("broken"), reply("x")], hooks=[recorder]).arun("x")
     (payload,) = recorder.at(ON_ERROR)
-    assert isinstance(payload, Failure)
+    assert isinstance(payload, ErrorReport)
     assert [(e.type, e.source) for e in payload.errors] == [("OSError", "broken")]
     assert "disk on fire" in payload.errors[0].message
 
@@ -388,7 +388,7 @@ async def test_an_observer_can_tell_whether_the_tool_was_blocked():
         ("AfterStep", Step),
         ("OnStop", Stopping),
         ("AfterExecution", AgentResult),
-        ("OnError", Failure),
+        ("OnError", ErrorReport),
     ],
 )
 def test_each_trigger_has_a_payload_type_and_samples_of_it_can_be_made(trigger, payload):
@@ -952,18 +952,18 @@ async def test_a_finish_reason_stop_runs_last_after_the_step_and_completes_the_r
 
 
 def test_use_guards_bundles_the_guards_with_sensible_defaults():
-    steps, tokens, seconds = guards().hooks
+    steps, tokens, seconds = limits_plugin().hooks
     assert (type(steps), steps.limit) == (StepsLimitHook, 20)
     assert (type(tokens), tokens.limit) == (TokenUsageLimitHook, 32768)
     assert (type(seconds), seconds.limit) == (ExecutionTimeLimitHook, 300.0)
 
 
 def test_use_guards_brings_the_finish_reason_guard_when_reasons_are_given():
-    assert [type(hook) for hook in guards(finish_reasons=["stop"]).hooks][3:] == [FinishReasonHook]
+    assert [type(hook) for hook in limits_plugin(finish_reasons=["stop"]).hooks][3:] == [FinishReasonHook]
 
 
 async def test_use_guards_is_a_one_liner():
-    plugin = guards(max_steps=10, max_tokens=5000, max_execution_time=30.0, finish_reasons=[])
+    plugin = limits_plugin(max_steps=10, max_tokens=5000, max_execution_time=30.0, finish_reasons=[])
     agent = make([call("look_up", key="k")] * 20, plugins=[plugin])
     result = await agent.arun("x")
     assert (result.stop.kind, result.stop.message, len(agent.model.requests)) == (
@@ -983,11 +983,11 @@ async def test_use_guards_is_a_one_liner():
     ],
 )
 def test_null_disables_a_guard(disabled, left):
-    assert [type(hook) for hook in guards(**disabled).hooks] == left
+    assert [type(hook) for hook in limits_plugin(**disabled).hooks] == left
 
 
 async def test_without_a_step_guard_there_is_no_step_limit():
-    agent = make([call("look_up", key="k")] * 25 + [reply("x")], plugins=[guards(max_steps=None)])
+    agent = make([call("look_up", key="k")] * 25 + [reply("x")], plugins=[limits_plugin(max_steps=None)])
     result = await agent.arun("x")
     assert (result.status, len(result.steps)) == ("completed", 26)
 
@@ -1041,7 +1041,7 @@ async def test_the_execution_time_limit_hook_works_as_it_is_and_on_the_two_trigg
 
 async def test_use_guards_registers_the_time_limit_where_it_is_needed():
     clock = FakeClock()
-    agent = ticking_agent(clock, plugins=[guards(max_execution_time=30.0)])
+    agent = ticking_agent(clock, plugins=[limits_plugin(max_execution_time=30.0)])
     assert (await agent.arun("x", ctx=AgentContext(clock=clock))).stop.kind == "time_limit"
 
 

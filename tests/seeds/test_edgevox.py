@@ -849,8 +849,8 @@ def test_each_built_in_fires_where_its_row_says(name, tmp_path):
 
 DOCUMENTED = {
     "tool_registry", "llm", "interrupt", "memory", "artifacts", "blackboard", "session", "budget", "hooks",
-    "hook_state", "scratch", "progress", "deps", "run_id", "task_id", "correlation_id", "agent_name", "clock",
-    "random", "new_id", "once", "state", "ids", "fire",
+    "hook_state", "own_state", "scratch", "progress", "deps", "run_id", "task_id", "correlation_id", "agent_name",
+    "clock", "random", "new_id", "once", "state", "ids", "fire",
 }  # fmt: skip
 
 

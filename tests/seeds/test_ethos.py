@@ -22,7 +22,6 @@ from hookline import (
     HookError,
     HookRegistry,
     HookResult,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -36,6 +35,7 @@ from hookline import (
 from hookline.errors import InvalidResultError
 from hookline.events import HookExecuted, MergeLost, RunFinished
 from hookline.hooks import HookAction, InjectionGuard, ObservabilityHook, TerminalGuard
+from hookline.models import ModelResponse
 from hookline.payloads import OutboundMessage, ToolCall, Usage
 from hookline.plugins import Plugin
 from hookline.points import (

@@ -18,7 +18,6 @@ from hookline import (
     HookError,
     HookRegistry,
     HookResult,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     call,
@@ -29,6 +28,7 @@ from hookline import (
 from hookline.errors import ModelError
 from hookline.events import ModelReplied, ToolEnded, ToolProgressed, ToolStarted
 from hookline.hooks import AuditLogHook
+from hookline.models import ModelResponse
 from hookline.payloads import Usage
 from hookline.points import resolve
 from hookline.testing import EventLog

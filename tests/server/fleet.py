@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from hookline._run.journal import Entry
+from hookline._run.journal import JournalEntry
 from hookline.server.agents import Agents
 from hookline.server.options import ServerOptions
 from hookline.server.runs import RunService
@@ -98,7 +98,7 @@ class Fleet:
         """
         with self.store.db.transaction() as db:
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
-        entries = [entry for (data,) in rows for entry in msgspec.json.decode(data, type=list[Entry])]
+        entries = [entry for (data,) in rows for entry in msgspec.json.decode(data, type=list[JournalEntry])]
         found = {kind: Counter[str]() for kind in ("asked", "answered", "resumed")}
         for entry in entries:
             if entry.kind in found and entry.key.startswith("tool "):

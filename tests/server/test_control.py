@@ -65,12 +65,12 @@ async def serving_at(url, folder, **options):
 
 
 @pytest.fixture
-def put_away_at_once(monkeypatch):
+def suspends_at_once(monkeypatch):
     monkeypatch.setattr(executor, "HOLD_SECONDS", 0.01)
     monkeypatch.setattr(durable_module, "CHECK_SECONDS", 0.02)
 
 
-async def put_away(service, run_id):
+async def wait_until_suspended(service, run_id):
     await wait_until(lambda: service._store.journal.get(run_id).status == "waiting" and not service._live)
 
 
@@ -79,13 +79,13 @@ def approve(service):
     service.approvals.decide(row.id, decision="approve", digest=row.digest, by="anna")
 
 
-@pytest.mark.usefixtures("put_away_at_once")
+@pytest.mark.usefixtures("suspends_at_once")
 @pytest.mark.parametrize("restart", [False, True])
-async def test_messages_to_a_run_that_was_put_away_are_read_in_order_when_it_goes_on(tmp_path, monkeypatch, restart):
+async def test_messages_to_a_run_that_was_suspended_are_read_in_order_when_it_goes_on(tmp_path, monkeypatch, restart):
     monkeypatch.setattr("hookline.server.control.ANSWER_SECONDS", 0.01)
     async with serving(tmp_path, payer(), durable=True) as service:
         run = await service.start(ME, "Pay.")
-        await put_away(service, run.id)
+        await wait_until_suspended(service, run.id)
         await service.steer(run.id, ME, "one")
         await service.steer(run.id, ME, "two")
         if not restart:
@@ -125,9 +125,11 @@ async def test_a_message_to_a_running_run_is_in_its_journal_when_it_is_accepted(
     assert sum(b"stop that" in bytes(data) for (data,) in rows) == 1
 
 
-@pytest.mark.usefixtures("put_away_at_once")
+@pytest.mark.usefixtures("suspends_at_once")
 @pytest.mark.parametrize("elsewhere", [False, True])
-async def test_a_message_to_a_run_that_is_being_put_away_is_read_once_when_it_goes_on(tmp_path, monkeypatch, elsewhere):
+async def test_a_message_to_a_run_that_is_being_suspended_is_read_once_when_it_goes_on(
+    tmp_path, monkeypatch, elsewhere
+):
     monkeypatch.setattr("hookline.server.control.ANSWER_SECONDS", 0.01)
     async with serving(tmp_path, payer(), durable=True) as service:
         append, storing, go_on = service._store.journal.append, threading.Event(), threading.Event()
@@ -150,12 +152,12 @@ async def test_a_message_to_a_run_that_is_being_put_away_is_read_once_when_it_go
         go_on.set()
         if not elsewhere:
             await steering
-        await put_away(service, run.id)
+        await wait_until_suspended(service, run.id)
         approve(service)
         assert (await service.wait(run.id, ME)).reply == "Pay. now"
 
 
-@pytest.mark.usefixtures("put_away_at_once")
+@pytest.mark.usefixtures("suspends_at_once")
 async def test_a_cancellation_that_comes_too_late_for_the_process_that_puts_a_run_away_ends_the_run(
     tmp_path, postgres_url, monkeypatch
 ):
@@ -167,7 +169,7 @@ async def test_a_cancellation_that_comes_too_late_for_the_process_that_puts_a_ru
         send = other._control_sender.cancel
 
         async def late(run_id, reason):
-            await put_away(executing, run_id)
+            await wait_until_suspended(executing, run_id)
             await send(run_id, reason)
 
         monkeypatch.setattr(other._control_sender, "cancel", late)
@@ -175,8 +177,8 @@ async def test_a_cancellation_that_comes_too_late_for_the_process_that_puts_a_ru
         assert executing._store.journal.get(run.id).status == "cancelled"
 
 
-@pytest.mark.usefixtures("put_away_at_once")
-async def test_a_run_that_is_cancelled_while_it_is_put_away_does_not_wait_for_the_queue(
+@pytest.mark.usefixtures("suspends_at_once")
+async def test_a_run_that_is_cancelled_while_it_is_suspended_does_not_wait_for_the_queue(
     tmp_path, postgres_url, monkeypatch
 ):
     """A job of a run waits for the job before it, and nobody announces when that ends."""
@@ -241,7 +243,7 @@ async def test_a_killed_worker_leaves_a_cancellation_to_the_next_one(tmp_path, p
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 0])
-async def test_a_run_that_was_put_away_is_cancelled_through_a_server_that_executes_nothing(
+async def test_a_run_that_was_suspended_is_cancelled_through_a_server_that_executes_nothing(
     tmp_path, postgres_url, monkeypatch, workers
 ):
     (tmp_path / "later").touch()

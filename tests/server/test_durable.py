@@ -25,7 +25,7 @@ from tests.waiting import wait_until
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch):
-    """Look for runs often, and put them away at once."""
+    """Look for runs often, and suspend them at once."""
     monkeypatch.setattr(durable_module, "CHECK_SECONDS", 0.02)
     monkeypatch.setattr(executor_module, "HOLD_SECONDS", 0.02)
 
@@ -144,7 +144,7 @@ def payer(paid):
     return Agent("helper", llm=ScriptedModel([turn], loop=True), tools=[pay], hooks=[ask])
 
 
-async def put_away(service, run_id):
+async def wait_until_suspended(service, run_id):
     await wait_until(lambda: service._store.journal.get(run_id).status == "waiting" and run_id not in service._live)
 
 
@@ -153,7 +153,7 @@ async def test_a_run_that_waits_for_an_approval_holds_no_process_and_goes_on_aft
     paid = []
     async with serving(tmp_path, payer(paid), durable=True) as service:
         run = await service.start(ME, "Pay.")
-        await put_away(service, run.id)
+        await wait_until_suspended(service, run.id)
         assert (await service.get(run.id, ME)).status == "waiting"
         assert service._durable._durable == {}
         if not restart:
@@ -210,26 +210,26 @@ async def test_the_runs_of_a_conversation_stay_in_order_while_one_waits(tmp_path
     paid = []
     async with serving(tmp_path, payer(paid), durable=True) as service:
         first = await service.start(ME, "Pay.", session="s")
-        await put_away(service, first.id)
+        await wait_until_suspended(service, first.id)
         second = await service.start(ME, "Pay again.", session="s")
         await asyncio.sleep(0.1)
         assert (await service.get(second.id, ME)).status == "queued"
         decide(tmp_path)
         await service.wait(first.id, ME)
-        await put_away(service, second.id)
+        await wait_until_suspended(service, second.id)
         decide(tmp_path)
         assert (await service.wait(second.id, ME)).status == "completed"
         tasks = [m.content for m in service._sessions.load(first.session_id).messages if m.role == "user"]
     assert (tasks, paid) == (["Pay.", "Pay again."], [5, 5])
 
 
-async def test_a_run_that_was_put_away_can_be_cancelled(tmp_path):
+async def test_a_run_that_was_suspended_can_be_cancelled(tmp_path):
     paid, ended = [], []
     agent = payer(paid)
     agent.hooks.register(observer("on_run_end")(lambda ctx, result: ended.append(result.status)))
     async with serving(tmp_path, agent, durable=True) as service:
         run = await service.start(ME, "Pay.")
-        await put_away(service, run.id)
+        await wait_until_suspended(service, run.id)
         run = await service.cancel(run.id, ME, "not needed")
         assert (run.status, run.reason) == ("cancelled", "not needed")
         assert service.approvals.rows(status="pending") == []
@@ -341,7 +341,7 @@ async def test_a_run_that_waits_for_an_approval_is_shown_and_refused_after_the_d
     paid = []
     async with serving(tmp_path, payer(paid), durable=True) as service:
         run = await service.start(ME, "Pay.")
-        await put_away(service, run.id)
+        await wait_until_suspended(service, run.id)
     other = payer(paid)
     other.instructions = "Be strict."
     async with serving(tmp_path, other, durable=True, pin_seconds=0.01) as service:
@@ -548,7 +548,7 @@ async def test_a_run_is_cancelled_although_it_is_just_being_taken_up(tmp_path, m
     assert not blocker.entered
 
 
-async def test_a_run_is_cancelled_although_it_is_just_being_put_away(tmp_path, monkeypatch):
+async def test_a_run_is_cancelled_although_it_is_just_being_suspended(tmp_path, monkeypatch):
     paid = []
     async with serving(tmp_path, payer(paid), durable=True) as service:
         decided, entered, go_on = service._durable._decided, threading.Event(), threading.Event()
@@ -726,6 +726,35 @@ async def test_a_run_whose_end_cannot_be_stored_goes_on_and_completes_once(tmp_p
     assert [n for n, _ in counter.calls] == [1, 2, 3]
 
 
+async def test_a_server_that_stops_while_it_loads_the_session_of_a_run_stops_and_another_executes_the_run(
+    tmp_path, monkeypatch
+):
+    counter = Counter()
+    counter.open.set()
+    entered, go_on = threading.Event(), threading.Event()
+
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        sessions = service._executor._sessions
+        load = sessions.load
+
+        def load_late(session_id):
+            entered.set()
+            go_on.wait(60)
+            return load(session_id)
+
+        monkeypatch.setattr(sessions, "load", load_late)
+        run = await service.start(ME, "Work.")
+        await wait_until(entered.is_set)
+        closing = asyncio.create_task(service.close(grace=0))
+        await wait_until(lambda: service._store.journal.get(run.id).status == "interrupted")
+        go_on.set()
+        await asyncio.wait_for(closing, 60)
+    assert counter.calls == []
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        run = await service.wait(run.id, ME)
+    assert (run.status, run.reply) == ("completed", "done")
+
+
 async def test_a_run_that_an_earlier_process_left_with_an_end_in_its_row_goes_on(tmp_path):
     counter = Counter()
     async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
@@ -760,7 +789,7 @@ async def test_nobody_sees_the_end_of_a_run_before_it_is_stored(tmp_path, monkey
         assert (await read_all(service, run.id))[-1]["status"] == run.status
 
 
-async def test_a_cancellation_that_comes_while_a_run_is_being_put_away_ends_it_once(tmp_path, monkeypatch):
+async def test_a_cancellation_that_comes_while_a_run_is_being_suspended_ends_it_once(tmp_path, monkeypatch):
     paid, ended = [], []
     agent = payer(paid)
     agent.hooks.register(observer("on_run_end")(lambda ctx, result: ended.append(result.status)))

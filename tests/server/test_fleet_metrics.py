@@ -85,7 +85,7 @@ def test_a_takeover_and_its_recovery_are_counted_once_with_their_time(store):
     assert found["recovery_seconds_total"] > 0
 
 
-def test_a_run_that_was_put_away_is_recovered_without_a_takeover(store):
+def test_a_run_that_was_suspended_is_recovered_without_a_takeover(store):
     first = store.journal.claim("one", "helper", b"{}")
     store.journal.append(Append("one", first.epoch, 1, [b"[]"], status="waiting"))
     second = store.journal.claim("one", "helper", b"{}")

@@ -193,7 +193,7 @@ async def test_every_list_of_refusals_has_what_a_hook_prevented_and_nothing_else
     assert counted == expected
 
 
-async def test_a_call_that_was_denied_while_its_run_was_put_away_has_its_tool(tmp_path):
+async def test_a_call_that_was_denied_while_its_run_was_suspended_has_its_tool(tmp_path):
     @guard(BEFORE_TOOL, tools="look")
     def ask(ctx, payload):
         return HookResult.ask("May it?")

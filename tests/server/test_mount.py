@@ -3,6 +3,7 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
+from pathlib import Path
 
 import httpx
 import openai
@@ -25,7 +26,7 @@ from hookline.hooks import AuditLogHook
 from hookline.server import Caller, asgi, auth
 from hookline.stores import verify_audit
 from hookline.stores.keys import KeyStore
-from hookline.teams import Roster
+from hookline.teams import Roster, Team
 
 from ..waiting import wait_until
 from .http_rig import events_in
@@ -512,6 +513,8 @@ async def test_a_host_stops_although_a_stream_is_open(tmp_path):
         ("helper", {}, "'helper' is not an agent or a roster"),
         ({"a": Agent}, {}, "is not an agent or a roster"),
         ([make(), make()], {}, "two agents have the same name: pass a dict"),
+        ([make(), make(name="shop", deps_type=Path)], {}, "agent 'shop' needs deps of the type Path, which a server"),
+        ({"team": Team([make(), make(name="shop", deps_type=Path)])}, {}, "agent 'shop' needs deps of the type Path"),
         (make(), {"authenticate": "secret"}, "authenticate= must be a function of a request"),
         (make(), {"origins": ["app.example.com"]}, "origins has 'app.example.com'"),
         (make(), {"origins": ["https://app.example.com/"]}, "origins has 'https://app.example.com/'"),

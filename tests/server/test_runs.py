@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline._kernel.values import Message
+from hookline._run.events import AllEventsExcept
+from hookline.events import PointFired
 from hookline.hooks import ObservabilityHook
 from hookline.server import live_run
 from hookline.server import live_run as live_module
@@ -114,6 +116,27 @@ async def test_a_run_whose_agent_fails_to_start_is_closed_as_failed(tmp_path):
         "failed",
         "the run failed with an internal error: ZeroDivisionError",
     )
+
+
+async def test_a_served_run_makes_no_event_for_each_fire_of_a_point(tmp_path):
+    class OtherEvents:
+        points = (ON_RUN_START,)
+        events = AllEventsExcept(PointFired)
+
+        def __init__(self):
+            self.numbers = []
+
+        def __call__(self, point, ctx, payload):
+            pass
+
+        def on_event(self, event):
+            self.numbers.append(event.seq)
+
+    others = OtherEvents()
+    async with serving(tmp_path, make([reply("done")], hooks=[others])) as service:
+        run = await service.start(ME, "hello")
+        await read_all(service, run.id)
+    assert others.numbers == list(range(1, len(others.numbers) + 1))  # a run numbers every event that it makes
 
 
 async def test_the_last_events_do_not_repeat_the_transcript(tmp_path):

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from hookline import AFTER_LLM, Agent, HookResult, ModelResponse, ScriptedModel, guard
+from hookline import AFTER_LLM, Agent, HookResult, ScriptedModel, guard
+from hookline.models import ModelResponse
 
 from .a2a.rig import assemble, message_request, reply_of, serving_a2a, stream_events
 from .http_rig import api

@@ -313,7 +313,8 @@ def test_a_reader_that_queued_behind_a_writer_of_a_locked_file_reads(path, monke
     waits.wait()
     assert words(db) == ["a"]
     writer.join()
-    assert len(errors) == 1 and "locked for 0.3 s" in errors[0]
+    (error,) = errors
+    assert "locked for 0.3 s" in error
     holder.close()
 
 

@@ -33,7 +33,6 @@ from hookline import (
     HookResult,
     Limits,
     ModelRequest,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     call,
@@ -44,7 +43,7 @@ from hookline import (
 )
 from hookline._base.tasks import settle
 from hookline.events import HookExecuted, ToolEnded
-from hookline.models import OverloadedError
+from hookline.models import ModelResponse, OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay
 from hookline.tape import format as fmt
 from hookline.tape.order import Order
@@ -613,7 +612,7 @@ def branch_entry(branch: int, parent: int = 0) -> fmt.BranchEntry:
     return fmt.BranchEntry(branch=branch, parent=parent)
 
 
-def order_of(*tape: fmt.Entry) -> tuple[Order, list[Any], list[int]]:
+def order_of(*tape: fmt.TapeEntry) -> tuple[Order, list[Any], list[int]]:
     repeated: list[Any] = []
     missing: list[int] = []
     return Order(tape, repeated.append, missing.append), repeated, missing

@@ -31,7 +31,6 @@ from hookline import (
     HookResult,
     Limits,
     ModelRequest,
-    ModelResponse,
     RunFailedError,
     ScriptedModel,
     Session,
@@ -43,7 +42,7 @@ from hookline import (
 )
 from hookline.events import TextDelta
 from hookline.hooks import TokenUsageLimitHook
-from hookline.models import OverloadedError
+from hookline.models import ModelResponse, OverloadedError
 from hookline.tape import Replay, Tape, TapeError, TapeHook, areplay, replay, replay_all
 from hookline.tape import format as fmt
 from hookline.teams import Team
@@ -123,6 +122,7 @@ def test_the_recorded_agent_can_be_passed_and_its_model_is_not_called(path: Path
     assert CALLED == []
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 def test_a_replay_inside_a_running_loop_works(path: Path) -> None:
     record(path, ["done"])
 
@@ -627,6 +627,7 @@ def test_a_replayed_tool_has_the_recorded_effects_and_one_of_an_older_tape_keeps
     assert seen[-1] == (None, True, True, "")
 
 
+@pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")
 async def test_two_tapes_of_one_run_are_both_complete(tmp_path: Path) -> None:
     paths = [tmp_path / "first.tape", tmp_path / "second.tape"]
     started = asyncio.Event()

@@ -97,6 +97,14 @@ def test_each_personality_is_an_agent_derived_from_the_base(folder):
     assert (writer.name, roster["coder"].description) == ("writer", "Writes code")
 
 
+def test_a_personality_needs_the_deps_of_the_base(folder):
+    roster = crew(folder, deps_type=dict)
+    for missing in (lambda: roster.run("x"), lambda: roster["coder"].run("x")):
+        with pytest.raises(TypeError, match="needs deps: give it a dict"):
+            missing()
+    assert roster.run("x", deps={}).status == roster["coder"].run("x", deps={}).status == "completed"
+
+
 def test_a_model_is_made_once_for_all_personalities_that_use_it(folder):
     made = []
 

@@ -20,8 +20,12 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, WithJsonSchema
 from typing_extensions import TypeAliasType, TypedDict
 
-from hookline import RegistrationError, ToolCallResult, call, tool
+from hookline import RegistrationError, ToolCallResult, call, reply, tool
 from hookline._base.frozen import FrozenDict, freeze
+from hookline.plugins import Plugin
+from hookline.stores import RunStore
+from hookline.tape import TapeHook
+from hookline.testing import scripted_agent
 from hookline.tools import Effect, Tool
 from hookline.tools._tool import CheckedArguments, jsonable
 from hookline.tools.arguments import paths_in
@@ -252,6 +256,95 @@ def test_positional_only_parameters_are_rejected():
     for fn in (f, g):
         with pytest.raises(RegistrationError, match="cannot be given by name"):
             Tool(fn)
+
+
+async def yields_async():
+    """Yield."""
+    yield 1
+
+
+def yields():
+    """Yield."""
+    yield 1
+
+
+class Yields:
+    """Yield."""
+
+    __name__ = "yields"
+
+    async def __call__(self):
+        yield 1
+
+
+class Bundle:
+    def tools(self):
+        return [yields_async]
+
+
+@each_case("fn", [yields_async, yields, Yields(), functools.partial(yields_async), Yields().__call__])
+def test_a_generator_is_rejected_and_the_error_says_what_to_write(fn):
+    for door in (
+        lambda: Tool(fn, name="yields"),
+        lambda: tool(name="yields")(fn),
+        lambda: Plugin("p", tools=[Tool(fn, name="yields")]),
+    ):
+        with pytest.raises(RegistrationError, match=r"^tool 'yields' is a generator: .*return a list.*ctx\.progress"):
+            door()
+
+
+@each_case("tools", [[yields_async], [yields], [Bundle()], [Yields()]])
+def test_an_agent_refuses_a_plain_generator_function(tools):
+    with pytest.raises(RegistrationError, match="is a generator"):
+        scripted_agent([reply("x")], tools=tools)
+    with pytest.raises(RegistrationError, match="is a generator"):
+        scripted_agent([reply("x")]).plug(Plugin("p", tools=tools))
+
+
+def rows():
+    """Return rows."""
+    return (f"row {n} in {threading.current_thread().name}" for n in (1, 2))  # a worker thread, not the event loop
+
+
+async def rows_async():
+    """Return rows."""
+    return map(str, (1, 2))
+
+
+def broken_rows():
+    """Return rows."""
+    return (1 // n for n in (1, 0))
+
+
+def hidden():
+    """Return an async generator that the signature does not show."""
+    return yields_async()
+
+
+def in_a_file(folder):
+    return {"hooks": [TapeHook(folder)]}
+
+
+def in_a_journal(folder):
+    return {"durable": RunStore(":memory:")}
+
+
+@pytest.mark.parametrize("recorded", [lambda folder: {}, in_a_file, in_a_journal])
+def test_a_returned_iterator_becomes_a_list_whatever_records_the_run(recorded, tmp_path):
+    agent = scripted_agent([[call("rows"), call("rows_async")], reply("done")], tools=[rows, rows_async])
+    result = agent.run("x", **recorded(tmp_path))
+    first, second = [message.content for message in result.messages if message.role == "tool"]
+    assert first == '["row 1 in hookline-worker","row 2 in hookline-worker"]'
+    assert second == '["1","2"]'
+
+
+def test_an_iterator_that_fails_is_an_error_of_its_tool():
+    agent = scripted_agent([[call("broken_rows"), call("hidden")], reply("done")], tools=[broken_rows, hidden])
+    result = agent.run("x")
+    failed, refused = [message.content for message in result.messages if message.role == "tool"]
+    assert result.steps[0].outcomes == ("error", "error")
+    assert failed.startswith("ZeroDivisionError")
+    assert "returned an async generator: return a list" in refused
 
 
 def test_hints_that_do_not_exist_are_explained():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from itertools import chain, islice
 from math import isfinite
 from types import UnionType
@@ -246,7 +246,16 @@ def json_problem(value: Any) -> str | None:
     Encoders would write infinity and NaN as ``null``, and replace half a character (a lone surrogate): different values
     would look the same to a person who approves a call, and have the same digest.
     """
-    return None if _is_expressible(value) else _describe_problem(value, "")
+    return None if _exact_json(value) is not None or _is_expressible(value) else _describe_problem(value, "")
+
+
+def _exact_json(value: Any) -> bytes | None:
+    """Return a value as JSON, or ``None`` if the encoder would write another value, or cannot write it."""
+    try:
+        data = msgspec.json.encode(value)
+    except Exception:  # noqa: BLE001 - invalid Unicode, or it is not JSON
+        return None
+    return data if b"null" not in data or not has_non_finite(value) else None
 
 
 def _is_expressible(value: Any) -> bool:
@@ -318,13 +327,7 @@ def fingerprint(value: Any) -> bytes:
 
     This is stricter than ``==`` with a copy: ``True`` differs from ``1``, and the order of keys matters.
     """
-    try:
-        data = msgspec.json.encode(value)
-        if b"null" not in data or not has_non_finite(value):
-            return data
-    except Exception:  # noqa: BLE001 - invalid Unicode, or the value is no longer JSON
-        pass
-    return repr(value).encode("utf-8", "backslashreplace")
+    return _exact_json(value) or repr(value).encode("utf-8", "backslashreplace")
 
 
 def digest(value: Any) -> str:
@@ -395,7 +398,7 @@ class History(Sequence[T], Generic[T]):
 
     def tail_after(self, other: Sequence[T]) -> tuple[T, ...] | None:
         """Return the items after ``other`` if this history was derived from it, else ``None``."""
-        if not isinstance(other, History) or self._items is not other._items or self._head != other._head:
+        if type(other) is not History or self._items is not other._items or self._head != other._head:
             return None
         return tuple(self._items[other._size : self._size]) if other._size <= self._size else None
 
@@ -511,30 +514,44 @@ def _with_lists(value: Any) -> Any:
 
 
 Reader = Callable[[Any, str], Any]
-_LOCATION = re.compile(r" - at `(?:key in )?\$(.*)`$")
+_LOCATION = re.compile(r" - at `(?:key` in `)?\$(.*)`$")
+
+
+class _Field:
+    """A field of a struct: its type, and a function that converts mappings in its value to structs, if needed."""
+
+    def __init__(self, kind: Any) -> None:
+        self.kind = kind
+        self.read = _reader(kind)
+
+    @cached_property
+    def _box(self) -> Any:
+        """A struct with only this field. ``msgspec.convert`` compiles any other type again for each value."""
+        return msgspec.defstruct("Box", [("value", self.kind)], array_like=True)
+
+    def convert(self, value: Any, path: str) -> Any:
+        """Convert a value to the type of the field.
+
+        Raises:
+            TypeError: the value has another type; the message begins with the path.
+        """
+        if self.read is not None and not isinstance(value, msgspec.Struct):
+            value = self.read(value, path)
+        try:
+            return msgspec.convert((value,), self._box).value
+        except msgspec.ValidationError as error:
+            raise _misfit(error, path, "[0]") from None
 
 
 @lru_cache(maxsize=256)
-def _fields_of(cls: type[msgspec.Struct]) -> dict[str, tuple[Any, Reader | None]]:
-    """Return the type of each field, and a function that converts mappings in its value to structs, if needed."""
-    return {f.name: (f.type, _reader(f.type)) for f in msgspec.structs.fields(cls)}
+def _fields_of(cls: type[msgspec.Struct]) -> dict[str, _Field]:
+    return {field.name: _Field(field.type) for field in msgspec.structs.fields(cls)}
 
 
-def _checked(value: Any, field: tuple[Any, Reader | None], cls: type[msgspec.Struct], name: str) -> Any:
-    """Convert ``value`` to the type of a field."""
-    kind, read = field
-    if read is not None and not isinstance(value, msgspec.Struct):
-        value = read(value, f"{cls.__name__}.{name}")
-    try:
-        return msgspec.convert(value, kind)
-    except msgspec.ValidationError as error:
-        raise _misfit(error, f"{cls.__name__}.{name}") from None
-
-
-def _misfit(error: msgspec.ValidationError, path: str) -> TypeError:
+def _misfit(error: msgspec.ValidationError, path: str, box: str = "") -> TypeError:
     found = _LOCATION.search(str(error))
     message = str(error) if found is None else str(error)[: found.start()]
-    return TypeError(f"{path}{found[1] if found else ''}: {message}")
+    return TypeError(f"{path}{found[1].removeprefix(box) if found else ''}: {message}")
 
 
 def _reader(kind: Any) -> Reader | None:
@@ -564,7 +581,7 @@ def _read_struct(cls: type[msgspec.Struct], value: Any, path: str) -> Any:
     for name, item in value.items():
         if name not in fields:
             raise TypeError(f"{path} has no field {name!r}.{did_you_mean(str(name), known)}")
-        _, read = fields[name]
+        read = fields[name].read
         given[name] = item if read is None else read(item, f"{path}.{name}")
     try:
         return msgspec.convert(given, cls)
@@ -621,13 +638,13 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
             if name not in known:
                 raise TypeError(f"{type(self).__name__} has no field {name!r}.{did_you_mean(str(name), known)}")
             if type(value) is not History:
-                changed[name] = _checked(value, known[name], type(self), name)
+                changed[name] = known[name].convert(value, f"{type(self).__name__}.{name}")
                 continue
             # Check the items of a history, but keep the object, so that it still shares its buffer.
             old = getattr(self, name)
             tail = value.tail_after(old)
             items = list(value) if tail is None else list(tail)
-            new = _checked(items, known[name], type(self), name)
+            new = known[name].convert(items, f"{type(self).__name__}.{name}")
             same = all(a is b for a, b in zip(items, new, strict=True))
             changed[name] = value if same else History(new) if tail is None else old.plus(*new)
         return msgspec.structs.replace(self, **changed)
@@ -654,18 +671,21 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         Raises:
             TypeError: the value has another type, or changes a field that is not editable.
         """
-        names = self.__struct_fields__
+        stored = msgspec.structs.asdict(self)  # not the attributes: AgentResult guards the reading of one
         if type(value) is type(self):
-            given = {name: getattr(value, name) for name in names}
+            given: Mapping[str, Any] = msgspec.structs.asdict(value)
         elif isinstance(value, Mapping):
-            given = dict(value)
+            given = value
         else:
             raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
-        new = self.replace({n: v for n, v in given.items() if n not in names or v is not getattr(self, n)})
-        fixed = [n for n in names if self.editable and n not in self.editable and getattr(new, n) != getattr(self, n)]
-        if fixed:
-            raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
-        return new
+        changed = {name: new for name, new in given.items() if name not in stored or new is not stored[name]}
+        accepted = self.replace(changed)
+        if self.editable:
+            now = msgspec.structs.asdict(accepted)
+            fixed = [name for name in changed if name not in self.editable and now[name] != stored[name]]
+            if fixed:
+                raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
+        return accepted
 
     def refuses(self, verb: str) -> str | None:
         """Return why this payload does not accept a verb that its point allows, or ``None``."""
@@ -678,7 +698,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
     def __getitem__(self, name: str) -> Any:
         if name not in self.__struct_fields__:
             raise KeyError(f"{name!r}.{did_you_mean(name, self.__struct_fields__)}")
-        return plain(getattr(self, name))
+        return plain(msgspec.structs.asdict(self)[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.__struct_fields__)

@@ -17,7 +17,7 @@ import msgspec
 from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
 from .errors import HookTimeoutError
 from .events import PointFired
-from .hook import Entry, Phase
+from .hook import HookEntry, Phase
 from .points import Point
 from .results import Verdict
 from .scope import HOOK_CALL, NO_HOOKS, HookCall, Scope, is_being_closed
@@ -27,17 +27,17 @@ from .settlement import Settlement
 class Chain(msgspec.Struct, frozen=True, eq=False):
     """The hooks of one point in calling order. ``simple`` means that all of them are rewriters."""
 
-    rewriters: tuple[Entry, ...] = ()
-    guards: tuple[Entry, ...] = ()
-    observers: tuple[Entry, ...] = ()
+    rewriters: tuple[HookEntry, ...] = ()
+    guards: tuple[HookEntry, ...] = ()
+    observers: tuple[HookEntry, ...] = ()
     simple: bool = True
 
 
-HookOutcome = tuple[Entry, Any, BaseException | None]
+HookOutcome = tuple[HookEntry, Any, BaseException | None]
 """A hook with its return value and the exception it raised."""
 
 
-def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> tuple[HookOutcome, HookCall] | None:
+def call_hooks(entries: Iterator[HookEntry], payload: Any, scope: Scope) -> tuple[HookOutcome, HookCall] | None:
     """Call hooks in order until one returns a value or raises. Most fires end with this loop.
 
     The value may be the awaitable of an async hook, which :meth:`Firing.call_remaining` awaits. So the call of that
@@ -62,7 +62,7 @@ def call_hooks(entries: Iterator[Entry], payload: Any, scope: Scope) -> tuple[Ho
 class Firing(Settlement):
     """One fire of one point: runs its phases and collects the results of the hooks."""
 
-    recorded = False
+    published = False
 
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str) -> None:
         self.chain = chain
@@ -77,12 +77,24 @@ class Firing(Settlement):
 
     async def rewrite(self) -> None:
         """Call the rewriters."""
-        await self.call_remaining(self.chain.rewriters, "rewrite")
+        if self.chain.rewriters:
+            await self._call(self.chain.rewriters, "rewrite")
 
     async def guard(self) -> None:
         """Call the guards, unless the point is already settled."""
-        if self.is_open:
-            await self.call_remaining(self.chain.guards, "guard")
+        if self.chain.guards and self.is_open:
+            await self._call(self.chain.guards, "guard")
+
+    async def _call(self, entries: tuple[HookEntry, ...], phase: Phase) -> None:
+        """Call the hooks of a phase until one of them settles the point."""
+        if self.scope.tracing or self.recorder is not None:  # each call is timed
+            await self.call_remaining(entries, phase)
+            return
+        remaining = iter(entries)
+        first = call_hooks(remaining, self.payload, self.scope)
+        if first is not None:
+            outcome, call = first
+            await self.call_remaining((outcome[0], *remaining), phase, outcome, call)
 
     async def conclude(self) -> Verdict:
         """Call the observers in any case and return the verdict. ``self.error`` is set if a hook failed closed."""
@@ -95,24 +107,24 @@ class Firing(Settlement):
                 await durable.observe(self, verdict)
             if self.failures is not verdict.failures:
                 verdict = msgspec.structs.replace(verdict, failures=self.failures)
-        self.record(verdict)
+        self.publish(verdict)
         if self.error is not None:
             self.error.verdict = verdict
         return verdict
 
-    def record(self, verdict: Verdict) -> None:
-        """Record this fire, once: as an event if a consumer wants it, and as a moment."""
-        if self.recorded:
+    def publish(self, verdict: Verdict) -> None:
+        """Publish this fire, once: to the recorder, and as an event if a consumer wants it."""
+        if self.published:
             return
-        self.recorded = True
+        self.published = True
         if self.recorder is not None:  # before a consumer of the event can cancel the run
             self.recorder.take(self, verdict)
-        if self.scope.recording:
+        if self.scope.wants_fires:
             self.scope.emit(PointFired, point=self.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
 
     async def call_remaining(
         self,
-        entries: Iterable[Entry],
+        entries: Iterable[HookEntry],
         phase: Phase,
         first: HookOutcome | None = None,
         first_call: HookCall | None = None,
@@ -178,7 +190,7 @@ class Firing(Settlement):
             if self.changed and phase == "rewrite":
                 self.report_judged_before_rewrite(self.chain.rewriters, before)
 
-    async def _in_time(self, entry: Entry, awaitable: Awaitable[Any]) -> Any:
+    async def _in_time(self, entry: HookEntry, awaitable: Awaitable[Any]) -> Any:
         """Await the result of a hook, limited by its timeout and by the deadline after a cancellation."""
         limit, deadline = entry.timeout, self.scope.cancellation.deadline
         if deadline is not None:
@@ -192,27 +204,32 @@ class Firing(Settlement):
         except StillRunningError:
             raise HookTimeoutError(f"still running after {limit:g} s") from None
 
-    async def call_observers(self, observers: tuple[Entry, ...], verdict: Verdict) -> None:
+    async def call_observers(self, observers: tuple[HookEntry, ...], verdict: Verdict) -> None:
         """Call every observer, the async ones concurrently. None of them changes the verdict."""
-        scope, pending = self.scope, list[Any]()
-        outer = HOOK_CALL.get()
-        for entry in observers:
-            began = self.began = time.perf_counter() if scope.tracing or self.recorder is not None else 0.0
-            call = HookCall(entry.id_set, outer, True)
-            HOOK_CALL.set(call)
-            try:
-                given = {"verdict": verdict} if entry.wants_verdict else {}
-                result = entry.call(scope.ctx, verdict.payload, **given)
-                if hasattr(result, "__await__"):
-                    pending.append(self._observed(entry, result, began, call))
-                else:
+        scope, payload, pending = self.scope, verdict.payload, list[Any]()
+        ctx, tracing, outer = scope.ctx, scope.tracing, HOOK_CALL.get()
+        timing = tracing or self.recorder is not None
+        try:
+            for entry in observers:
+                began = self.began = time.perf_counter() if timing else 0.0
+                call = HookCall(entry.id_set, outer, True)
+                HOOK_CALL.set(call)
+                try:
+                    if entry.wants_verdict:
+                        result = entry.call(ctx, payload, verdict=verdict)
+                    else:
+                        result = entry.call(ctx, payload)
+                    if result is not None and hasattr(result, "__await__"):
+                        pending.append(self._observed(entry, result, began, call))
+                        continue
                     call.hooks = NO_HOOKS
-                    self._apply_observed(entry, result, began)
-            except (Exception, asyncio.CancelledError, GeneratorExit) as failure:  # noqa: BLE001 - on_failure decides
-                call.hooks = NO_HOOKS
-                self.fail(entry, failure)
-            finally:
-                HOOK_CALL.set(outer)
+                    if result is not None or tracing:
+                        self.apply(entry, "observe", result)
+                except (Exception, asyncio.CancelledError, GeneratorExit) as failure:  # noqa: BLE001 - on_failure decides
+                    call.hooks = NO_HOOKS
+                    self.fail(entry, failure)
+        finally:
+            HOOK_CALL.set(outer)
         if len(pending) == 1:
             await pending[0]
         elif pending:
@@ -227,13 +244,15 @@ class Firing(Settlement):
                     abandon(task)
                 raise
 
-    async def _observed(self, entry: Entry, awaitable: Awaitable[Any], began: float, call: HookCall) -> None:
+    async def _observed(self, entry: HookEntry, awaitable: Awaitable[Any], began: float, call: HookCall) -> None:
         call.is_sync = False
         HOOK_CALL.set(call)
         try:
             result = await self._in_time(entry, awaitable)
             call.hooks = NO_HOOKS
-            self._apply_observed(entry, result, began)
+            if result is not None or self.scope.tracing:
+                self.began = began
+                self.apply(entry, "observe", result)
         except asyncio.CancelledError as cancelled:
             if self.scope.cancellation.is_cancelled():
                 raise
@@ -251,17 +270,12 @@ class Firing(Settlement):
             if HOOK_CALL.get() is call:  # not if Python closes this coroutine in another context
                 HOOK_CALL.set(call.outer)
 
-    def _apply_observed(self, entry: Entry, result: Any, began: float) -> None:
-        if result is not None or self.scope.tracing:
-            self.began = began
-            self.apply(entry, "observe", result)
-
 
 async def fire(
     chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str = ""
 ) -> tuple[Verdict, Firing | None]:
     """Fire a point: rewriters, guards, observers. Return the verdict, and the firing if any hook had a result."""
-    if chain.simple and not scope.recording and not scope.tracing and point not in scope.recorded_points:
+    if chain.simple and not scope.wants_fires and not scope.tracing and point not in scope.recorded_points:
         remaining = iter(chain.rewriters)
         first = call_hooks(remaining, payload, scope)
         if first is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from .._base.errors import HooklineError as HooklineError  # noqa: PLC0414 - exported with them
@@ -29,7 +30,9 @@ class HookTimeoutError(HooklineError, TimeoutError):
 class HookError(HooklineError):
     """A hook with ``on_failure="closed"`` failed, so the guarded action did not happen (DESIGN 5.1).
 
-    ``hook`` and ``point`` are their names, ``cause`` is the original exception.
+    ``hook`` and ``point`` are their names, ``cause`` is the original exception. ``location`` is the file and line of
+    the hook's code that raised it, such as ``rules.py:12``; empty if no code of the hook did. It is not part of the
+    message, because a model may read the message, and because recordings are compared when lines have moved.
 
     Example::
 
@@ -42,8 +45,26 @@ class HookError(HooklineError):
     def __init__(self, hook: str, point: str, cause: BaseException) -> None:
         super().__init__(f"hook {hook!r} failed at {point}: {describe(cause)}")
         self.hook, self.point, self.cause = hook, point, cause
+        self.location = _location_of(cause)
         self.verdict: Any = None  # the verdict of the point
         self.__cause__ = cause
+
+
+_MACHINERY = ("hookline._", "hookline.backtest.", "hookline.tape.")
+"""Modules that call hooks."""
+
+
+def _location_of(error: BaseException) -> str:
+    """Return the file and line of the innermost frame in the file of the hook, past the code that calls hooks."""
+    found, file, line = error.__traceback__, "", 0
+    while found is not None:
+        code = found.tb_frame.f_code
+        if not file and not str(found.tb_frame.f_globals.get("__name__")).startswith(_MACHINERY):
+            file = code.co_filename
+        if code.co_filename == file:
+            line = found.tb_lineno
+        found = found.tb_next
+    return f"{os.path.basename(file)}:{line}" if file else ""
 
 
 class ModelError(HooklineError):

@@ -45,7 +45,7 @@ class HookExecuted(Event, frozen=True):
 
     ``note`` is the text that a ``retry`` or ``keep_going`` adds to the next request to the model. ``tool`` is the tool
     of the call ``call_id``. ``refused`` says whether the hook prevented something, such as a tool call: by its verb, or
-    because it failed and does not fail open.
+    because it failed and does not fail open. ``location`` is where its code raised ``error``, such as ``rules.py:12``.
     """
 
     point: str = ""
@@ -59,6 +59,7 @@ class HookExecuted(Event, frozen=True):
     note: str = ""
     tool: str = ""
     refused: bool = False
+    location: str = ""
 
 
 class JudgedBeforeRewrite(Event, frozen=True):

@@ -255,7 +255,7 @@ def observer(
     return _decorator(points, options)
 
 
-class Entry(msgspec.Struct, frozen=True, eq=False):
+class HookEntry(msgspec.Struct, frozen=True, eq=False):
     """One hook at one point, ready to be called. ``id_set`` contains the id of the hook.
 
     A guard with a parameter ``guards`` gets the other guards that are called with it (DESIGN 4.10): ``guards``.
@@ -275,12 +275,12 @@ class Entry(msgspec.Struct, frozen=True, eq=False):
     wants_verdict: bool
     id_set: frozenset[int]
     wants_guards: bool = False
-    guards: tuple[Entry, ...] = ()
+    guards: tuple[HookEntry, ...] = ()
 
 
 def compile_hook(
     hook: Any, *, points: Iterable[str] | str | None = None, **overrides: Unpack[PhaseOptions]
-) -> Iterator[Entry]:
+) -> Iterator[HookEntry]:
     """Check a hook and yield an entry for each of its points. ``overrides`` take precedence over its attributes."""
     if not callable(hook) or isinstance(hook, type):
         raise RegistrationError(
@@ -321,7 +321,7 @@ def _globs(given: Any) -> tuple[str, ...] | None:
     return tuple(given)
 
 
-def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> Entry:
+def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> HookEntry:
     def wrong(problem: str) -> RegistrationError:
         return RegistrationError(f"hook {name!r} at {point}: {problem}")
 
@@ -358,7 +358,7 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
         call = functools.partial(in_thread, call)
     if tools:
         call = _if_selected(tools, call)
-    return Entry(
+    return HookEntry(
         hook,
         call,
         name,
@@ -376,7 +376,7 @@ def _entry(hook: Any, name: str, point: Point[Any], given: dict[str, Any]) -> En
     )
 
 
-def direct_call(entry: Entry) -> Callable[..., Any]:
+def direct_call(entry: HookEntry) -> Callable[..., Any]:
     """Return the function of a hook as ``(ctx, payload)``, without its globs and without the thread of its timeout."""
     call, _ = _bind(function_of(entry.hook), entry.point, entry.phase, RegistrationError)
     return functools.partial(call, guards=entry.guards) if entry.wants_guards else call
@@ -410,7 +410,7 @@ _USUAL_LENGTH = 128
 _remembered = functools.lru_cache(maxsize=4096)(_any_matches)
 
 
-def unmatched_globs(entries: Iterable[Entry], tools: Iterable[str]) -> Iterator[tuple[Entry, str]]:
+def unmatched_globs(entries: Iterable[HookEntry], tools: Iterable[str]) -> Iterator[tuple[HookEntry, str]]:
     """Yield the globs of these entries that match none of these tool names, and so are probably misspelt."""
     names = tuple(tools)
     for entry in entries:

@@ -11,14 +11,17 @@ Each shape is an overload, because a type variable cannot be bounded by the payl
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar, overload
 
 from .results import HookResult, Verdict
 from .state import AgentState
 
 Decision = HookResult | Mapping[str, Any] | None
-"""The return type of a hook, besides its payload. A mapping is short for result fields, a claim or changed fields."""
+"""The return type of a hook, besides its payload. A mapping is short for result fields, a claim or changed fields.
+
+At ``before_tool``, ``{"error": message}`` is short for a block, and ``{"args": arguments}`` for changed arguments.
+"""
 
 P = ParamSpec("P")
 R_co = TypeVar("R_co", covariant=True)
@@ -30,6 +33,7 @@ Decided = TypeVar("Decided", bound=Decision | Awaitable[Decision])
 Observed = TypeVar("Observed", bound=Awaitable[None] | None)
 Ctx = TypeVar("Ctx", bound="HookContext")
 Ctx_contra = TypeVar("Ctx_contra", bound="HookContext", contravariant=True)
+AnyCtx_contra = TypeVar("AnyCtx_contra", contravariant=True)
 First_contra = TypeVar("First_contra", contravariant=True)
 Payload_contra = TypeVar("Payload_contra", contravariant=True)
 
@@ -46,6 +50,36 @@ class HookContext(Protocol):
     def state(self) -> AgentState:
         """The current state."""
         ...
+
+
+class ShortHook(Protocol[AnyCtx_contra]):
+    """A hook ``(ctx, payload)`` that takes this type of context; further parameters are not checked."""
+
+    @property
+    def points(self) -> Iterable[str]:
+        """The points at which the hook is called."""
+        ...
+
+    def __call__(self, ctx: AnyCtx_contra, payload: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the hook."""
+        ...
+
+
+class LongHook(Protocol[AnyCtx_contra]):
+    """A hook ``(point, ctx, payload)`` that takes this type of context; further parameters are not checked."""
+
+    @property
+    def points(self) -> Iterable[str]:
+        """The points at which the hook is called."""
+        ...
+
+    def __call__(self, point: Any, ctx: AnyCtx_contra, payload: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """Call the hook."""
+        ...
+
+
+HookFor = ShortHook[AnyCtx_contra] | LongHook[AnyCtx_contra]
+"""A hook that takes this type of context: ``HookFor[AgentContext[Deps]]``."""
 
 
 class HookFunction(Protocol[P, R_co]):

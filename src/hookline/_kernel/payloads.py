@@ -280,7 +280,7 @@ class ToolPath(Frozen, frozen=True):
 
 
 class Stopping(Frozen, frozen=True):
-    """Payload of ``on_stop``: the recorded stop signals, strongest first.
+    """Payload of ``on_stop``: the stop signals, strongest first.
 
     Example::
 
@@ -293,13 +293,13 @@ class Stopping(Frozen, frozen=True):
     ids: Ids = Ids()
 
 
-class Failure(Frozen, frozen=True):
+class ErrorReport(Frozen, frozen=True):
     """Payload of ``on_error``: a failure. Hooks may return a verb only for a failed model (``where == "model"``).
 
     Example::
 
         @hook(ON_ERROR)
-        def retry_model(ctx: AgentContext, failure: Failure) -> HookResult | None:
+        def retry_model(ctx: AgentContext, failure: ErrorReport) -> HookResult | None:
             return HookResult.retry() if failure.where == "model" and failure.attempt < 3 else None
     """
 

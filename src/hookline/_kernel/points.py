@@ -279,7 +279,7 @@ AFTER_LLM = Point(
     p.ModelReply,
     verbs=("replace", "retry", "end", "stop"),
     when="after each model call, including calls that a hook answered",
-    closed="the run fails; the reply is not recorded",
+    closed="the run fails; the reply is not added to the transcript",
     names={
         "EdgeVox": "AFTER_LLM",
         "Ethos": "after_llm_call",
@@ -356,7 +356,7 @@ ON_STOP = Point(
 )
 ON_ERROR = Point(
     "on_error",
-    p.Failure,
+    p.ErrorReport,
     verbs=("retry", "answer", "end"),
     when="any failure",
     names={"Cognesy": "OnError", "Forge": "OnError"},

@@ -13,7 +13,7 @@ import msgspec
 from .._base.frozen import Frozen
 from .dispatch import Chain, fire
 from .errors import RegistrationError
-from .hook import Entry, Hook, OnFailure, Phase, PhaseOptions, compile_hook
+from .hook import Hook, HookEntry, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import AFTER_LLM, ON_TOKEN, POINTS, Point, resolve
 from .results import Verdict
 from .scope import CURRENT, FIRED, Scope, scope_of
@@ -38,7 +38,7 @@ class PassThrough:
         return None
 
 
-def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[Entry, ...]:
+def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[HookEntry, ...]:
     """Return the entries of an interceptor: those of a stack, or else one entry at every declared point.
 
     Raises:
@@ -60,6 +60,23 @@ def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[Entry, ..
     return tuple(compile_hook(intercept, points=tuple(POINTS), name=type(interceptor).__name__))
 
 
+def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
+    """Return a list of plugin names as a tuple.
+
+    Raises:
+        TypeError: it is not a list of names.
+    """
+    if allowed_plugins is None:
+        return None
+    if isinstance(allowed_plugins, str):
+        raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
+    is_list = isinstance(allowed_plugins, Iterable) and not isinstance(allowed_plugins, Mapping)
+    names = tuple(allowed_plugins) if is_list else ()
+    if not is_list or not all(isinstance(name, str) for name in names):
+        raise TypeError(f"allowed_plugins must be a list of names, not {allowed_plugins!r:.80}")
+    return names
+
+
 class HookStack:
     """An immutable collection of hooks in firing order: by phase, layer, priority and registration.
 
@@ -71,9 +88,9 @@ class HookStack:
 
     __slots__ = ("_chains", "holds_text", "instruments", "layers", "limiting", "listeners", "points", "wrappers")
 
-    def __init__(self, *layers: Iterable[Entry]) -> None:
-        self.layers: tuple[tuple[Entry, ...], ...] = tuple(tuple(layer) for layer in layers)
-        by_point: dict[Point[Any], list[Entry]] = {}
+    def __init__(self, *layers: Iterable[HookEntry]) -> None:
+        self.layers: tuple[tuple[HookEntry, ...], ...] = tuple(tuple(layer) for layer in layers)
+        by_point: dict[Point[Any], list[HookEntry]] = {}
         for layer in self.layers:
             for entry in sorted(layer, key=lambda e: -e.priority):
                 by_point.setdefault(entry.point, []).append(entry)
@@ -93,7 +110,7 @@ class HookStack:
         *rest, last = self.layers or ((),)
         return HookStack(*rest, (*last, *compile_hook(hook, points=points, **options)))
 
-    def entries(self, point: str) -> tuple[Entry, ...]:
+    def entries(self, point: str) -> tuple[HookEntry, ...]:
         """Return the entries at a point, in firing order."""
         chain = self.chain(resolve(point))
         return (*chain.rewriters, *chain.guards, *chain.observers)
@@ -104,18 +121,17 @@ class HookStack:
 
     def only(self, allowed_plugins: Iterable[str] | None) -> HookStack:
         """Return a stack without the hooks of other plugins; ``None`` means no filter."""
-        if allowed_plugins is None:
+        names = plugin_names(allowed_plugins)
+        if names is None:
             return self
-        if isinstance(allowed_plugins, str):
-            raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
-        allowed = frozenset(allowed_plugins)
+        allowed = frozenset(names)
         return self.where(lambda e: e.plugin is None or e.plugin in allowed)
 
     def without(self, hooks: frozenset[int]) -> HookStack:
         """Return a stack without the hooks of these ids."""
         return self.where(lambda e: id(e.hook) not in hooks) if hooks else self
 
-    def where(self, keep: Callable[[Entry], bool]) -> HookStack:
+    def where(self, keep: Callable[[HookEntry], bool]) -> HookStack:
         """Return a stack with the entries that ``keep`` accepts."""
         layers = tuple(tuple(filter(keep, layer)) for layer in self.layers)
         return self if layers == self.layers else HookStack(*layers)
@@ -128,7 +144,7 @@ class HookStack:
 EMPTY_STACK = HookStack()
 
 
-def _chain(entries: list[Entry]) -> Chain:
+def _chain(entries: list[HookEntry]) -> Chain:
     rewriters, guards, observers = (
         tuple(entry for entry in entries if entry.phase == phase) for phase in ("rewrite", "guard", "observe")
     )
@@ -137,7 +153,7 @@ def _chain(entries: list[Entry]) -> Chain:
     return Chain(rewriters, guards, observers, simple=not guards and not observers)
 
 
-def _with_guards(entry: Entry, guards: tuple[Entry, ...]) -> Entry:
+def _with_guards(entry: HookEntry, guards: tuple[HookEntry, ...]) -> HookEntry:
     """Give a guard the others of its chain. A chain never changes, so these are exactly the guards that judge too."""
     others = tuple(other for other in guards if not other.wants_guards)
     return msgspec.structs.replace(entry, call=functools.partial(entry.call, guards=others), guards=others)
@@ -173,7 +189,7 @@ class HookRegistry:
     changes = 0
 
     def __init__(self, hooks: Iterable[Hook] | HookRegistry = ()) -> None:
-        self._entries: tuple[Entry, ...] = ()
+        self._entries: tuple[HookEntry, ...] = ()
         self._stack: HookStack | None = None
         if hooks:
             self.extend(hooks)
@@ -284,7 +300,7 @@ class HookRegistry:
                     self._stack = compiled
         return stack
 
-    def _change(self, how: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> None:
+    def _change(self, how: Callable[[tuple[HookEntry, ...]], tuple[HookEntry, ...]]) -> None:
         with _lock:
             self._entries, self._stack = how(self._entries), None
             HookRegistry.changes += 1

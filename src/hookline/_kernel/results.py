@@ -19,24 +19,31 @@ if TYPE_CHECKING:
 
 
 class HookAction(StrEnum):
-    """The verbs that a hook may return. ``INVALID`` and ``FAILED`` only occur in verdicts."""
+    """The verbs that a hook may return. ``INVALID`` and ``FAILED`` only occur in verdicts.
 
-    CONTINUE = "cont"
-    MODIFY = "replace"
+    ``CONTINUE``, ``MODIFY`` and ``END_TURN`` are EdgeVox's names of ``CONT``, ``REPLACE`` and ``END``.
+    """
+
+    CONT = "cont"
+    REPLACE = "replace"
     BLOCK = "block"
     ANSWER = "answer"
     ASK = "ask"
     RETRY = "retry"
     STOP = "stop"
     KEEP_GOING = "keep_going"
-    END_TURN = "end"
+    END = "end"
     MERGE = "merge"
     CLAIM = "claim"
     INVALID = "invalid"
     FAILED = "failed"
 
+    CONTINUE = CONT
+    MODIFY = REPLACE
+    END_TURN = END
 
-SETTLING = frozenset((HookAction.BLOCK, HookAction.END_TURN, HookAction.RETRY))
+
+SETTLING = frozenset((HookAction.BLOCK, HookAction.END, HookAction.RETRY))
 _TEXT = SETTLING | {HookAction.ASK, HookAction.STOP, HookAction.KEEP_GOING}
 
 
@@ -51,7 +58,7 @@ class HookResult(msgspec.Struct, frozen=True):
                 return HookResult.block("Mail may only go to example.com.", reason="outside address")
     """
 
-    action: HookAction = HookAction.CONTINUE
+    action: HookAction = HookAction.CONT
     value: Any = None
     reason: str = ""
     state: AgentState | None = None
@@ -73,12 +80,12 @@ class HookResult(msgspec.Struct, frozen=True):
     @classmethod
     def cont(cls, *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """Let the payload pass, like returning ``None``."""
-        return cls(HookAction.CONTINUE, None, reason, state)
+        return cls(HookAction.CONT, None, reason, state)
 
     @classmethod
     def replace(cls, payload: Any, *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """Continue with this payload, or with a mapping of the fields to change."""
-        return cls(HookAction.MODIFY, payload, reason, state)
+        return cls(HookAction.REPLACE, payload, reason, state)
 
     @classmethod
     def block(cls, message: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
@@ -104,7 +111,7 @@ class HookResult(msgspec.Struct, frozen=True):
     def stop(
         cls, message: str = "", kind: str = "stop_requested", *, reason: str = "", state: AgentState | None = None
     ) -> HookResult:
-        """Record a stop signal; it takes effect at the next checkpoint (DESIGN 4.7)."""
+        """Set a stop signal; it takes effect at the next checkpoint (DESIGN 4.7)."""
         return cls(HookAction.STOP, message, reason, state, kind)
 
     @classmethod
@@ -115,7 +122,7 @@ class HookResult(msgspec.Struct, frozen=True):
     @classmethod
     def end(cls, reply: str = "", *, reason: str = "", state: AgentState | None = None) -> HookResult:
         """End the run now with this reply."""
-        return cls(HookAction.END_TURN, reply, reason, state)
+        return cls(HookAction.END, reply, reason, state)
 
     @classmethod
     def merge(cls, *, reason: str = "", state: AgentState | None = None, **fields: Any) -> HookResult:
@@ -171,7 +178,7 @@ class Verdict(msgspec.Struct, frozen=True):
     """
 
     payload: Any
-    action: HookAction = HookAction.CONTINUE
+    action: HookAction = HookAction.CONT
     value: Any = None
     hook: str = ""
     reason: str = ""
@@ -193,18 +200,18 @@ def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, 
     Raises:
         InvalidResultError: the point cannot use the value; the message names the hook, the point and the allowed verbs.
     """
-    where = f"hook {hook!r} at {point}"
     if not isinstance(result, HookResult):
-        result = _bare(result, point, payload, where)
+        result = _bare(result, point, payload, hook)
     verb, allowed = result.action, _allowed(point, phase)
-    if verb is not HookAction.CONTINUE and verb not in allowed:
+    if verb is not HookAction.CONT and verb not in allowed:
         raise InvalidResultError(
-            f"{where}: {str(verb)!r} is not allowed here; allowed: {', '.join(allowed) or 'nothing'}"
+            f"{_where(hook, point)}: {str(verb)!r} is not allowed here; "
+            f"allowed: {', '.join(sorted(allowed)) or 'nothing'}"
         )
-    if verb is not HookAction.CONTINUE and (why := payload.refuses(verb)):
-        raise InvalidResultError(f"{where}: {str(verb)!r} is {why}")
+    if verb is not HookAction.CONT and (why := payload.refuses(verb)):
+        raise InvalidResultError(f"{_where(hook, point)}: {str(verb)!r} is {why}")
     try:
-        if verb is HookAction.MODIFY:
+        if verb is HookAction.REPLACE:
             return HookResult(verb, payload.accept(result.value), result.reason, result.state)
         if verb in (HookAction.MERGE, HookAction.CLAIM):
             fields = _fields(point, result.value)
@@ -216,8 +223,12 @@ def parse_result(result: object, point: Point[Any], payload: Frozen, hook: str, 
         if verb is HookAction.ANSWER:
             return HookResult(verb, _answer(point, result.value), result.reason, result.state)
     except (TypeError, ValueError) as error:
-        raise InvalidResultError(f"{where}: {error}") from error
+        raise InvalidResultError(f"{_where(hook, point)}: {error}") from error
     return result
+
+
+def _where(hook: str, point: Point[Any]) -> str:
+    return f"hook {hook!r} at {point}"
 
 
 def _subject(payload: Frozen) -> str:
@@ -226,23 +237,25 @@ def _subject(payload: Frozen) -> str:
     return f"Tool {call.name!r}" if isinstance(call, ToolCallRequest) else type(payload).__name__
 
 
-def _allowed(point: Point[Any], phase: str) -> list[str]:
+def _allowed(point: Point[Any], phase: str) -> frozenset[str]:
     if phase == "observe":
-        return []
+        return frozenset()
     if point.model != "pipeline":
-        return [point.model]
-    return sorted(point.verbs - {"replace"} if phase == "guard" else point.verbs)
+        return frozenset((point.model,))
+    return point.verbs - {"replace"} if phase == "guard" else point.verbs
 
 
-def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> HookResult:
+def _bare(result: object, point: Point[Any], payload: Frozen, hook: str) -> HookResult:
     """Convert a shorthand: a payload, a mapping of fields, a claim mapping, or a tool result in the style of Ethos."""
     if point.model == "pipeline":
+        if type(result) is type(payload):
+            return HookResult.replace(result)
         if isinstance(result, Mapping) and point == "before_tool" and result and result.keys() <= {"args", "error"}:
             if result.get("error") is not None:
                 return HookResult.block(result["error"])
             given = result.get("args")
             return HookResult() if given is None else HookResult.replace({"arguments": given})
-        if type(result) is type(payload) or isinstance(result, Mapping):
+        if isinstance(result, Mapping):
             return HookResult.replace(result)
     elif isinstance(result, Mapping):
         fields = dict(result)
@@ -254,7 +267,9 @@ def _bare(result: object, point: Point[Any], payload: Frozen, where: str) -> Hoo
             return claim if fields.pop("handled") else HookResult()
     expected = {"merge": "a mapping of result fields", "claim": 'a mapping with "handled"', "observe": "nothing else"}
     wanted = expected.get(point.model, f"a HookResult or a {type(payload).__name__}")
-    raise InvalidResultError(f"{where} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}")
+    raise InvalidResultError(
+        f"{_where(hook, point)} returned {type(result).__name__} ({result!r:.80}); expected None or {wanted}"
+    )
 
 
 def _fields(point: Point[Any], given: Mapping[str, Any]) -> Any:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Protocol
+from inspect import ismethod
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin, is_typeddict
 
 import msgspec
 
@@ -14,13 +15,15 @@ from .state import AgentState
 
 if TYPE_CHECKING:
     from .._kernel.events import Event
-    from .hook import Entry
+    from .hook import HookEntry
     from .results import Verdict
+
+T = TypeVar("T")
 
 NO_HOOKS: frozenset[int] = frozenset()
 
 
-class HookCall(msgspec.Struct, eq=False):
+class HookCall(msgspec.Struct, eq=False, gc=False):
     """A call of a hook. When the hook has returned, ``hooks`` is empty.
 
     A call that was interrupted, by its timeout or a cancellation, is never emptied: its thread may still be running.
@@ -47,24 +50,80 @@ FIRED: ContextVar[Scope | None] = ContextVar("hookline_fired", default=None)
 """The scope of a fire that belongs to no run. The run that encloses it is still ``CURRENT``."""
 
 
+_MISSING = object()
+
+
+class HookState(dict[int, Any]):
+    """The state of the hooks during one run, by the id of the hook."""
+
+    __slots__ = ("_hooks",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._hooks: list[object] = []
+        """The hooks that have a state, so that no other hook gets the id of one of them during the run."""
+
+    def own(self, hook: object, factory: Callable[[], T]) -> T:
+        """Return the state of a hook; see :meth:`BaseContext.own_state`."""
+        state = self.get(id(hook), _MISSING)
+        if state is _MISSING:
+            return self._create(hook, factory)
+        kind = dict if is_typeddict(factory) else get_origin(factory) or factory
+        if isinstance(kind, type) and not isinstance(state, kind):
+            raise TypeError(
+                f"the state of the hook {hook!r:.80} in this run is a {type(state).__name__}, not a {kind.__name__}: "
+                "a hook has one state, so give the same class to each own_state(hook, ...)"
+            )
+        return state  # type: ignore[no-any-return]
+
+    def _create(self, hook: object, factory: Callable[[], T]) -> T:
+        if isinstance(hook, int) or ismethod(getattr(hook, "fn", hook)):  # another object in the next call
+            raise TypeError(f"own_state(hook, factory) takes the hook itself, such as self, not {hook!r:.80}")
+        if not callable(factory):
+            raise TypeError(f"own_state(hook, factory) takes a class or a function, such as dict, not {factory!r:.80}")
+        state = self.setdefault(id(hook), factory())  # a hook with a timeout may do this in two threads at once
+        self._hooks.append(hook)
+        return state  # type: ignore[no-any-return]
+
+
 class BaseContext:
     """The ``ctx`` of a hook when a point is fired outside a run. ``AgentContext`` adds the services of a run.
 
-    It is read-only: a hook changes a run by returning a verb. Only ``scratch`` and ``hook_state`` may be written.
+    It is read-only: a hook changes a run by returning a verb. Only ``scratch`` and the state of hooks
+    may be written.
     """
 
     __slots__ = ("_hook_state", "_scope", "_scratch")
     _scope: Scope | None
 
     def __init__(self) -> None:
-        self._hook_state: dict[int, Any] = {}
+        self._hook_state = HookState()
         self._scratch: dict[str, Any] = {}
         self._scope = None
 
     @property
     def hook_state(self) -> dict[int, Any]:
-        """Storage for the state of a hook during this run, under the key ``id(self)``."""
+        """Storage for the state of a hook during this run, under the key ``id(self)``; see :meth:`own_state`."""
         return self._hook_state
+
+    def own_state(self, hook: object, factory: Callable[[], T]) -> T:
+        """Return the state of a hook during this run. ``factory()`` creates it when the hook first asks for it.
+
+        The state is that of ``hook_state[id(hook)]``: new for each run, and private to one hook. Both hooks and tools
+        may call this.
+
+        Args:
+            hook: the hook: ``self``, or for a function its name.
+            factory: a class, or a function that returns the state.
+
+        Raises:
+            TypeError: the state exists and is not an instance of this class.
+
+        Example:
+            >>> used = ctx.own_state(self, Counter[str])
+            >>> used[request.name] += 1
+        """
+        return self._hook_state.own(hook, factory)
 
     @property
     def tree_state(self) -> dict[int, Any]:
@@ -148,7 +207,7 @@ class Observation(Protocol):
 class Hold(Protocol):
     """Awaits an async hook of a run with a tape or a journal, so that its end comes at the same place again."""
 
-    async def __call__(self, entry: Entry, result: Awaitable[Any], limit: float | None, is_grace: bool, /) -> Any:
+    async def __call__(self, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool, /) -> Any:
         """Return the result of the hook.
 
         Args:
@@ -170,7 +229,7 @@ class Scope:
     """
 
     is_run = False
-    recording = False
+    wants_fires = False
     """Whether a consumer wants an event for every fire."""
     tracing = False
     """Whether a consumer wants an event for every hook call."""
@@ -186,6 +245,8 @@ class Scope:
         self.ctx: Any = ctx
         self.emit: Emit = emit
         """Adds an event to the stream of the run, if there is a run."""
+        self.has_consumers = emit is not _drop
+        """Whether a consumer wants any events."""
         self.cancellation: Cancellable = _UNLIMITED
         self._state = state
 

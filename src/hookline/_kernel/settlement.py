@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from .._base.frozen import freeze
 from .errors import CallRefusedError, HookError, InvalidResultError
 from .events import HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
-from .hook import Entry, Phase, selects, tool_of
+from .hook import HookEntry, Phase, selects, tool_of
 from .payloads import Question
 from .points import (
     AFTER_LLM,
@@ -48,7 +48,7 @@ _REJECTED_BY_CLAIM = "before_ticket_complete"
 class RecordedResult(NamedTuple):
     """The result or failure of one hook, for a recorder. ``state`` is the state before the hook's ``state=``."""
 
-    entry: Entry
+    entry: HookEntry
     result: HookResult | None
     error: str | None
     took: float
@@ -63,7 +63,7 @@ class Settlement:
 
     # Class attributes as defaults: most fires have no result, and then nothing is set on the instance.
     has_results = False
-    action: HookAction = HookAction.CONTINUE
+    action: HookAction = HookAction.CONT
     value: Any = None
     hook = ""
     reason = ""
@@ -71,7 +71,7 @@ class Settlement:
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
     failures: tuple[ErrorInfo, ...] = ()
-    changed: tuple[Entry, ...] = ()
+    changed: tuple[HookEntry, ...] = ()
     merged: dict[str, tuple[Any, str]] = {}  # noqa: RUF012 - replaced, never changed
     error: HookError | CallRefusedError | None = None
     began = 0.0
@@ -99,10 +99,10 @@ class Settlement:
         """Settle the point because the payload is invalid: no guard is called."""
         self.settle(HookAction.INVALID, problem)
 
-    def apply(self, entry: Entry, phase: Phase, result: Any) -> bool:
+    def apply(self, entry: HookEntry, phase: Phase, result: Any) -> bool:
         """Apply one result. Return whether it settles the point (DESIGN 4.3)."""
         if result is None:
-            self._record(entry, HookAction.CONTINUE)
+            self._emit_executed(entry, HookAction.CONT)
             return False
         self.has_results = True
         parsed = parse_result(result, self.point, self.payload, entry.name, phase)
@@ -115,8 +115,8 @@ class Settlement:
             self.recorded_results += (RecordedResult(entry, parsed, None, took, state),)
         verb, value, name = parsed.action, parsed.value, entry.name
         refused = self._is_refusal(verb, phase)
-        self._record(entry, verb, parsed.reason, note=value if verb in _NOTED else "", refused=refused)
-        if verb is HookAction.MODIFY:
+        self._emit_executed(entry, verb, parsed.reason, note=value if verb in _NOTED else "", refused=refused)
+        if verb is HookAction.REPLACE:
             self.payload = value
             self.changed += (entry,)
         elif verb is HookAction.ANSWER:
@@ -140,7 +140,7 @@ class Settlement:
                 if refused:  # a reply that a guard rejects is not used (DESIGN 4.6)
                     self.settle(verb, value, name, parsed.reason)
                     return True
-        elif verb is not HookAction.CONTINUE:
+        elif verb is not HookAction.CONT:
             self.settle(verb, value, name, parsed.reason)
             return True
         return False
@@ -153,7 +153,7 @@ class Settlement:
         match verb:
             case HookAction.BLOCK:
                 return True
-            case HookAction.END_TURN:
+            case HookAction.END:
                 return self.point not in _AFTERWARDS
             case HookAction.RETRY:  # over the limit, only a guard's rejection of a reply still counts
                 over_limit = self.no_retry == "retry_limit" and phase == "guard"
@@ -164,7 +164,7 @@ class Settlement:
                 return self.point == _REJECTED_BY_CLAIM
         return False
 
-    def _apply_state(self, entry: Entry, phase: Phase, state: Any) -> None:
+    def _apply_state(self, entry: HookEntry, phase: Phase, state: Any) -> None:
         where = f"hook {entry.name!r} at {self.point}"
         if self.point.model != "pipeline" or phase == "observe":
             raise InvalidResultError(f"{where}: only rewriters and guards at a pipeline point may return state=")
@@ -173,7 +173,7 @@ class Settlement:
         except TypeError as error:
             raise InvalidResultError(f"{where}: {error}") from error
 
-    def fail(self, entry: Entry, failure: BaseException) -> bool:
+    def fail(self, entry: HookEntry, failure: BaseException) -> bool:
         """Apply the failure policy of a hook (DESIGN 5.1). Return whether it settles the point."""
         self.has_results = True
         cancellation = self.scope.cancellation
@@ -186,7 +186,7 @@ class Settlement:
         error = HookError(entry.name, self.point, failure)
         closed = entry.on_failure == "closed" and self.error is None  # the first one prevents the action
         refused = entry.on_failure == "block" or (closed and not _is_afterwards(self.point))
-        self._record(entry, HookAction.FAILED, error=str(error), refused=refused)
+        self._emit_executed(entry, HookAction.FAILED, error=str(error), refused=refused, location=error.location)
         if self.recorder is not None:
             took = time.perf_counter() - self.began
             self.recorded_results += (RecordedResult(entry, None, str(error), took),)
@@ -200,16 +200,19 @@ class Settlement:
             self.settle(HookAction.BLOCK, f"Blocked: the hook {entry.name!r} failed.", entry.name, "the hook failed")
         return entry.on_failure == "block"
 
-    def _record(
+    def _emit_executed(
         self,
-        entry: Entry,
+        entry: HookEntry,
         verb: str,
         reason: str = "",
         error: str | None = None,
         note: str = "",
         *,
         refused: bool = False,
+        location: str = "",
     ) -> None:
+        if not self.scope.has_consumers:
+            return
         took = time.perf_counter() - self.began if self.scope.tracing else None
         call_id = str(getattr(self.payload, "id", getattr(self.payload, "call_id", "")))
         self.scope.emit(
@@ -225,10 +228,13 @@ class Settlement:
             note=note,
             tool=tool_of(self.payload) if self.point.tool else "",
             refused=refused,
+            location=location,
         )
 
-    def report_judged_before_rewrite(self, entries: Sequence[Entry], payload: Any) -> None:
+    def report_judged_before_rewrite(self, entries: Sequence[HookEntry], payload: Any) -> None:
         """Report rewriters that let a payload pass before a later hook changed it (DESIGN 4.2)."""
+        if not self.scope.has_consumers:
+            return
         before = entries[: entries.index(self.changed[-1])]
         early = tuple(e.name for e in before if e not in self.changed and selects(e.tools, payload))
         if early:
@@ -248,7 +254,7 @@ class Settlement:
             fields = {name: given for name, (given, _) in self.merged.items()}
             action, hook = HookAction.MERGE, self.merged.get("error", next(iter(self.merged.values())))[1]
             value = self.point.result().replace(fields) if self.point.result else freeze(fields)
-        elif action is HookAction.CONTINUE:
+        elif action is HookAction.CONT:
             if self.asks:
                 action, hook, reason = HookAction.ASK, self.asks[0].hook, self.asks[0].reason
             elif self.answer is not None:
@@ -256,7 +262,7 @@ class Settlement:
             elif self.signals:
                 action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
             elif self.changed:
-                action, hook = HookAction.MODIFY, self.changed[-1].name
+                action, hook = HookAction.REPLACE, self.changed[-1].name
         return Verdict(
             self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
         )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, NoReturn
 
 import msgspec
 
 from .._base.frozen import Frozen, FrozenDict, History, as_history, empty, freeze, json_text, plain
 from .._base.text import counted, shorten
+from .errors import HooklineError
 from .values import ErrorInfo, Ids, Message, Status, Step, StopSignal, Usage
 
 if TYPE_CHECKING:
@@ -124,19 +125,8 @@ def _open_calls(messages: Sequence[Message]) -> list[str] | None:
     return left + expected
 
 
-class AgentResult(Frozen, Generic[OutputT], frozen=True):
-    """The result of a run, and the payload of ``on_run_end``.
-
-    ``messages`` are the messages that this run added. ``cost`` is ``None`` if the price of any call is unknown.
-    ``hook_ended`` is the reason given by the hook that ended the run, or else the name of that hook. ``output`` is the
-    reply; with an ``output_type``, the value in the reply, or ``None`` if there was no final reply. Hooks and events
-    get this value as JSON.
-
-    Example::
-
-        result = agent.run("What is 17 * 23?")
-        print(result.reply, result.status, result.usage.total_tokens, result.cost)
-    """
+class _ResultFields(Frozen, Generic[OutputT], frozen=True):
+    """The fields of :class:`AgentResult`, which guards the reading of one of them."""
 
     reply: str = ""
     status: Status = "completed"
@@ -155,12 +145,59 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
     ids: Ids = Ids()
     output: OutputT = None  # type: ignore[assignment]
 
+
+_stored_output: Callable[[_ResultFields[Any]], Any] = vars(_ResultFields)["output"].__get__
+
+
+class AgentResult(_ResultFields[OutputT], Generic[OutputT], frozen=True):
+    """The result of a run, and the payload of ``on_run_end``.
+
+    ``messages`` are the messages that this run added. ``cost`` is ``None`` if the price of any call is unknown.
+    ``hook_ended`` is the reason given by the hook that ended the run, or else the name of that hook. ``output`` is the
+    reply; with an ``output_type``, the value in the reply. In JSON it is ``null`` if there was no final reply.
+
+    Example::
+
+        result = agent.run("What is 17 * 23?")
+        print(result.reply, result.status, result.usage.total_tokens, result.cost)
+    """
+
     editable = frozenset(("reply", "hook_ended", "task", "messages", "errors", "cost"))
+
+    @property  # type: ignore[misc] # a property overrides a field
+    def output(self) -> OutputT:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """The reply; with an ``output_type``, the value in the reply. Hooks and events get this value as JSON.
+
+        Raises:
+            HooklineError: the agent has an ``output_type``, and the run has no final reply.
+        """
+        output = self.output_or_none
+        if output is None and not self._has_final_reply:
+            run = f"run {self.ids.run_id}" if self.ids.run_id else "the run"
+            raise HooklineError(
+                f"{run} ended with the status {self.status}{self._why} and has no output: check result.status, or use "
+                "result.output_or_none"
+            )
+        return output  # type: ignore[return-value] # a final reply may be null
+
+    @property
+    def output_or_none(self) -> OutputT | None:
+        """The output, or ``None`` if there is none."""
+        output: OutputT | None = _stored_output(self)
+        return output
+
+    @property
+    def _has_final_reply(self) -> bool:
+        """Whether the run ended with a final reply of the model. Then ``None`` is the value in that reply."""
+        last = next((message for message in reversed(self.messages) if message.role != "user"), None)
+        if last is None:  # an imported run, or a result made by a program
+            return self.status == "completed"
+        return self.status in ("completed", "stopped") and last.role == "assistant" and not last.tool_calls
 
     @property
     def output_text(self) -> str:
         """The output as text: a string unchanged, any other value as JSON, and the reply if there is no output."""
-        return output_text(self.output, self.reply)
+        return output_text(self.output_or_none, self.reply)
 
     def __post_init__(self) -> None:
         if type(self.messages) is not History:
@@ -170,18 +207,22 @@ class AgentResult(Frozen, Generic[OutputT], frozen=True):
 
     def __str__(self) -> str:
         """Show the status, the shortened reply and the usage of the run; ``repr`` shows everything."""
-        why = ""
-        if self.status == "failed" and self.errors:
-            why = f" ({self.errors[-1].type}: {self.errors[-1].message})"
-        elif self.status == "ended":
-            why = f" ({self.hook_ended})" if self.hook_ended else ""
-        elif self.status != "completed" and self.stop is not None:
-            why = f" ({self.stop.kind})"
         cost = "cost unknown" if self.cost is None else f"{self.cost:.4g} USD"
         took = (counted(len(self.steps), "step"), counted(self.tool_calls, "tool call"))
         tokens = counted(self.usage.total_tokens, "token")
-        line = " ".join(f"{self.status}{why}: {self.reply}".split())
+        line = " ".join(f"{self.status}{self._why}: {self.reply}".split())
         return f"{shorten(line, 300)}\n{', '.join((*took, tokens, cost))}"
+
+    @property
+    def _why(self) -> str:
+        """The cause of the status, in parentheses."""
+        if self.status == "failed" and self.errors:
+            return f" ({self.errors[-1].type}: {self.errors[-1].message})"
+        if self.status == "ended":
+            return f" ({self.hook_ended})" if self.hook_ended else ""
+        if self.status != "completed" and self.stop is not None:
+            return f" ({self.stop.kind})"
+        return ""
 
 
 def output_text(output: Any, reply: str) -> str:

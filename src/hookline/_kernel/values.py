@@ -224,7 +224,7 @@ class ModelResponse(Frozen, frozen=True):
 
 
 class StopSignal(Frozen, frozen=True):
-    """A recorded request to stop the run: its kind, a message, and the hook that made it."""
+    """A request to stop the run: its kind, a message, and the hook that made it."""
 
     kind: StopKind = "stop_requested"
     message: str = ""

@@ -18,7 +18,7 @@ from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .addresses import Address, Network, reach
-from .http_client import Cutoff, FetchError, PinnedConnection, Reply, send_request
+from .http_client import Cutoff, FetchError, HttpResponse, PinnedConnection, send_request
 from .pages import FetchedPage, is_page, is_redirect, page_of
 from .urls import PORTS, Url, UrlError, address_of, parse_host, parse_url
 
@@ -42,7 +42,7 @@ class EgressError(HooklineError, PermissionError):
     """A URL or an address that may not be reached. The message says why."""
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _AllowedHost(msgspec.Struct, frozen=True):
     """One item of the list of hosts."""
 
     scheme: str | None
@@ -115,7 +115,7 @@ class Egress:
         if tls is not None and not isinstance(tls, ssl.SSLContext):
             raise RegistrationError(f"tls= must be an ssl.SSLContext, not {tls!r:.80}")
         self.hosts, self.private, self._given_tls = tuple(hosts), private, tls
-        self._entries = tuple(map(_entry, self.hosts))
+        self._entries = tuple(map(_allowed_host, self.hosts))
 
     def __repr__(self) -> str:
         return f"Egress({list(self.hosts)!r})"
@@ -225,7 +225,7 @@ class Egress:
             where = self.judge(url)
             for _ in range(MAX_REDIRECTS + 1):
                 addresses = self.resolve(where) if where.address else cutoff.bounded(self.resolve, where)
-                reply = send_request(
+                response = send_request(
                     where,
                     addresses,
                     headers={**_HEADERS, **headers},
@@ -234,9 +234,9 @@ class Egress:
                     max_bytes=max_bytes,
                     reads_body=is_page,
                 )
-                if not is_redirect(reply.status, reply.headers.get("location")):
-                    return page_of(where, reply)
-                following = self._redirect_target(where, reply.headers["location"])
+                if not is_redirect(response.status, response.headers.get("location")):
+                    return page_of(where, response)
+                following = self._redirect_target(where, response.headers["location"])
                 headers = headers if following.origin == where.origin else {}
                 where = following
         raise FetchError(f"the server redirected more than {MAX_REDIRECTS} times")
@@ -272,15 +272,15 @@ class Egress:
         usual = PORTS[scheme] if entry is None else self._ports(entry)[0]
         return Url(scheme, host, port or usual, "/")
 
-    def _ports(self, entry: _Entry) -> tuple[int, ...]:
+    def _ports(self, entry: _AllowedHost) -> tuple[int, ...]:
         if entry.port is not None:
             return (entry.port,)
         return self.ports or tuple(PORTS[scheme] for scheme in self._schemes(entry))
 
-    def _schemes(self, entry: _Entry) -> tuple[str, ...]:
+    def _schemes(self, entry: _AllowedHost) -> tuple[str, ...]:
         return self.schemes if entry.scheme is None else (entry.scheme,)
 
-    def _fits(self, entry: _Entry, url: Url) -> bool:
+    def _fits(self, entry: _AllowedHost, url: Url) -> bool:
         """Return whether the scheme and port of a URL match an item."""
         if url.scheme not in self._schemes(entry):
             return False
@@ -324,7 +324,7 @@ class Egress:
 
 async def post(
     egress: Egress, url: str, body: bytes, *, headers: Mapping[str, str], seconds: float, max_bytes: int = 0
-) -> Reply:
+) -> HttpResponse:
     """Post to a URL that ``egress`` allows. Redirects are not followed.
 
     Args:
@@ -341,7 +341,7 @@ async def post(
     """
     cutoff = Cutoff(seconds)
 
-    def work() -> Reply:
+    def work() -> HttpResponse:
         with cutoff:
             where = egress.judge(url)
             addresses = egress.resolve(where) if where.address else cutoff.bounded(egress.resolve, where)
@@ -357,13 +357,13 @@ async def post(
             )
 
     try:
-        reply: Reply = await in_thread(work)
-        return reply
+        response: HttpResponse = await in_thread(work)
+        return response
     finally:
         cutoff.cut("the request was cancelled")
 
 
-def _entry(text: Any) -> _Entry:
+def _allowed_host(text: Any) -> _AllowedHost:
     wrong = RegistrationError(
         f"hosts=: {text!r:.80} is not a host; write 'example.com', '*.example.com', an address, a network or '*', "
         "with 'http://' before it or ':8000' after it if needed"
@@ -376,7 +376,7 @@ def _entry(text: Any) -> _Entry:
     named = scheme if mark else None
     try:
         network = ip_network(rest)
-        return _Entry(named, str(network.network_address) if network.num_addresses == 1 else "", None, network)
+        return _AllowedHost(named, str(network.network_address) if network.num_addresses == 1 else "", None, network)
     except ValueError:
         pass  # it is a name, or an address with a port
     every, below = re.match(r"\*(?::|$)", rest), rest.startswith("*.")
@@ -388,7 +388,7 @@ def _entry(text: Any) -> _Entry:
     if below and address is not None:
         raise wrong
     shown = "*" if every else f"*.{name}" if below else name
-    return _Entry(named, shown, port, None if address is None else ip_network(address))
+    return _AllowedHost(named, shown, port, None if address is None else ip_network(address))
 
 
 def _look_up(host: str, port: int) -> tuple[Address, ...]:

@@ -35,7 +35,7 @@ class FetchError(HooklineError):
     """A page could not be fetched: unknown host, no answer, too slow, or not text. The message says which."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class HttpResponse(msgspec.Struct, frozen=True):
     """A response. ``cut`` says that the body is longer."""
 
     status: int
@@ -217,7 +217,7 @@ def send_request(
     max_bytes: int,
     reads_body: Callable[[HTTPResponse], bool],
     data: bytes | None = None,
-) -> Reply:
+) -> HttpResponse:
     """Send a GET request, or a POST request if there is ``data``.
 
     The body of the response is read if ``reads_body(response)`` is true.
@@ -233,7 +233,7 @@ def send_request(
         if cutoff.why is not None:  # a closed connection looks like the end of the body
             raise FetchError(cutoff.why)
         named = {name.lower(): value for name, value in reversed(response.headers.items())}
-        return Reply(response.status, response.reason, named, body, cut)
+        return HttpResponse(response.status, response.reason, named, body, cut)
     except ssl.SSLCertVerificationError as error:
         raise FetchError(f"the certificate of {url.host} is invalid: {error.verify_message}") from error
     except (OSError, HTTPException, zlib.error, ValueError) as error:

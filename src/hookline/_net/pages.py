@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from .http_client import FetchError, Reply
+from .http_client import FetchError, HttpResponse
 from .urls import Url
 
 _TEXT = re.compile(r"text/.+|application/(.+\+)?(json|xml|yaml|x-yaml|toml|javascript|x-ndjson|jsonl|rtf)")
@@ -57,22 +57,22 @@ def _is_text(kind: str) -> bool:
     return not kind or _TEXT.fullmatch(kind) is not None
 
 
-def page_of(where: Url, reply: Reply) -> FetchedPage:
-    """Return the page in a reply.
+def page_of(where: Url, response: HttpResponse) -> FetchedPage:
+    """Return the page in a response.
 
     Raises:
-        FetchError: the reply is not text.
+        FetchError: the response is not text.
     """
-    kind = _kind(reply.headers)
-    if not _is_text(kind) or (not kind and b"\0" in reply.body):
+    kind = _kind(response.headers)
+    if not _is_text(kind) or (not kind and b"\0" in response.body):
         raise FetchError(f"{where} is {kind or 'binary'}, which is not text")
-    charset = re.search(r"charset=[\"']?([\w.:-]{1,40})", reply.headers.get("content-type", ""), re.IGNORECASE)
+    charset = re.search(r"charset=[\"']?([\w.:-]{1,40})", response.headers.get("content-type", ""), re.IGNORECASE)
     encoding = charset[1].lower() if charset and _CHARSET.fullmatch(charset[1].lower()) else "utf-8"
     try:
-        text = reply.body.decode(encoding, "replace")
+        text = response.body.decode(encoding, "replace")
     except LookupError:
-        text = reply.body.decode("utf-8", "replace")
-    return FetchedPage(str(where), reply.status, reply.reason, kind or "text/plain", text, reply.cut)
+        text = response.body.decode("utf-8", "replace")
+    return FetchedPage(str(where), response.status, response.reason, kind or "text/plain", text, response.cut)
 
 
 def html_text(page: str) -> str:

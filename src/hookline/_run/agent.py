@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 from weakref import WeakSet
@@ -15,37 +15,49 @@ from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event
-from .._kernel.registry import HookRegistry, HookStack, Interceptor
+from .._kernel.registry import HookRegistry, HookStack, Interceptor, plugin_names
 from .._kernel.state import AgentResult
+from .._kernel.validation import check_bool
 from ..models.protocol import Model
 from ..plugins.loading import load_plugins, without_plugins
 from ..plugins.plugin import Plugin
 from ..providers.factory import resolve_model
 from ..tools._tool import Tool
-from ..tools.registry import ToolRegistry, Toolset
+from ..tools.registry import NamedFunction, ToolRegistry, Toolset
 from .budget import NO_LIMITS, Limits
-from .context import DepsT
+from .context import AgentContext, DepsT, DepsT_contra
+from .deps import check_context_types
 from .events import Sink
 from .loop import Loop
-from .options import STREAM_MODES, Preparation, RunOptions, StreamMode, plugin_names
+from .options import (
+    STREAM_MODES,
+    OptionsWithContext,
+    OptionsWithDeps,
+    Preparation,
+    RunOptions,
+    StreamMode,
+    event_sinks,
+)
 from .output import OUTPUT_RETRIES, OutputT, output_spec
-from .run import Run, background_loop, needs_own_loop, own_loop
+from .run import Run, background_loop, needs_own_loop, own_loop, warn_if_blocking
 from .strict import Strict, check_strict
 
 if TYPE_CHECKING:
+    from types import UnionType
     from typing import Required
 
     from typing_extensions import Unpack
 
     from .._kernel.hook import Hook, PhaseOptions
+    from .._kernel.hook_types import HookFor
     from ..records.hook import RecordHook
 
     class CommonAgentOptions(TypedDict, Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``llm`` and ``output_type``."""
 
-        deps_type: type[DepsT] | None
-        tools: Iterable[Tool | Callable[..., Any] | Toolset]
-        hooks: Iterable[Hook] | HookRegistry
+        deps_type: type[DepsT] | UnionType | None
+        tools: Iterable[Tool[..., Any, AgentContext[DepsT]] | NamedFunction | Toolset]
+        hooks: Iterable[HookFor[AgentContext[DepsT]]] | HookRegistry
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
         limits: Limits | None
@@ -56,7 +68,7 @@ if TYPE_CHECKING:
         output_retries: int
         interceptor: Interceptor | HookStack | None
         record: bool | str | os.PathLike[str] | RecordHook
-        sinks: Sequence[Sink]
+        sinks: Iterable[Sink]
         stream: StreamMode
         strict: bool
         max_attachment: int | None
@@ -70,7 +82,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Agent(Generic[DepsT, OutputT]):
+class Agent(Generic[DepsT_contra, OutputT]):
     """A model with instructions, tools and hooks.
 
     Example::
@@ -83,7 +95,8 @@ class Agent(Generic[DepsT, OutputT]):
         description: its purpose, for people and for other agents.
         instructions: its system prompt.
         llm: the model, or its name: see :func:`hookline.get_model`.
-        deps_type: the type of ``ctx.deps`` in its runs. Type checkers use it, and other ``deps`` are rejected.
+        deps_type: the type of ``ctx.deps`` in its runs, which then need ``deps``. Use ``Deps | None`` if they do not.
+            Hooks and tools that take an ``AgentContext`` with other ``deps`` are rejected.
         tools: functions decorated with ``@tool``, plain functions, and toolsets such as ``mcp(...)``. A toolset is an
             object with a method ``tools()``, which is called once, here. Its ``tool_hooks`` are added to ``hooks``.
         hooks: hooks for all runs, or a :class:`HookRegistry`, whose later changes also take effect.
@@ -123,7 +136,7 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str = "",
         *,
         output_type: None = None,
-        **options: Unpack[AgentOptions[DepsT]],
+        **options: Unpack[AgentOptions[DepsT_contra]],
     ) -> None: ...
     @overload
     def __init__(
@@ -133,17 +146,17 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str = "",
         *,
         output_type: type[OutputT],
-        **options: Unpack[AgentOptions[DepsT]],
+        **options: Unpack[AgentOptions[DepsT_contra]],
     ) -> None: ...
     @overload
     def __init__(  # for type checkers a union is not a type: annotate the agent as Agent[Deps, A | B]
-        self: Agent[Any, Any],
+        self: Agent[DepsT, Any],
         name: str,
         description: str = "",
         instructions: str = "",
         *,
         output_type: Any,
-        **options: Unpack[AgentOptions[Any]],
+        **options: Unpack[AgentOptions[DepsT]],
     ) -> None: ...
     def __init__(
         self,
@@ -152,7 +165,7 @@ class Agent(Generic[DepsT, OutputT]):
         instructions: str = "",
         *,
         llm: Model | str,
-        deps_type: type[DepsT] | None = None,
+        deps_type: type[Any] | UnionType | None = None,
         tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
         hooks: Iterable[Hook] | HookRegistry = (),
         plugins: Iterable[Plugin | str] = (),
@@ -166,19 +179,22 @@ class Agent(Generic[DepsT, OutputT]):
         output_retries: int = OUTPUT_RETRIES,
         interceptor: Interceptor | HookStack | None = None,
         record: bool | str | os.PathLike[str] | RecordHook = False,
-        sinks: Sequence[Sink] = (),
+        sinks: Iterable[Sink] = (),
         stream: StreamMode = "safe",
         strict: bool = False,
         max_attachment: int | None = MAX_SIZE,
     ) -> None:
+        _check_text("name", name)
+        _check_text("description", description)
+        _check_text("instructions", instructions)
         llm = resolve_model(llm)
         if isinstance(tools, Tool) or not isinstance(tools, Iterable):
             raise RegistrationError(f"tools must be a list, not {type(tools).__name__}: write tools=[...]")
         tools = tuple(tools)
-        if not all(callable(sink) for sink in sinks):
-            raise RegistrationError("sinks must be callables that take an event")
-        if max_parallel_tools < 1:
-            raise RegistrationError(f"max_parallel_tools must be at least 1, not {max_parallel_tools!r}")
+        if type(max_parallel_tools) is not int or max_parallel_tools < 1:
+            raise RegistrationError(
+                f"max_parallel_tools must be a whole number, at least 1, not {max_parallel_tools!r:.80}"
+            )
         if isinstance(output_retries, bool) or not isinstance(output_retries, int) or output_retries < 0:
             raise RegistrationError(f"output_retries must be a whole number, 0 or more, not {output_retries!r}")
         if stream not in STREAM_MODES:
@@ -194,7 +210,7 @@ class Agent(Generic[DepsT, OutputT]):
             raise RegistrationError(f"limits= takes Limits(steps=10, tokens=20000), not {limits!r:.80}")
         self.name, self.description, self.instructions = name, description, instructions
         self.model = llm
-        self.deps_type = deps_type
+        self.deps_type: Any = deps_type
         self.allowed_plugins = plugin_names(allowed_plugins)
         loaded = load_plugins(plugins)
         if interceptor is None:
@@ -207,11 +223,15 @@ class Agent(Generic[DepsT, OutputT]):
             self._add_hook(_record_hook(record))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
-        self.params: Mapping[str, Any] = freeze(params)
-        self.response_format = freeze(response_format)
+        self.params = _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
+        self.response_format = (
+            None
+            if response_format is None
+            else _frozen_dict("response_format", response_format, "a JSON schema as a dict, or None")
+        )
         self.output_type, self.output_retries = output_type, output_retries
         self.output_spec = output_spec(output_type)
-        self.sinks = tuple(sinks)
+        self.sinks = event_sinks(sinks)
         self.stream_mode: StreamMode = stream
         self.max_attachment = max_attachment
         self.tools = ToolRegistry(tools)
@@ -219,13 +239,14 @@ class Agent(Generic[DepsT, OutputT]):
         self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
         for hook in _tool_hooks(tools):
             self._add_hook(hook)
+        check_context_types(name, deps_type, self.hooks, self.tools)
         self.plugins: tuple[Plugin, ...] = ()
         self._plugin_tools: Mapping[str, frozenset[str]] = EMPTY
         self._plugging = threading.RLock()
         self._derived: WeakSet[Agent[Any, Any]] = WeakSet()
         for plugin in loaded:
             self._plug(plugin)
-        if strict and not any(isinstance(hook, Strict) for hook in self.hooks):
+        if check_bool(strict, "strict") and not any(isinstance(hook, Strict) for hook in self.hooks):
             self.hooks.register(Strict())
         self._check_strict()
 
@@ -262,6 +283,7 @@ class Agent(Generic[DepsT, OutputT]):
                 tools = ToolRegistry(plugin.tools)
                 for tool in tools:
                     self._check_free(tool.name, plugin.name)
+                check_context_types(self.name, self.deps_type, plugin.hooks, tools)
                 both = ToolRegistry([*self.tools, *tools])
                 both.specs  # noqa: B018
                 for hook in (*plugin.hooks, *_tool_hooks(plugin.tools)):
@@ -338,7 +360,10 @@ class Agent(Generic[DepsT, OutputT]):
 
     @overload
     def register_hook(
-        self, hook: Hook, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
+        self,
+        hook: HookFor[AgentContext[DepsT_contra]],
+        points: Iterable[str] | str | None = None,
+        **options: Unpack[PhaseOptions],
     ) -> Callable[[], None]: ...
     @overload
     def register_hook(
@@ -351,23 +376,75 @@ class Agent(Generic[DepsT, OutputT]):
 
         It takes effect with the next fire of a point. Options as for :meth:`HookRegistry.register`.
         """
+        check_context_types(self.name, self.deps_type, [hook])
         return self.hooks.register(hook, points, **options)
+
+    # Each way to run has overloads for agents that need no deps (``None`` is a value of their type), for runs with
+    # ``deps``, and for runs with a ``ctx``; and each of them for the agent's output type, a type, and a union of types,
+    # which is not a type for type checkers.
 
     @overload
     def start(
-        self, task: str, *, output_type: None = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, OutputT],
+        task: str,
+        *,
+        output_type: None = None,
+        keep: bool = True,
+        **options: Unpack[RunOptions[DepsT_contra]],
     ) -> Run[OutputT]: ...
     @overload
     def start(
-        self, task: str, *, output_type: type[T], keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, Any],
+        task: str,
+        *,
+        output_type: type[T],
+        keep: bool = True,
+        **options: Unpack[RunOptions[DepsT_contra]],
     ) -> Run[T]: ...
     @overload
     def start(
-        self, task: str, *, output_type: Any, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, Any],
+        task: str,
+        *,
+        output_type: Any,
+        keep: bool = True,
+        **options: Unpack[RunOptions[DepsT_contra]],
     ) -> Run[Any]: ...
+    @overload
     def start(
-        self, task: str, *, output_type: Any = None, keep: bool = True, **options: Unpack[RunOptions[DepsT]]
-    ) -> Run[Any]:
+        self,
+        task: str,
+        *,
+        output_type: None = None,
+        keep: bool = True,
+        **options: Unpack[OptionsWithDeps[DepsT_contra]],
+    ) -> Run[OutputT]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: type[T], keep: bool = True, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> Run[T]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: Any, keep: bool = True, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> Run[Any]: ...
+    @overload
+    def start(
+        self,
+        task: str,
+        *,
+        output_type: None = None,
+        keep: bool = True,
+        **options: Unpack[OptionsWithContext[DepsT_contra]],
+    ) -> Run[OutputT]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: type[T], keep: bool = True, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> Run[T]: ...
+    @overload
+    def start(
+        self, task: str, *, output_type: Any, keep: bool = True, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> Run[Any]: ...
+    def start(self, task: str, *, output_type: Any = None, keep: bool = True, **options: Any) -> Run[Any]:
         """Start a run without waiting for it: in the running event loop, or else in a background thread.
 
         Args:
@@ -388,20 +465,44 @@ class Agent(Generic[DepsT, OutputT]):
 
     @overload
     async def arun(
-        self, task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, OutputT], task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT_contra]]
     ) -> AgentResult[OutputT]: ...
     @overload
     async def arun(
-        self, task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, Any], task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT_contra]]
     ) -> AgentResult[T]: ...
     @overload
-    async def arun(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
     async def arun(
-        self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> AgentResult[Any]:
+        self: Agent[None, Any], task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    async def arun(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    async def arun(self, task: str, *, output_type: Any = None, **options: Any) -> AgentResult[Any]:
         """Run a task and return the result; options as for :meth:`start`.
 
-        Cancelling the caller cancels the run. A durable run is put away instead: the same call continues it.
+        Cancelling the caller cancels the run. A durable run is suspended instead: the same call continues it.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; the error contains the result.
@@ -413,16 +514,44 @@ class Agent(Generic[DepsT, OutputT]):
 
     @overload
     def run(
-        self, task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT]]
+        self: Agent[None, OutputT], task: str, *, output_type: None = None, **options: Unpack[RunOptions[DepsT_contra]]
     ) -> AgentResult[OutputT]: ...
     @overload
-    def run(self, task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT]]) -> AgentResult[T]: ...
+    def run(
+        self: Agent[None, Any], task: str, *, output_type: type[T], **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AgentResult[T]: ...
     @overload
-    def run(self, task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]: ...
-    def run(self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]) -> AgentResult[Any]:
-        """Run a task and block until the result is available, even inside a running event loop.
+    def run(
+        self: Agent[None, Any], task: str, *, output_type: Any, **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: None = None, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[OutputT]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: type[T], **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[T]: ...
+    @overload
+    def run(
+        self, task: str, *, output_type: Any, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AgentResult[Any]: ...
+    def run(self, task: str, *, output_type: Any = None, **options: Any) -> AgentResult[Any]:
+        """Run a task and block until the result is available; options as for :meth:`start`.
 
-        Options as for :meth:`start`.
+        In a thread with a running event loop this works too, with a warning: it blocks that loop. Use :meth:`arun`.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; the error contains the result.
@@ -431,18 +560,30 @@ class Agent(Generic[DepsT, OutputT]):
             >>> result = agent.run("What is 17 * 23?")
             >>> print(result.reply)
         """
+        warn_if_blocking("agent.run()", "await agent.arun(...)")
         run = self._prepare(task, options, output_type)
         if needs_own_loop():
             with own_loop() as aio:
-                return run.begin(aio, nested=True).wait()
-        return run.begin(background_loop()).wait()
+                return run.begin(aio, nested=True)._wait()
+        return run.begin(background_loop())._wait()
 
-    async def stream(
-        self, task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT]]
-    ) -> AsyncIterator[Event]:
+    @overload
+    def stream(
+        self: Agent[None, Any], task: str, *, output_type: Any = None, **options: Unpack[RunOptions[DepsT_contra]]
+    ) -> AsyncIterator[Event]: ...
+    @overload
+    def stream(
+        self, task: str, *, output_type: Any = None, **options: Unpack[OptionsWithDeps[DepsT_contra]]
+    ) -> AsyncIterator[Event]: ...
+    @overload
+    def stream(
+        self, task: str, *, output_type: Any = None, **options: Unpack[OptionsWithContext[DepsT_contra]]
+    ) -> AsyncIterator[Event]: ...
+    async def stream(self, task: str, *, output_type: Any = None, **options: Any) -> AsyncIterator[Event]:
         """Run a task and yield its events as they happen; options as for :meth:`start`.
 
-        Leaving the loop over the events cancels the run. A durable run is put away instead: the same call continues it.
+        Leaving the loop over the events cancels the run. A durable run is suspended instead: the same call continues
+        it.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``; raised after the last event.
@@ -458,11 +599,11 @@ class Agent(Generic[DepsT, OutputT]):
                 yield event
         finally:
             if not run.done:
-                run.put_away("the reader stopped")
+                run.suspend("the reader stopped")
                 await run.settled()
         await run.result()
 
-    def _prepare(self, task: str, options: RunOptions[DepsT], output_type: Any, *, keep: bool = False) -> Run[Any]:
+    def _prepare(self, task: str, options: Any, output_type: Any, *, keep: bool = False) -> Run[Any]:
         prepared = Preparation(self, task, options, output_type, keep=keep)
         engine = prepared.engine
         run: Run[Any] = Run(engine, self._loop_type(engine, task, prepared.base, prepared.attachments))
@@ -471,6 +612,27 @@ class Agent(Generic[DepsT, OutputT]):
         elif (ctx := options.get("ctx")) is not None:
             run.follow_interrupt(ctx.interrupt)
         return run
+
+
+def _check_text(option: str, value: object) -> None:
+    if isinstance(value, str):
+        return
+    hint = ""
+    if option == "instructions" and callable(value):
+        hint = ": for a prompt that depends on the run, use a hook at before_prompt_build"
+    elif option == "instructions" and isinstance(value, (list, tuple)):
+        hint = ": join the parts with '\\n\\n'.join(...)"
+    raise RegistrationError(f"{option} must be text, not {type(value).__name__}{hint}")
+
+
+def _frozen_dict(option: str, value: object, expected: str) -> Mapping[str, Any]:
+    if not isinstance(value, Mapping):
+        raise RegistrationError(f"{option} must be {expected}, not {type(value).__name__}")
+    try:
+        frozen: Mapping[str, Any] = freeze(value)
+    except (TypeError, ValueError) as error:
+        raise RegistrationError(f"{option}: {error}") from error
+    return frozen
 
 
 def _record_hook(record: Any) -> RecordHook:

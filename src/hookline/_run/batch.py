@@ -2,7 +2,7 @@
 
 Each call takes the same steps:
 
-    rewrite -> validate -> guard -> approve -> execute -> after_tool -> record
+    rewrite -> validate -> guard -> approve -> execute -> after_tool -> append
 
 ``Batch.run`` executes these steps; each of them is a section of this module. A step stores its outcome in the
 :class:`PendingCall`. A call that has a ``result`` skips the remaining steps before ``after_tool``.
@@ -81,7 +81,7 @@ class Batch:
         await self._attempt(self.calls)
         for index in range(len(self.calls)):
             await self._after(index)
-        self._record()
+        self._append_results()
         if self.cause is not None:
             raise self.cause
 
@@ -90,15 +90,17 @@ class Batch:
         engine, executing = self.engine, False
         try:
             engine.checkpoint()
+            judged = False
             for call in calls:
-                await self._fire_before_tool(call)
+                judged = await self._fire_before_tool(call) or judged
                 if engine.cancellation.triggered:
                     engine.cancellation.check()
-            self._block_changed(calls)
-            if asked := [call for call in calls if call.asks and call.result is None]:
-                engine.checkpoint()
-                await self._each(asked, self._approve)
-                self._block_changed(calls)  # an approver may hold on to the arguments of any of them
+            if judged:
+                self._block_changed(calls)
+                if asked := [call for call in calls if call.asks and call.result is None]:
+                    engine.checkpoint()
+                    await self._each(asked, self._approve)
+                    self._block_changed(calls)  # an approver may hold on to the arguments of any of them
             engine.checkpoint()
             executing = True
             ready = self._within_limit(calls)
@@ -110,7 +112,7 @@ class Batch:
             elif ready:
                 await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._record_cause(cause)
+            await self._note_cause(cause)
             for call in calls if not executing and not isinstance(cause, RunStoppedError) else ():
                 call.result = None
         for call in calls:
@@ -123,21 +125,17 @@ class Batch:
 
     # Rewrite, validate, guard.
 
-    async def _fire_before_tool(self, call: PendingCall, *, edited: bool = False) -> None:
+    async def _fire_before_tool(self, call: PendingCall, *, edited: bool = False) -> bool:
         """Fire ``before_tool``: call the rewriters, validate the arguments, then call the guards.
 
-        An edited call skips the rewriters, and its questions count as answered.
+        An edited call skips the rewriters, and its questions count as answered. Return whether the call was judged;
+        without hooks, it was only validated.
         """
-        if not self.engine.has_listeners(BEFORE_TOOL):  # no hooks, but the arguments must be valid
-            arrived = call.request
-            call.request, problem = self._validate(call, arrived)
-            recorder = self.engine.recorder
-            if recorder is not None and BEFORE_TOOL in self.engine.recorded_points:
-                action = HookAction.CONTINUE if problem is None else HookAction.INVALID
-                recorder.passed(BEFORE_TOOL, arrived, Verdict(call.request, action, problem))
+        if not self.engine.has_listeners(BEFORE_TOOL):  # the arguments must be valid nevertheless
+            call.request, problem = self._validate(call, call.request)
             if problem is not None:
                 await self._reject(call, problem)
-            return
+            return False
         if not edited:
             call.arguments_copy = private_copy(call.request.arguments)
             call.request = replace(call.request, arguments=call.arguments_copy)
@@ -161,6 +159,7 @@ class Batch:
             await self._reject(call, verdict.value)
         elif call.answer is not None and not call.asks:
             self._use_answer(call, call.answer)
+        return True
 
     def _validate(self, call: PendingCall, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
         """Validate a request. Return it with validated arguments and ``None``, or unchanged with the problem.
@@ -177,7 +176,8 @@ class Batch:
         arguments = call.call.arguments if request.arguments is call.arguments_copy else request.arguments
         if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        checked = self.engine.environment.validate(tool, arguments)
+        boundary = self.engine.environment.boundary
+        checked = tool.validate(arguments) if boundary is None else boundary.validate(tool, arguments)
         if isinstance(checked, str):
             return request, checked
         call.tool, call.values = tool, checked.values
@@ -197,7 +197,7 @@ class Batch:
     def _block(self, call: PendingCall, message: str, source: str) -> None:
         call.by = source
         call.settle(self.engine, "blocked", error=message)
-        self.engine.record_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
+        self.engine.add_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
 
     def _block_changed(self, calls: list[PendingCall]) -> None:
         """Block the calls whose arguments a hook changed in place since they were validated."""
@@ -226,7 +226,7 @@ class Batch:
         try:
             verdict = await self._ask(ApprovalRequest(request, call.asks, request.digest))
             answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
-            if answer.wait:  # a durable run would have been put away
+            if answer.wait:  # a durable run would have been suspended
                 answer = ApprovalAnswer(deny="Nobody has approved this call yet, and this run cannot wait.")
             by = answer.by or verdict.hook
         except HookError as error:
@@ -332,7 +332,7 @@ class Batch:
         failure: BaseException | None = None
         try:
             value, attachments = await self._call_tool(call)
-            if engine.cancellation.is_cancelled():
+            if engine.cancellation.is_cancelled(in_own_loop=True):
                 raise asyncio.CancelledError  # the tool suppressed the cancellation; its result is too late
         except asyncio.CancelledError as cancelled:
             if engine.cancellation.is_cancelling():
@@ -366,14 +366,20 @@ class Batch:
 
     async def _call_tool(self, call: PendingCall) -> tuple[Any, tuple[Attachment, ...]]:
         """Return the result of the tool as JSON, and the attachments in it."""
-        engine, tool, request = self.engine, call.tool, call.request
+        engine, tool, request, values = self.engine, call.tool, call.request, call.values
         assert tool is not None  # a call of an unknown tool already has a result
         engine.refresh()
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
             raise LookupError(f"the tool {request.name!r} was removed before this call started")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
-        work = engine.wrap(request, engine.environment.call(request, tool, call.values, ctx))
-        limit = engine.environment.timeout_of(tool)
+        boundary, limit = engine.environment.boundary, tool.timeout
+        if boundary is None:
+            work = tool.call(values, ctx)
+        else:
+            work = boundary.call(request, tool, values, ctx)
+            if boundary.times_tools:  # in a replay, the recording determines the timeout
+                limit = None
+        work = engine.wrap(request, work)
         token = CALL.set(request)
         try:
             value = await with_timeout(limit, work)
@@ -402,22 +408,21 @@ class Batch:
         assert result is not None  # _attempt sets one for each call
         retried = False
         try:
-            shown = result
-            if engine.has_listeners(AFTER_TOOL) and isinstance(result.result, (dict, list)):
-                shown = replace(result, result=private_copy(result.result))  # hooks get a copy
-            verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
-            if verdict.payload is shown:
-                call.result = result
-            else:
-                call.result = replace(verdict.payload, result=jsonable(verdict.payload.result))
-            retried = verdict.action is HookAction.RETRY
+            if engine.has_listeners(AFTER_TOOL):
+                shown = result
+                if isinstance(result.result, (dict, list)):
+                    shown = replace(result, result=private_copy(result.result))  # hooks get a copy
+                verdict = await engine.fire(AFTER_TOOL, shown, no_retry=self._no_retry(result))
+                if verdict.payload is not shown:
+                    call.result = replace(verdict.payload, result=jsonable(verdict.payload.result))
+                retried = verdict.action is HookAction.RETRY
         except RunEndedError as ended:
             call.result = ended.verdict.payload
-            await self._record_cause(ended)
+            await self._note_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
             withheld = "The result was withheld: its hooks did not finish."
             call.result = replace(result, result=None, error=withheld, attachments=())
-            await self._record_cause(cause)
+            await self._note_cause(cause)
         if retried:
             self.calls[index] = again = self._pending(call.call, result.attempt + 1)
             await self._attempt([again])
@@ -441,9 +446,9 @@ class Batch:
             payload = ToolPath(result.name, path, tool.folder, result.id, result.ids)
             await self._collect_cause(self.engine.fire(TOOL_END_WITH_PATH, payload))
 
-    # Record.
+    # Append the results.
 
-    def _record(self) -> None:
+    def _append_results(self) -> None:
         """Add all results to the transcript, in the order of the calls."""
         engine = self.engine
         messages: list[Message] = []
@@ -452,19 +457,20 @@ class Batch:
             assert result is not None
             self.outcomes += (result.outcome,)
             engine.run_state.count_call(result.name, ok=result.outcome == "ok")
-            message = Message("tool", result.text, (), result.id, result.name, result.error is not None)
-            if result.attachments and result.error is None:  # a result that a hook withheld has none
-                message = replace(message, attachments=result.attachments)
+            is_error = result.error is not None
+            attachments = () if is_error else result.attachments  # a result that a hook withheld has none
+            message = Message("tool", result.text, (), result.id, result.name, is_error, None, attachments)
             messages.append(message)
-            engine.emit(
-                ToolSettled,
-                call_id=result.id,
-                tool=result.name,
-                outcome=result.outcome,
-                text=message.content,
-                attempt=result.attempt,
-                attachments=message.attachments,
-            )
+            if engine.has_consumers:
+                engine.emit(
+                    ToolSettled,
+                    call_id=result.id,
+                    tool=result.name,
+                    outcome=result.outcome,
+                    text=message.content,
+                    attempt=result.attempt,
+                    attachments=message.attachments,
+                )
         self._close(messages)
 
     def _close(self, messages: list[Message]) -> None:
@@ -478,13 +484,13 @@ class Batch:
         return PendingCall(call, request)
 
     async def _collect_cause(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Await work that must be done even after a failure. Record its own failures too."""
+        """Await work that must be done even after a failure. Note its own failures too."""
         try:
             await work
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._record_cause(cause)
+            await self._note_cause(cause)
 
-    async def _record_cause(self, cause: BaseException) -> None:
+    async def _note_cause(self, cause: BaseException) -> None:
         self.cause = stronger_cause(self.cause, await self.engine.resolve_cause(cause))
 
 

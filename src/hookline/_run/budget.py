@@ -274,6 +274,8 @@ class Budget:
 
     def note(self) -> str:
         """Return a note for the model if a limit is near, here or in a parent, else an empty string."""
+        if not self._soft and not self.parents:
+            return ""
         lines: dict[str, None] = {}
         self._collect_notes(lines, steps=self.steps - 1)  # the current step is already counted
         return wrap_up_note(lines) if lines else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Generic, Protocol
@@ -15,9 +15,9 @@ from .._kernel.errors import HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import Point, resolve
-from .._kernel.registry import HookRegistry
+from .._kernel.registry import HookRegistry, plugin_names
 from .._kernel.results import Verdict
-from .._kernel.scope import BaseContext, Scope, scope_of
+from .._kernel.scope import BaseContext, HookState, Scope, scope_of
 from .._kernel.state import AgentState
 from .._kernel.values import Ids, Message, ToolSpec
 from ..models.protocol import Model
@@ -38,11 +38,13 @@ if TYPE_CHECKING:
     # Type variables with defaults need Python 3.13; for type checkers, typing_extensions provides them.
     DepsT = TypeVar("DepsT", default=object)
     DepsT_co = TypeVar("DepsT_co", default=object, covariant=True)
+    DepsT_contra = TypeVar("DepsT_contra", default=object, contravariant=True)
 else:
     from typing import TypeVar
 
     DepsT = TypeVar("DepsT")
     DepsT_co = TypeVar("DepsT_co", covariant=True)
+    DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
 
 
 class GatedModel:
@@ -145,7 +147,7 @@ class GatedModel:
         return self._ask(self._model, request)
 
 
-class RunView(Protocol):
+class RunAccess(Protocol):
     """The part of the engine that the context needs."""
 
     @property
@@ -228,9 +230,9 @@ class Services:
         """The state of hooks that a run shares with the runs nested in it."""
         self.tools: ToolRegistry | None = None
         self.llm: GatedModel | None = None
-        self.run: RunView | None = None
+        self.run: RunAccess | None = None
         """The engine, while the run is active."""
-        self.origin: RunView | None = None
+        self.origin: RunAccess | None = None
         """The engine of the run from which this context was detached."""
 
     def copy(self) -> Services:
@@ -261,14 +263,14 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         self,
         *,
         session: Session | None = None,
-        hooks: HookRegistry | Sequence[Hook] = (),
+        hooks: HookRegistry | Iterable[Hook] = (),
         budget: Budget | None = None,
         memory: Any = None,
         artifacts: Any = None,
         blackboard: Any = None,
         deps: DepsT_co | None = None,
         interrupt: Interrupt | None = None,
-        allowed_plugins: Sequence[str] | None = None,
+        allowed_plugins: Iterable[str] | None = None,
         clock: Any = time,
         random: Random | None = None,
         new_id: Callable[[str], str] = make_id,
@@ -288,7 +290,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             artifacts=artifacts,
             blackboard=blackboard,
             deps=deps,
-            allowed_plugins=None if allowed_plugins is None else tuple(allowed_plugins),
+            allowed_plugins=plugin_names(allowed_plugins),
         )
 
     # Ids.
@@ -517,14 +519,16 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         services.origin = self._services.run
         if budget is not None:
             services.budget = budget
-        return build_context(services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state={}, scratch={})
+        return build_context(
+            services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state=HookState(), scratch={}
+        )
 
 
 def build_context(
     services: Services,
     scope: Scope | None,
     *,
-    hook_state: dict[int, Any],
+    hook_state: HookState,
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
     call: ToolCallRequest | None = None,

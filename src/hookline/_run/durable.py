@@ -1,7 +1,8 @@
 """Durable runs: a journal from which another process continues a run (DESIGN 6.17).
 
 :class:`DurableRun` is the boundary of a durable run and of the runs nested in it. While the journal has entries, it
-answers calls from them and compares what happens; after that, it makes the calls and appends to the journal.
+answers calls from these entries and compares each event with them. After that, it makes the calls and appends to the
+journal.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from .._base.workers import in_thread
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.events import Event, HookExecuted, PointFired
-from .._kernel.hook import Entry as HookEntry
+from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
@@ -61,12 +62,12 @@ from .events import (
 )
 from .journal import (
     CONTROL,
-    Answer,
     Append,
     Claim,
-    Entry,
     EventRow,
     Journal,
+    JournalAnswer,
+    JournalEntry,
     JournalStore,
     LeaseLostError,
     OutcomeUnknownError,
@@ -89,7 +90,7 @@ from .journal import (
     steering_decoder,
     with_contents,
 )
-from .recorded import RecordedError, RequestDigests, outcome_of, price_key, without_addresses
+from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key, without_addresses
 from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
@@ -97,35 +98,36 @@ from .termination import RunStoppedError
 T = TypeVar("T")
 
 STALL_SECONDS = 60.0
-"""Time after which recovery gives up if a part of the run waits for something in the journal that does not happen."""
+"""Recovery fails if a task has waited this long for an entry of the journal that does not occur again."""
 
 QUIET_SECONDS = 0.02
-"""Time for which nothing else may happen before a waiting run is put away."""
+"""A run that waits for approvals is suspended after this time without other activity."""
 
 
 _RESULT = "result"
 """The name of the wakeup after the call of a tool."""
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
 _SOFT = frozenset(("event", "text", "observed", "spent", "wakeup"))
-"""Entries that may be missing after a cancellation or a time limit."""
+"""Kinds of entries that recovery may skip after a cancellation or a time limit."""
 _SKIPPED = frozenset(("text", "observed", "wakeup"))
-"""Entries that need not happen again."""
+"""Kinds of entries that need not occur again."""
 _TIMED_OUT = msgspec.Raw(b"true")
 """The data of a wakeup after a hook that exceeded its timeout."""
 _TEXT = (TextDelta, Discarded)
 _NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message", "note"))
 
 LIVE, INSIDE, PAST = "", "inside", "past"
-"""Modes of a place: part of the run; inside a call or an observer, which is not repeated; or something that is over."""
+"""Replay modes of the current task: part of the run; inside a call or an observer, which recovery does not repeat; or
+inside work that had already finished."""
 WATCHING, WATCHING_PAST = "watching", "watching past"
-"""Modes of an observer whose hook also decides: what it reads is recorded, because it observes again in recovery."""
+"""Replay modes of an observer whose hook also decides. Its readings are recorded, because recovery calls it again."""
 _NEW = frozenset((INSIDE, WATCHING))
-"""Modes in which events are new."""
-_UNRECORDED = frozenset((INSIDE, PAST))
-"""Modes in which nothing is answered from the journal."""
+"""Replay modes in which events are new."""
+_UNJOURNALED = frozenset((INSIDE, PAST))
+"""Replay modes in which calls are not answered from the journal."""
 
 PLACE: ContextVar[tuple[str, str]] = ContextVar("hookline_durable_place", default=("", LIVE))
-"""The lane of the current task in its durable run, and the mode."""
+"""The lane of the current task in the journal of its durable run, and its replay mode."""
 
 
 class DurableRun:
@@ -134,9 +136,9 @@ class DurableRun:
     Args:
         journal: the journals of the store.
         claim: the right to execute the run.
-        claimed_at: the monotonic time at which the lease began, or shortly before.
-        stores_events: whether the events of the run are stored as they are. Otherwise, the caller numbers them and
-            calls :meth:`put_event`.
+        claimed_at: a monotonic time not later than the start of the lease.
+        stores_events: whether the run stores its own events. Otherwise, the caller numbers them and calls
+            :meth:`put_event`.
     """
 
     is_replay = False
@@ -149,9 +151,9 @@ class DurableRun:
         self._engines: dict[str, Engine] = {}
         self._root: Engine | None = None
         self.continues = bool(claim.entries)
-        """Whether a process that has ended began the run."""
+        """Whether an earlier process began the run."""
         self.error: BaseException | None = None
-        """Why this process no longer executes the run; ``None`` while it does."""
+        """The reason why this process stopped executing the run; ``None`` while it executes the run."""
         self._digests = RequestDigests()
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
@@ -160,17 +162,17 @@ class DurableRun:
         self.stores_events = stores_events
         self._is_open = self._is_leaving = False
         self._handing_over: asyncio.Future[bool] | None = None
-        """The last write of this process, after which another one may take the run."""
+        """The last write of this process. After it, another process may resume the run."""
         self._flying = 0
         self._beginning = 0
-        """Calls whose intent is being committed."""
+        """Number of calls whose first entry is being committed."""
         self._asking = 0
-        """Calls in flight that are approvals."""
+        """Number of approvals among the calls in flight."""
         self._waiting: dict[str, ToolCallRequest] = {}
         self._suspending: asyncio.Future[bool] | None = None
         """The write that suspends the run because it waits for approvals."""
         self._late_cancel: bytes | None = None
-        """The entry of a cancellation that came after that write had been requested."""
+        """The entry of a cancellation that arrived after the suspending write had been requested."""
         self._handoff: tuple[str, str] | None = None
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._in_flight: dict[str, list[Call]] = {}
@@ -180,11 +182,11 @@ class DurableRun:
         self._load(claim.entries)
 
     def _load(self, entries: Sequence[bytes]) -> None:
-        self._entries: list[Entry] = []
+        self._entries: list[JournalEntry] = []
         self._done: list[bool] = []
         self._lanes: dict[str, deque[int]] = {}
         self._inputs: deque[int] = deque()
-        """The positions of external input, without what has been repeated."""
+        """The positions of external input that recovery has not repeated yet."""
         self._draws: dict[tuple[str, str], deque[Any]] = {}
         self._counts: dict[str, float | None] = {}
         """Token counts and prices from models, by key."""
@@ -213,33 +215,33 @@ class DurableRun:
             self._done.append(False)
         self._reached = 0
         self._relaxed: list[tuple[int, float]] = []
-        """Positions between which events need not be the same: after a cancellation or a time limit."""
+        """Ranges of positions in which events may differ, because they follow a cancellation or a time limit."""
         self._turns: list[tuple[int, asyncio.Future[None], bool]] = []
         """The positions for which tasks wait, and whether these are wakeups."""
         self._late: dict[int, list[Steering]] = {}
-        """By the position of a request, the steering messages that came too late for it."""
+        """The steering messages that arrived too late for a request, by the position of that request."""
         self._deferred: list[Callable[[], object]] = []
-        """Steering messages and cancellations that came during recovery."""
+        """Steering messages and cancellations that arrived during recovery."""
         self._is_repeating = False
         self._begun: dict[tuple[str, str], int] = {}
-        """By lane and key, the number of calls so far."""
+        """The number of calls so far, by lane and key."""
         self._writer.is_held = self.is_recovering
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
     @property
     def is_recovering(self) -> bool:
-        """Whether the journal has entries that have not happened again."""
+        """Whether the journal has entries that recovery has not repeated yet."""
         return self._reached < len(self._entries)
 
     @property
     def steering(self) -> list[Message]:
-        """The messages that were sent into the run before this process took it up."""
+        """The steering messages that the run received before this process resumed it."""
         return [with_contents(steering_decoder, each.data).message for each in self._entries if each.kind == "steer"]
 
     # The life of the run.
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
-        """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several runs after another."""
+        """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several consecutive runs."""
         if self._root is not None:
             return await self._execute_nested(engine, work)
         if self._is_open:
@@ -259,7 +261,7 @@ class DurableRun:
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
-        """Keep the lease inside the block. Nothing is written after it."""
+        """Renew the lease inside the block. Nothing is written after the block."""
         self._is_open = True
         self._writer.begin()
         tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
@@ -268,7 +270,7 @@ class DurableRun:
         except GeneratorExit:
             raise  # the coroutine is being closed and must not await anything
         except BaseException:
-            self.put_away()  # such as KeyboardInterrupt: another process may go on
+            self.suspend()  # such as KeyboardInterrupt: another process may resume the run
             if self._handing_over is not None:
                 await asyncio.shield(self._handing_over)
             else:
@@ -282,9 +284,9 @@ class DurableRun:
                 abandon(task)
 
     def hand_off(self, run_id: str, agent: str, task: str) -> None:
-        """Create the run that follows in the transaction that ends this one: the handoff is not lost in between.
+        """Create the following run in the transaction that ends this one, so that a crash cannot lose the handoff.
 
-        Served runs have one journal for all their agents, so nothing is created for them.
+        A served run has one journal for all its agents, so it creates no following run.
         """
         if run_id == self.run_id and self.stores_events:
             self._handoff = agent, task
@@ -314,7 +316,7 @@ class DurableRun:
             raise self.error
 
     async def stored(self) -> bool:
-        """Wait until everything so far is in the journal. Return false if this process no longer executes the run."""
+        """Wait until all entries are in the journal. Return false if this process no longer executes the run."""
         return await self._writer.flush()
 
     @property
@@ -328,10 +330,10 @@ class DurableRun:
             await self._committed()
 
     async def hand_over(self, grace: float) -> None:
-        """Stop executing the run, so that another process continues it at once.
+        """Stop executing the run, so that another process can resume it immediately.
 
-        No further call begins. Calls in flight get ``grace`` seconds to end; those that do not are made again by
-        that process. The run ends here with ``RunHandedOverError``.
+        No further call begins. Calls in flight get ``grace`` seconds to finish. The other process retries the calls
+        that do not finish. In this process, the run ends with ``RunHandedOverError``.
         """
         self._is_leaving = True
         deadline = time.monotonic() + grace
@@ -340,15 +342,15 @@ class DurableRun:
             await asyncio.sleep(QUIET_SECONDS)
             if self._flying + self._beginning == self._asking and self._writer.count == before:
                 break
-        self.put_away()
+        self.suspend()
         if self._handing_over is not None:
             await asyncio.shield(self._handing_over)
 
-    def put_away(self) -> None:
-        """Stop executing the run at once, so that another process continues it.
+    def suspend(self) -> None:
+        """Suspend the run: stop executing it immediately, so that another process can resume it.
 
-        What happened so far is written, and then nothing more: the run is unwound here, with ``RunHandedOverError``,
-        but its hooks, its session and its readers do not notice. If its end is being stored, the run ends.
+        All entries so far are written, and none after them. The run ends here with ``RunHandedOverError``, but it does
+        not call hooks, save its session or emit events any more. If its end is already being stored, the run ends.
         """
         if self.error is not None:
             return
@@ -360,14 +362,14 @@ class DurableRun:
         self._fail(RunHandedOverError(self.run_id))
 
     async def release(self) -> bool:
-        """End the lease, unless it has ended. Return false if the database cannot be used: then try again later."""
+        """End the lease if this process still has it. Return false if the database cannot be used: try again later."""
         if self.error is None or isinstance(self.error, (LeaseLostError, RunWaitingError)):
             return True
         await self._writer.release()
         return self._writer.is_released
 
     def executes(self, engine: Engine) -> bool:
-        """Whether this is the outermost run, which is to be executed or is being executed, and not a nested one."""
+        """Whether this is the outermost run, before or while it is executed, and not a nested run."""
         return self._root is None or self._root is engine
 
     def create_task(
@@ -384,7 +386,7 @@ class DurableRun:
         self._root = self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
         install_sources(engine, self._read, self._set_timer)
-        for budget in engine.budget.chain():  # also that of a conversation that begins with this run
+        for budget in engine.budget.chain():  # including the budget of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
         engine.hold = self._hold
@@ -420,14 +422,14 @@ class DurableRun:
         if self.error is not None:
             engine.abandon()
         try:
-            await self._input_first()  # a run that began after a cancellation ends at once
+            await self._input_first()  # a run that began after a cancellation ends immediately
             return await work()
         finally:
             self._engines.pop(engine.ids.run_id, None)
             PLACE.reset(place)
 
     def _fail(self, error: BaseException) -> None:
-        """Stop executing the run here: from now on, no hook is called and nothing is written."""
+        """Stop executing the run in this process: no hook is called and no entry is written after this."""
         if self.error is None:
             self.error = error
             self._writer.muted = True
@@ -438,27 +440,32 @@ class DurableRun:
             self._wake()
 
     async def _stop(self) -> Never:
-        """End the current task, which is being cancelled. It ends also if code inside the run has ignored that."""
+        """End the current task, which is being cancelled, even if code inside the run suppressed the cancellation.
+
+        Before and after the run, as while its session is loaded, nothing cancels the task: the error ends it.
+        """
+        if self._root is None and self.error is not None:
+            raise self.error
         if self._root is not None and self._root.cancellation.is_cancelled():
             raise asyncio.CancelledError
         await forever()
 
-    async def _diverge(self, recorded: str, now: str) -> Never:
-        self._differ(recorded, now)
+    async def _diverge(self, journaled: str, now: str) -> Never:
+        self._differ(journaled, now)
         await self._stop()
 
-    def _differ(self, recorded: str, now: str) -> None:
+    def _differ(self, journaled: str, now: str) -> None:
         self._fail(
             RecoveryError(
-                f"run {self.run_id} cannot be continued: its journal says {recorded}, but now it is {now}. Continue it "
-                "with the hooks, instructions and tools that it started with; its journal is unchanged"
+                f"run {self.run_id} cannot be continued: its journal says {journaled}, but now it is {now}. Continue "
+                "it with the hooks, instructions and tools that it started with; its journal is unchanged"
             )
         )
 
     async def _watch_recovery(self) -> None:
-        """Give up if something in the journal does not happen again.
+        """Fail recovery if an entry of the journal does not occur again.
 
-        If nothing waits for its turn, the journal holds nothing up: then a hook takes its time, as it may.
+        If no task waits for its position, no entry is overdue: a hook is still running, and hooks may be slow.
         """
         before = -1
         while self.is_recovering:
@@ -473,7 +480,7 @@ class DurableRun:
     # Positions in the journal.
 
     def _head(self, lane: str) -> int | None:
-        """Return the position of the next entry of a lane, or ``None`` if the lane is at its end."""
+        """Return the position of the next entry of a lane, or ``None`` if there is none."""
         entries, claimed = self._lanes.get(lane, ()), 0
         while claimed < len(entries):
             position = entries[claimed]
@@ -503,7 +510,7 @@ class DurableRun:
         self._advance()
 
     def _advance(self) -> None:
-        """Repeat the external input whose turn it is, and continue the tasks that wait for their turn."""
+        """Repeat the external input at the current position, and wake the tasks that wait for this position."""
         while self._reached < len(self._entries):
             entry = self._entries[self._reached]
             if entry.kind in _EXTERNAL and not self._done[self._reached]:
@@ -531,7 +538,7 @@ class DurableRun:
                 turn.set_result(None)
 
     async def _turn(self, position: int, *, is_wakeup: bool = False) -> None:
-        """Wait until everything before this position has happened again."""
+        """Wait until recovery has repeated all entries before this position."""
         if self._reached < position and self.error is None:
             waiting = position, asyncio.get_running_loop().create_future(), is_wakeup
             self._turns.append(waiting)
@@ -555,7 +562,7 @@ class DurableRun:
     async def _hold(self, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool) -> Any:
         """Await a hook, and record when the run continued after it. In recovery, the journal says when, and if in time.
 
-        A hook that is faster than it was also waits for a cancellation or time limit that interrupted it.
+        A hook that finishes earlier than in the recording also waits for the input that interrupted it there.
         """
         lane, mode = PLACE.get()
         if mode or is_grace:
@@ -629,7 +636,7 @@ class DurableRun:
         finally:
             abandon(task)
         for call in self._in_flight.get(lane, [])[calls:]:
-            call.end(Answer(cut=True))
+            call.end(JournalAnswer(cut=True))
         context.run(PLACE.set, (lane, PAST))  # the hook may ignore its cancellation: it is no longer part of the run
         self._woke(lane, name, position, timed_out=True)
         raise StillRunningError
@@ -668,7 +675,7 @@ class DurableRun:
         self._awake[lane] = asyncio.current_task()
 
     async def _input_first(self) -> None:
-        """Wait for the external input that came before the next entry of this lane."""
+        """Wait for the external input that the journal has before the next entry of this lane."""
         lane, mode = PLACE.get()
         while self.is_recovering and not mode:
             head, inputs = self._head(lane), self._inputs
@@ -677,14 +684,14 @@ class DurableRun:
             if not inputs or (head is not None and head < inputs[0]):
                 return
             await self._turn(inputs[0] + 1)
-            await settle()  # a cancellation arrives
+            await settle()  # let a cancellation reach its tasks
 
-    def _repeat(self, entry: Entry, position: int) -> None:
+    def _repeat(self, entry: JournalEntry, position: int) -> None:
         """Repeat an external input."""
         if entry.kind == "steer":
             steering = with_contents(steering_decoder, entry.data)
             request = self._too_late_for(steering.run, position)
-            if request is not None:  # it came after the messages of this request had been collected
+            if request is not None:  # it arrived after the messages of this request had been collected
                 self._late.setdefault(request, []).append(steering)
             else:
                 self._steer(steering)
@@ -701,10 +708,10 @@ class DurableRun:
     def _steer(self, steering: Steering) -> None:
         engine = self._engines.get(steering.run)
         if engine is not None:
-            engine.steer(steering.message, recorded=True)
+            engine.steer(steering.message, replayed=True)
 
     def _too_late_for(self, run: str, position: int) -> int | None:
-        """Return the position of the request of a step that is sent before the message is used, or ``None``."""
+        """Return the position of the step request that was sent without this message, or ``None``."""
         prefix = f"{run}/"
         for index in range(position + 1, len(self._entries)):
             entry = self._entries[index]
@@ -716,9 +723,9 @@ class DurableRun:
         return None
 
     def _relax(self, position: int) -> None:
-        """Do not insist on the events after this position: how fast each task reacts is not recorded.
+        """Allow the events after this position to differ, because the journal does not record how fast tasks react.
 
-        The outermost run has reacted when it begins its next step. What it does from there on is compared again.
+        The outermost run has reacted when it begins its next step. From there on, its events are compared again.
         """
         root, entries = "" if self._root is None else f"{self._root.ids.run_id}/", self._entries
         until = next((float(i) for i in range(position + 1, len(entries)) if _is_step(entries[i], root)), inf)
@@ -744,13 +751,13 @@ class DurableRun:
     def is_new(self, event: Event) -> bool:
         """Compare an event with the journal. Return whether it has not been stored and delivered before."""
         kind = type(event)
-        if kind is SubagentEvent:  # its own stream has compared it
+        if kind is SubagentEvent:  # already compared in the stream of the nested run
             return self.error is None
         lane, mode = PLACE.get()
         if mode:
             return mode in _NEW
         if isinstance(event, (ToolStarted, ApprovalAsked)):
-            # The calls of a batch run concurrently, each in its own task: what follows is in another lane.
+            # The calls of a batch run concurrently, each in its own task, so each has its own lane from here on.
             part = f"{event.attempt}" if isinstance(event, ToolStarted) else "approval"
             PLACE.set((f"{event.run_id}/{event.call_id}/{part}", mode))
         if kind is PointFired or (kind is HookExecuted and is_silent(event)):  # type: ignore[arg-type]
@@ -776,7 +783,7 @@ class DurableRun:
             if entry.kind not in _SKIPPED:
                 if self._is_relaxed(head):
                     return self._compare_relaxed(lane, key)
-                self._differ(_describe(entry), _describe(Entry(lane, "event", key)))
+                self._differ(_describe(entry), _describe(JournalEntry(lane, "event", key)))
                 return False
             self._take(lane)
         self._put(lane, "event", key)
@@ -793,7 +800,7 @@ class DurableRun:
         return True
 
     async def observe(self, firing: Firing, verdict: Verdict) -> None:
-        """Call the observers of a fire, unless they were called before the process ended."""
+        """Call the observers of a fire, unless an earlier process called them."""
         lane, mode = PLACE.get()
         head = self._head(lane) if not mode else None
         before, error = firing.failures, firing.error
@@ -829,7 +836,7 @@ class DurableRun:
         if not observers:
             return
         lane, outer = PLACE.get()
-        if outer in _UNRECORDED:
+        if outer in _UNJOURNALED:
             mode = outer
         elif firing.point != ON_TOKEN:
             deciding, number, placed = self._deciding_hooks(firing), 0, list[HookEntry]()
@@ -847,7 +854,7 @@ class DurableRun:
             PLACE.reset(place)
 
     def _deciding_hooks(self, firing: Firing) -> frozenset[int]:
-        """Return the ids of the hooks that also decide: their observers are called again, to rebuild their state."""
+        """Return the ids of the hooks that also decide. Recovery calls their observers, to rebuild their state."""
         scope = firing.scope
         assert isinstance(scope, Engine)
         stack = scope.hooks.stack
@@ -856,7 +863,7 @@ class DurableRun:
             self._deciding = stack, frozenset(id(entry.hook) for entry in entries if entry.phase != "observe")
         return self._deciding[1]
 
-    # What is written.
+    # Writing.
 
     def _put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
         self._writer.put(lane, kind, key, data)
@@ -881,18 +888,18 @@ class DurableRun:
 
     def _read(self, kind: str, real: Callable[[], Any]) -> Any:
         lane, mode = PLACE.get()
-        if mode not in _UNRECORDED:
+        if mode not in _UNJOURNALED:
             known = self._draws.get((lane, kind))
             if known:
                 return known.popleft()
         value = real() + self._shift if kind == "monotonic" else real()
-        if mode not in _UNRECORDED and not self._writer.muted:
+        if mode not in _UNJOURNALED and not self._writer.muted:
             self._drawn.setdefault(lane, []).append((kind, value))
         return value
 
     def counted(self, model: str, key: Callable[[RequestDigests], str], count: Callable[[], Any]) -> Any:
         """Return a number from a model, as it was counted first."""
-        if PLACE.get()[1] in _UNRECORDED:
+        if PLACE.get()[1] in _UNJOURNALED:
             return count()
         name = model + key(self._digests)
         if name not in self._counts:
@@ -908,7 +915,7 @@ class DurableRun:
             return later(seconds, partial(context.run, callback))
         self._timers[lane] = number = self._timers.get(lane, 0) + 1
         timer = _Timer()
-        recorded = any(
+        journaled = any(
             entry.kind == "timer" and entry.lane == lane and msgspec.json.decode(entry.data) == number
             for entry in self._entries[self._reached :]
         )
@@ -920,13 +927,13 @@ class DurableRun:
         def fire() -> None:
             if timer.cancelled:
                 return
-            if self.is_recovering:  # the time limit was not reached there
+            if self.is_recovering:  # the time limit was not reached in the recording
                 timer.handle = later(0.05, partial(context.run, fire))
                 return
             self._put(lane, "timer", "", number)
             callback()
 
-        if recorded:
+        if journaled:
             self._waiting_timers[lane, number] = repeat
         else:
             timer.handle = later(seconds, partial(context.run, fire))
@@ -935,7 +942,7 @@ class DurableRun:
     # External input.
 
     def defer(self, action: Callable[[], object]) -> None:
-        """Steer or cancel the run when recovery is over, so that it comes after what is in the journal."""
+        """Steer or cancel the run after recovery, so that the input follows the entries of the journal."""
         self._deferred.append(partial(contextvars.copy_context().run, action))
 
     def steered(self, run_id: str, message: Message) -> None:
@@ -943,25 +950,25 @@ class DurableRun:
         self._put("", "steer", CONTROL.get(), Steering(run_id, message, contents_of(message.attachments)))
 
     def _cancelled(self, reason: str) -> None:
-        is_waiting = isinstance(self.error, RunWaitingError)  # the run is put away, and is being unwound
+        is_waiting = isinstance(self.error, RunWaitingError)  # the run is suspended, and its tasks are ending
         if self._is_repeating or (self.error is not None and not is_waiting):
             return
         if self.is_recovering:
             self._relax(self._reached - 1)
-        if self._suspending is not None:  # its write may have begun
+        if self._suspending is not None:  # the suspending write may have begun
             self._late_cancel = encoded(("", "cancel", CONTROL.get(), reason))
         else:
             self._put("", "cancel", CONTROL.get(), reason)
 
     def _store_late_cancel(self, entry: bytes) -> None:
-        """Append a cancellation to the journal of the suspended run. The next process cancels it."""
+        """Append a cancellation to the journal of the suspended run. The process that resumes the run cancels it."""
         try:
             claim = self._journal.claim(self.run_id, "", b"")
             if not claim.run.is_over:
                 seq = len(claim.entries) + 1
                 self._journal.append(Append(self.run_id, claim.epoch, seq, [entry], status="interrupted"))
-        except HooklineError as error:  # also if another process has the run, because a call was decided
-            log.error("the run %s was put away, and its cancellation is not stored: %s", self.run_id, error)
+        except HooklineError as error:  # for example, another process resumed the run after an approval
+            log.error("the run %s is suspended, and its cancellation could not be stored: %s", self.run_id, error)
 
     # Calls.
 
@@ -970,14 +977,14 @@ class DurableRun:
         lane, mode = PLACE.get()
         if mode == WATCHING_PAST and self._head(lane) is None:
             mode = PAST
-        if mode in _UNRECORDED or self._writer.muted:
+        if mode in _UNJOURNALED or self._writer.muted:
             if self.error is not None:
                 await self._stop()
-            return Call(self, lane, key, None, unrecorded=True)
+            return Call(self, lane, key, None, unjournaled=True)
         if self.is_recovering:
             await self._input_first()
         self._begun[lane, key] = number = self._begun.get((lane, key), 0) + 1
-        if number > 1:  # concurrent calls of one hook may be the same
+        if number > 1:  # concurrent calls of one hook may have the same key
             key = f"{key}~{number}"
         head = self._find_asked(lane)
         if head is None:
@@ -987,7 +994,7 @@ class DurableRun:
         else:
             entry = self._entries[head]
             if entry.kind != "asked" or entry.key != key:
-                await self._diverge(_describe(entry), _describe(Entry(lane, "asked", key)))
+                await self._diverge(_describe(entry), _describe(JournalEntry(lane, "asked", key)))
             self._take(lane)
             answered = next((p for p in self._lanes[lane] if self._is_answer(p, key)), None)
             if answered is not None:
@@ -1001,7 +1008,7 @@ class DurableRun:
                     "The outcome of this call is unknown: the program ended while the call was running. "
                     "Find out whether it took effect before you call it again."
                 )
-                call.end(Answer(raised=RecordedError.from_error(error)))
+                call.end(JournalAnswer(raised=ErrorSnapshot.from_error(error)))
                 raise error
             if self._is_leaving:
                 await forever()
@@ -1021,10 +1028,10 @@ class DurableRun:
 
     async def _committed(self) -> None:
         if not await self._writer.flush() and self.error is not None:
-            await self._stop()  # without an error, the run has ended, and a run that is detached from it goes on
+            await self._stop()  # without an error, the run has ended, and a detached run continues
 
     def _find_asked(self, lane: str) -> int | None:
-        """Return the position of the next entry that is not about text or observers."""
+        """Return the position of the next entry of a lane, skipping entries about text and observers."""
         while (head := self._head(lane)) is not None:
             entry = self._entries[head]
             if entry.kind in _SKIPPED or (entry.kind == "event" and self._is_relaxed(head)):
@@ -1038,7 +1045,7 @@ class DurableRun:
         return entry.kind == "answered" and entry.key == key
 
     def _make_void(self, lane: str, key: str) -> None:
-        """Drop what a call that was in flight had produced: it is made again."""
+        """Discard the partial output of a call that was in flight, because the call is retried."""
         was_shown = False
         while (head := self._head(lane)) is not None and _is_about_text(self._entries[head]):
             was_shown = was_shown or self._entries[head].kind == "text"
@@ -1051,7 +1058,7 @@ class DurableRun:
         self._put(lane, "resumed", key)
 
     def _drop_void(self, lane: str, key: str, answered: int) -> None:
-        """Drop what an answered call had produced in a process that ended before the answer."""
+        """Discard the partial output of an answered call that earlier processes did not finish."""
         marks = [p for p in self._lanes[lane] if p < answered and self._is_mark(p, key)]
         for position in [p for p in self._lanes[lane] if marks and p <= marks[-1]]:
             if _is_about_text(self._entries[position]) or position in marks:
@@ -1060,8 +1067,8 @@ class DurableRun:
     def _is_mark(self, position: int, key: str) -> bool:
         return self._entries[position].kind == "resumed" and self._entries[position].key == key
 
-    async def answer_of(self, call: Call) -> Answer:
-        """Return the answer of a call from the journal, when its turn has come."""
+    async def answer_of(self, call: Call) -> JournalAnswer:
+        """Return the answer of a call from the journal, when recovery has reached its position."""
         position = call.answered
         assert position is not None
         self._skip_to(call.lane, position)
@@ -1081,30 +1088,30 @@ class DurableRun:
             raise answer.refused.error()
         return answer
 
-    def peek(self, call: Call) -> Answer:
-        """Return the answer of a call before its turn has come."""
+    def peek(self, call: Call) -> JournalAnswer:
+        """Return the answer of a call before recovery has reached its position."""
         assert call.answered is not None
         return with_contents(answer_decoder, self._entries[call.answered].data)
 
-    def _answered(self, call: Call, answer: Answer) -> None:
+    def _answered(self, call: Call, answer: JournalAnswer) -> None:
         if call in (calls := self._in_flight.get(call.lane, [])):
             calls.remove(call)
         self._put(call.lane, "answered", call.key, answer)
         self._awake[call.lane] = asyncio.current_task()
 
     def give_up(self, call: Call) -> None:
-        """Skip the answer of a call whose caller has stopped listening."""
+        """Skip the answer of a call that its caller no longer awaits."""
         if call.answered is not None and not self._done[call.answered]:
             self._skip_to(call.lane, call.answered)
             self._remove(call.lane, call.answered)
 
     def _skip_to(self, lane: str, position: int) -> None:
-        """Skip the entries before the answer of a call that are about text which was not shown again."""
+        """Skip the entries before the answer of a call whose text is not shown again."""
         while (head := self._head(lane)) is not None and head < position and _is_about_text(self._entries[head]):
             self._take(lane)
 
     def model(self, model: Model) -> Model:
-        """Return the model, whose replies pass the journal."""
+        """Return a model that records replies in the journal and answers from it."""
         return DurableModel(self, model)
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
@@ -1129,10 +1136,10 @@ class DurableRun:
                 raise StillRunningError
             return WithAttachments(answer.value, answer.attachments) if answer.attachments else answer.value
 
-        async def work() -> tuple[Any, Answer]:
+        async def work() -> tuple[Any, JournalAnswer]:
             value = await with_timeout(tool.timeout, tool.call(values, ctx))
             own, attachments = take_attachments(value)
-            return value, Answer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
+            return value, JournalAnswer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
 
         try:
             value = await call.make(work)
@@ -1143,8 +1150,8 @@ class DurableRun:
         return value
 
     async def _result_committed(self, call: Call) -> None:
-        """Wait until the result of a tool is committed, so that hooks and later calls follow a result that stays."""
-        if not call.unrecorded:
+        """Wait until the result of a tool is committed, so that hooks and later calls never depend on a lost result."""
+        if not call.unjournaled:
             await self._committed()
             await self.wake_up(_RESULT)
 
@@ -1166,14 +1173,14 @@ class DurableRun:
             late.cancel()
 
     async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
-        """Call a function of a hook, or return what it returned before."""
+        """Call a function of a hook, or return its recorded value."""
         call = await self.begin(f"once {name}")
         if call.answered is not None:
             return (await self.answer_of(call)).value
 
-        async def work() -> tuple[Any, Answer]:
+        async def work() -> tuple[Any, JournalAnswer]:
             value = await read()
-            return value, Answer(value=value)
+            return value, JournalAnswer(value=value)
 
         return await call.make(work)
 
@@ -1186,28 +1193,30 @@ class DurableRun:
         if call.answered is not None:
             return await self._decision(asked, await self.answer_of(call), report)
 
-        async def work() -> tuple[Verdict, Answer | None]:
-            self._asking += not call.unrecorded
+        async def work() -> tuple[Verdict, JournalAnswer | None]:
+            self._asking += not call.unjournaled
             try:
                 verdict = await ask()
             except HookError as error:
                 if error.point == APPROVAL_REQUESTED:
                     failed = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
-                    call.end(Answer(failed=failed))
+                    call.end(JournalAnswer(failed=failed))
                 raise
             finally:
-                self._asking -= not call.unrecorded
+                self._asking -= not call.unjournaled
             answer = verdict.value
-            if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unrecorded:
+            if isinstance(answer, ApprovalAnswer) and answer.wait and not call.unjournaled:
                 return verdict, None
-            return verdict, Answer(approval=answer, by=verdict.hook, failures=verdict.failures)
+            return verdict, JournalAnswer(approval=answer, by=verdict.hook, failures=verdict.failures)
 
         verdict = await call.make(work)
-        if call.ended or call.unrecorded:
+        if call.ended or call.unjournaled:
             return verdict
         return await self._wait_for(call.lane, request)
 
-    async def _decision(self, asked: ApprovalRequest, answer: Answer, report: Callable[..., Awaitable[Any]]) -> Verdict:
+    async def _decision(
+        self, asked: ApprovalRequest, answer: JournalAnswer, report: Callable[..., Awaitable[Any]]
+    ) -> Verdict:
         failed, (lane, mode) = answer.failed, PLACE.get()
         place = PLACE.set((lane, mode or PAST))
         try:
@@ -1217,12 +1226,12 @@ class DurableRun:
         finally:
             PLACE.reset(place)
         if failed is not None:
-            raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
-        action = HookAction.CONTINUE if answer.approval is None else HookAction.CLAIM
+            raise HookError(failed.source, APPROVAL_REQUESTED, ErrorSnapshot(failed.type, failed.message).error())
+        action = HookAction.CONT if answer.approval is None else HookAction.CLAIM
         return Verdict(asked, action, answer.approval, answer.by)
 
     async def _wait_for(self, lane: str, request: ToolCallRequest) -> Never:
-        """Put the run away when it waits for nothing but approvals."""
+        """Suspend the run when it waits only for approvals."""
         self._waiting[lane] = request
         while self._suspending is None and self.error is None:
             before = self._writer.count
@@ -1248,7 +1257,7 @@ class DurableRun:
 
     @property
     def is_stopping(self) -> bool:
-        """Whether this process stops executing the run. Later entries are not written."""
+        """Whether this process is about to stop executing the run. Later entries are not written."""
         return self._suspending is not None or self.error is not None
 
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
@@ -1259,14 +1268,14 @@ class DurableRun:
 
 
 _EXECUTING: ContextVar[DurableRun | None] = ContextVar("hookline_durable_run", default=None)
-"""The durable run that the current code is part of."""
+"""The durable run that the current task belongs to."""
 
 
 class _DurableTask(asyncio.Task[None]):
-    """The task of a durable run. If something outside the run cancels it, the run is put away.
+    """The task of a durable run. If code outside the run cancels it, the run is suspended.
 
-    ``asyncio.run`` does so with all tasks when it ends. A time limit inside the run, such as ``asyncio.timeout`` in a
-    tool, cancels the same task; it does so in a context of the run.
+    ``asyncio.run`` cancels all tasks when it ends. A time limit inside the run, such as ``asyncio.timeout`` in a tool,
+    cancels the same task, but from a context of the run.
     """
 
     def __init__(
@@ -1280,34 +1289,36 @@ class _DurableTask(asyncio.Task[None]):
         self._run = run
 
     def cancel(self, msg: Any = None) -> bool:
-        """Put the run away, or, inside the run, cancel the task."""
+        """Suspend the run; if the caller is inside the run, cancel the task."""
         if self.done() or _EXECUTING.get() is self._run:
             return super().cancel(msg)
-        self._run.put_away()
+        self._run.suspend()
         return True
 
     def cancel_run(self) -> bool:
-        """Cancel the task. The call may come from another task: ``run.cancel()`` comes from outside."""
+        """Cancel the task, also for a caller outside the run, such as ``run.cancel()``."""
         return super().cancel()
 
 
 class Call:
-    """A call in the journal: ``answered`` is the position of its answer, or ``None`` if the call is to be made."""
+    """A call in the journal: ``answered`` is the position of its answer, or ``None`` if the call must be made."""
 
-    def __init__(self, run: DurableRun, lane: str, key: str, answered: int | None, *, unrecorded: bool = False) -> None:
+    def __init__(
+        self, run: DurableRun, lane: str, key: str, answered: int | None, *, unjournaled: bool = False
+    ) -> None:
         self.lane, self.key, self.answered = lane, key, answered
-        self.unrecorded = unrecorded
+        self.unjournaled = unjournaled
         """Whether the call is inside a tool or an observer."""
         self.ended = False
         self._run = run
 
-    async def make(self, work: Callable[[], Awaitable[tuple[T, Answer | None]]]) -> T:
+    async def make(self, work: Callable[[], Awaitable[tuple[T, JournalAnswer | None]]]) -> T:
         """Make the call and record its outcome. ``work`` returns the value and the answer for the journal."""
-        if self.unrecorded:
+        if self.unjournaled:
             return (await work())[0]
         self._run._flying += 1
         place = PLACE.set((self.lane, INSIDE))
-        answer: Answer | None = None
+        answer: JournalAnswer | None = None
         try:
             value, answer = await work()
             return value
@@ -1320,15 +1331,15 @@ class Call:
             if answer is not None:
                 self.end(answer)
 
-    def end(self, answer: Answer) -> None:
+    def end(self, answer: JournalAnswer) -> None:
         """Record the answer, once."""
-        if not self.ended and not self.unrecorded:
+        if not self.ended and not self.unjournaled:
             self.ended = True
             self._run._answered(self, answer)
 
 
 class DurableModel:
-    """A model whose replies pass the journal of a run."""
+    """A model that records its replies in the journal of a run, and answers from the journal in recovery."""
 
     def __init__(self, run: DurableRun, model: Model) -> None:
         self._run, self._model = run, model
@@ -1371,12 +1382,12 @@ class DurableModel:
             assert response is not None
             return response
 
-        async def work() -> tuple[ModelResponse, Answer]:
+        async def work() -> tuple[ModelResponse, JournalAnswer]:
             response = _storable(await self._model.complete(request))
             return response, _reply(response)
 
         response = await call.make(work)
-        if call.unrecorded and isinstance(response, ModelResponse):
+        if call.unjournaled and isinstance(response, ModelResponse):
             self._run.spent(request.ids.run_id, response.usage, response.cost)
         return response
 
@@ -1393,7 +1404,7 @@ class DurableModel:
             assert response is not None
             yield response
             return
-        pieces, answer = list[str](), Answer(cut=True)
+        pieces, answer = list[str](), JournalAnswer(cut=True)
         given: AsyncIterator[str | ModelResponse] = self._model.stream(request)
         response = None
         self._run._flying += 1
@@ -1417,19 +1428,19 @@ class DurableModel:
             finally:
                 call.end(answer)  # at last: the run continues here
         if response is not None:
-            if call.unrecorded:
+            if call.unjournaled:
                 self._run.spent(request.ids.run_id, response.usage, response.cost)
             yield response
 
 
-def _reply(response: Any) -> Answer:
+def _reply(response: Any) -> JournalAnswer:
     if isinstance(response, ModelResponse):
-        return Answer(response=response)
-    return Answer(raised=RecordedError("ModelError", f"the model returned {type(response).__name__}", "model"))
+        return JournalAnswer(response=response)
+    return JournalAnswer(raised=ErrorSnapshot("ModelError", f"the model returned {type(response).__name__}", "model"))
 
 
 def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:
-    """Return a hook that is called at this place."""
+    """Return a hook that is called in this lane and replay mode."""
 
     async def finish(result: Awaitable[Any]) -> Any:
         token = PLACE.set(place)
@@ -1449,14 +1460,14 @@ def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:
     return msgspec.structs.replace(entry, call=call)
 
 
-def answer_of_error(error: BaseException) -> Answer:
+def answer_of_error(error: BaseException) -> JournalAnswer:
     """Return the answer for a call that raised."""
     if isinstance(error, StillRunningError):
-        return Answer(timed_out=True)
+        return JournalAnswer(timed_out=True)
     if isinstance(error, CallRefusedError):
-        return Answer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
+        return JournalAnswer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
     outcome = outcome_of(error)
-    return Answer(cut=True) if "cancelled" in outcome else Answer(raised=outcome["raised"])
+    return JournalAnswer(cut=True) if "cancelled" in outcome else JournalAnswer(raised=outcome["raised"])
 
 
 class _Timer:
@@ -1477,7 +1488,7 @@ _DIGEST = re.compile(r" #[0-9a-f]{16}$")
 
 
 def _event_key(event: Event) -> str:
-    """Return a text that is the same if the event is the same: its type, what a reader wants to know, and a digest."""
+    """Return a key that is equal for equal events: the type, a short description for people, and a digest."""
     kind = type(event)
     tag = str(event.__struct_config__.tag)
     if kind not in ENGINE_EVENTS:
@@ -1499,20 +1510,20 @@ def _event_key(event: Event) -> str:
     return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 
 
-def _is_step(entry: Entry, run: str) -> bool:
-    """Whether an entry is the request of a step of this run, whose lanes begin with ``run``."""
+def _is_step(entry: JournalEntry, run: str) -> bool:
+    """Whether an entry is the request of a step of the run whose lanes begin with ``run``."""
     return entry.kind == "asked" and entry.lane.startswith(run) and entry.key.startswith("model step ")
 
 
-def _is_about_text(entry: Entry) -> bool:
-    """Whether an entry is about text that was shown, or about observers: it may be missing in recovery."""
+def _is_about_text(entry: JournalEntry) -> bool:
+    """Whether an entry is about shown text or about observers: recovery may skip it."""
     if entry.kind == "wakeup":
         return entry.key.startswith(f"{ON_TOKEN} ")
     return entry.kind in ("text", "observed") or entry.key.startswith(f"hook_executed {ON_TOKEN} ")
 
 
-def _describe(entry: Entry) -> str:
-    """Describe an entry in words."""
+def _describe(entry: JournalEntry) -> str:
+    """Describe an entry for an error message."""
     text = _DIGEST.sub("", entry.key)
     if entry.kind == "event":
         name, _, rest = text.partition(" ")
@@ -1526,7 +1537,7 @@ def _describe(entry: Entry) -> str:
 
 
 def _storable(response: Any) -> Any:
-    """Return a reply without lone surrogates, so that the run continues with what the journal contains."""
+    """Return a reply without lone surrogates, so that the run uses the same text as its journal."""
     try:
         json_encoder.encode(response)
     except UnicodeEncodeError:
@@ -1537,7 +1548,7 @@ def _storable(response: Any) -> Any:
 def _result_of(stored: bytes, engine: Engine) -> AgentResult[Any]:
     """Return the result of a run that has ended, with its typed output."""
     result = msgspec.json.decode(stored, type=RunFinished).result
-    if engine.output is None or result.output is None:
+    if engine.output is None or result.output_or_none is None:
         return result
     return msgspec.structs.replace(result, output=engine.output.spec.read(result.reply).value)
 

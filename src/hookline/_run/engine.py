@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Container, Mapping
+from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -16,11 +16,11 @@ from typing import Any, Protocol, TypeVar
 from .._base.tasks import StillRunningError, watch_await, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
-from .._kernel.payloads import Failure, RunStart
-from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_RUN_END, ON_TOKEN, TOOL_END_WITH_PATH, Point, is_fired_by_loop
+from .._kernel.payloads import ErrorReport, RunStart
+from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import Recorder, Scope, is_being_closed
+from .._kernel.scope import CURRENT, HookState, Recorder, Scope, is_being_closed
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
@@ -38,12 +38,9 @@ T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
 
-_FIRED_FOR_LISTENERS = frozenset((ON_TOKEN, ON_PROGRESS, TOOL_END_WITH_PATH, ON_RUN_END))
-"""The points that the loop fires only if they have listeners. A recorder counts as one there."""
-
 
 class _Everywhere:
-    """A container of all points, including those of the program, for a run that records every fire."""
+    """A container of all points, including those of the program, for a run that emits an event for every fire."""
 
     def __contains__(self, point: object) -> bool:
         return True
@@ -96,14 +93,15 @@ class Engine(Scope):
         *,
         every_call: bool = False,
     ) -> None:
-        super().__init__(build_context(services, self, hook_state={}, scratch=scratch), emit=events.emit)
+        super().__init__(build_context(services, self, hook_state=HookState(), scratch=scratch), emit=events.emit)
         self.agent = agent
         self.services = services
         self.run_state = state
         self.hooks = hooks
         self.events = events
         self.wants = events.wants
-        self.recording = events.recording
+        self.has_consumers = events.has_consumers
+        self.wants_fires = events.wants_fires
         self.tracing = every_call
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
@@ -122,6 +120,8 @@ class Engine(Scope):
         """The hop and attempt of the last reply whose text was shown."""
         self.hop = 0
         self.generations = 0
+        self.without_attachments: Sequence[Message] = ()
+        """The messages of the last request, if none of them has attachments."""
         self.on_interruption: Callable[[], object] | None = None
         """Called when the task of the run is cancelled, before the run sees the exception. An instrument may set it."""
         self.tools: ToolRegistry
@@ -160,20 +160,20 @@ class Engine(Scope):
         self._find_listeners()
 
     def _find_listeners(self) -> None:
-        listened = self.hooks.stack.points | (self.recorded_points & _FIRED_FOR_LISTENERS)
         self._hooked_points: Container[str] = self.hooks.stack.points
-        self._listened_points: Container[str] = listened
-        if self.recording:
+        self._listened_points: Container[str] = self.hooks.stack.points | self.recorded_points
+        if self.wants_fires:
             self._hooked_points = self._listened_points = _Everywhere()
         elif self.wants(TextDelta):
-            self._listened_points = listened | {ON_TOKEN}
+            self._listened_points = self.hooks.stack.points | self.recorded_points | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether a consumer wants to know when tool calls start and end."""
 
     def has_listeners(self, point: Point[Any]) -> bool:
-        """Whether a hook or a consumer of events would notice a fire of this point.
+        """Whether a hook, a recorder or a consumer of events would notice a fire of this point.
 
-        New registrations are considered at once, so that a guard does not miss a call.
+        The loop fires the points of a step only if this is true: it need not prepare what nobody sees. New
+        registrations are considered at once, so that a guard does not miss a call.
         """
         if HookRegistry.changes != self.hooks.seen:
             self.refresh()
@@ -190,7 +190,7 @@ class Engine(Scope):
         return Firing(self.hooks.chain(point), point, payload, self, "")
 
     async def fire(self, point: Point[Any], payload: Any, *, no_retry: str = "", fatal: bool = True) -> Verdict:
-        """Fire a point, report failures and record stop signals. Without listeners, nothing happens.
+        """Fire a point, report failures and set stop signals. Without listeners, nothing happens.
 
         Args:
             point: the point.
@@ -228,15 +228,15 @@ class Engine(Scope):
             await self.conclude(firing)
         else:
             verdict = firing.verdict()
-            firing.record(verdict)
+            firing.publish(verdict)
             if firing.has_results:
                 await self._act(firing, verdict)
         return firing.payload
 
-    async def observe(self, point: Point[Any], payload: Any, *, recorded: bool = False) -> None:
-        """Call only the observers of a point. With ``recorded``, no event is emitted, because there is one already."""
+    async def observe(self, point: Point[Any], payload: Any, *, published: bool = False) -> None:
+        """Call only the observers of a point. With ``published``, no event is emitted, because there is one already."""
         firing = self.start_firing(point, payload)
-        firing.recorded = recorded
+        firing.published = published
         await self.conclude(firing)
 
     async def conclude(self, firing: Firing) -> Verdict:
@@ -245,7 +245,7 @@ class Engine(Scope):
         return await self._act(firing, verdict) if firing.has_results else verdict
 
     async def _act(self, firing: Firing, verdict: Verdict, *, fatal: bool = True) -> Verdict:
-        """Act on the results: report failures, record signals, end the run."""
+        """Act on the results: report failures, set signals, end the run."""
         error, point = firing.error, firing.point
         if error is None:
             if verdict.signals:
@@ -256,10 +256,10 @@ class Engine(Scope):
                 except (HookError, CallRefusedError) as failed:
                     failed.verdict = verdict  # the point itself has a verdict
                     raise
-            if verdict.action is HookAction.END_TURN:
+            if verdict.action is HookAction.END:
                 raise RunEndedError(verdict)
             return verdict
-        # A closed failure: the first of several failures is raised, but all of them are recorded.
+        # A closed failure: the first of several failures is raised, but all of them are reported.
         if isinstance(error, HookError):
             info = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook, fatal=fatal)
             with suppress(HookError, CallRefusedError, RunStoppedError):
@@ -282,28 +282,33 @@ class Engine(Scope):
         """
         if is_fired_by_loop(point):
             raise HooklineError(f"{point} is fired only by the loop: declare your own point")
+        # A thread that a tool created itself has no run. A run that a hook starts there must not lose its guards.
+        token = CURRENT.set(self) if CURRENT.get() is None else None
         try:
             return await self.fire(point, payload, fatal=point.closed.startswith("the run fails"))
         except RunEndedError as ended:
             return ended.verdict
         except RunStoppedError as stopped:
             raise CallRefusedError("the run is stopping", status="stopped") from stopped
+        finally:
+            if token is not None:
+                CURRENT.reset(token)
 
     async def report(
-        self, error: ErrorInfo, *, quiet: bool = False, failure: Failure | None = None, no_retry: str = ""
+        self, error: ErrorInfo, *, quiet: bool = False, failure: ErrorReport | None = None, no_retry: str = ""
     ) -> Verdict | None:
-        """Record a failure and fire ``on_error``, unless the failure happened there (``quiet``).
+        """Add an error and fire ``on_error``, unless the failure happened there (``quiet``).
 
         Raises:
             HookError: a hook at ``on_error`` failed closed.
         """
-        self.record_error(error)
+        self.add_error(error)
         if quiet:
             return None
-        payload = failure or Failure((error,), error.where, error.fatal, ids=self.ids)
+        payload = failure or ErrorReport((error,), error.where, error.fatal, ids=self.ids)
         return await self.fire(ON_ERROR, payload, no_retry=no_retry)
 
-    def record_error(self, info: ErrorInfo) -> None:
+    def add_error(self, info: ErrorInfo) -> None:
         """Add an error to the state and the events."""
         self.run_state.add_error(info)
         self.emit(Failed, error=info)
@@ -337,13 +342,13 @@ class Engine(Scope):
     # Stopping.
 
     def checkpoint(self, *, inside_step: bool = True) -> None:
-        """Apply a recorded stop signal, a limit or a cancellation (DESIGN 4.7).
+        """Apply a stop signal, a limit or a cancellation (DESIGN 4.7).
 
         With ``inside_step=False`` the model may still be called although the run is complete; hooks do that.
 
         Raises:
             CancelledError: the run was cancelled.
-            RunStoppedError: a signal is recorded, or a limit is reached.
+            RunStoppedError: a signal is set, or a limit is reached.
         """
         signals = self.run_state.signals
         if not signals and not self._limited and not self.cancellation.triggered:
@@ -357,7 +362,7 @@ class Engine(Scope):
         raise RunStoppedError
 
     def signal(self, *signals: StopSignal) -> None:
-        """Record stop signals."""
+        """Set stop signals."""
         if signals:
             self.run_state.set_signals(self.run_state.signals + signals)
             for signal in signals:
@@ -400,20 +405,20 @@ class Engine(Scope):
             self.services.interrupt.cancel("the caller was cancelled")
         return cause
 
-    async def record_cause(self, cause: BaseException) -> None:
-        """Record a cause for the end of the run. The strongest one determines the status."""
+    async def note_cause(self, cause: BaseException) -> None:
+        """Note a cause for the end of the run. The strongest one determines the status."""
         cause = await self.resolve_cause(cause)
-        if not isinstance(cause, RunStoppedError):  # its signal is already recorded
+        if not isinstance(cause, RunStoppedError):  # its signal is already set
             self.cause = stronger_cause(self.cause, cause)
 
     # Messages from run.steer.
 
-    def steer(self, message: Message, *, recorded: bool = False) -> bool:
+    def steer(self, message: Message, *, replayed: bool = False) -> bool:
         """Add a message before the next model call. Return false if there will be none here.
 
-        A message that is repeated from a journal is ``recorded``.
+        A message that is repeated from a journal is ``replayed``.
         """
-        durable = None if recorded else self.environment.durable
+        durable = None if replayed else self.environment.durable
         with self._lock:
             if self.cancellation.finishing or (durable is not None and durable.is_stopping):
                 return False
@@ -421,7 +426,7 @@ class Engine(Scope):
                 durable.defer(partial(self.steer, message))
                 return True
             self.steered.append(message)
-            if self.environment.boundary is not None and not recorded:
+            if self.environment.boundary is not None and not replayed:
                 self.environment.boundary.steered(self.ids.run_id, message)
             return True
 

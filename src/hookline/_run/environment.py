@@ -124,29 +124,22 @@ class Environment:
         copy.real = self.real
         return copy
 
-    def unrecorded(self) -> Environment:
+    @property
+    def is_replay(self) -> bool:
+        """Whether calls are answered from a recording."""
+        return self.boundary is not None and self.boundary.is_replay
+
+    def detached(self) -> Environment:
         """Return the environment without the tape and the journal, which end with the outermost run.
 
         In a replay it is the same, because a replay calls no model and no tool.
         """
-        if self.boundary is not None and self.boundary.is_replay:
+        if self.is_replay:
             return self.copy()
         real = self
         while real.real is not None:
             real = real.real
         return Environment(real.clock, real.new_id, real._random)
-
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
-        """Validate arguments. Return the values for the tool, or the problem as text."""
-        return tool.validate(arguments) if self.boundary is None else self.boundary.validate(tool, arguments)
-
-    def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Call a tool."""
-        return tool.call(values, ctx) if self.boundary is None else self.boundary.call(request, tool, values, ctx)
-
-    def timeout_of(self, tool: Tool) -> float | None:
-        """Return the timeout of a tool, unless the boundary applies it: in a replay, the recording determines it."""
-        return None if self.boundary is not None and self.boundary.times_tools else tool.timeout
 
     async def once(self, name: str, read: Callable[[], Any]) -> Any:
         """Return what a hook reads outside the run, as JSON."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Literal
@@ -169,7 +170,7 @@ class StepFinished(Event, frozen=True):
 
 
 class Signalled(Event, frozen=True):
-    """A stop signal was recorded."""
+    """A stop signal was set."""
 
     signal: StopSignal = StopSignal()
 
@@ -234,11 +235,11 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 
 
 DERIVED_FIELDS: Mapping[type[Event], frozenset[str]] = {
-    HookExecuted: frozenset(("tool", "refused")),
+    HookExecuted: frozenset(("tool", "refused", "location")),
     ApprovalDecided: frozenset(("tool",)),
 }
-"""Fields that follow from other fields and events. Recovery and replay do not compare them, so that journals and tapes
-from before these fields existed stay valid."""
+"""Fields that follow from other fields, events and the code. Recovery and replay do not compare them, so that journals
+and tapes stay valid that were written before these fields existed, or before lines of a hook moved."""
 
 
 class AllEventsExcept:
@@ -270,16 +271,16 @@ def listener(hook: Any) -> Sink:
 
 
 def is_silent(event: HookExecuted) -> bool:
-    """Whether the event records nothing of interest.
+    """Whether the event contains nothing of interest.
 
     Either the hook let the payload pass and the event exists only because a consumer wants every call, or the hook
     changed a piece of streamed text, which a hook that buffers text does with nearly every piece.
     """
     if event.reason or event.error is not None:
         return False
-    if event.verb == HookAction.MODIFY:
+    if event.verb == HookAction.REPLACE:
         return event.point == ON_TOKEN
-    return event.duration is not None and event.verb == HookAction.CONTINUE
+    return event.duration is not None and event.verb == HookAction.CONT
 
 
 class _SinksByType(dict[type[Event], tuple[Sink, ...]]):
@@ -323,7 +324,9 @@ class EventStream:
         self._run_id, self._now = run_id, now
         self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
         self.wanted: Kinds | None = None if keep else _union([kinds for _, kinds in self._sinks])
-        self.recording = self.wants(PointFired)
+        self.has_consumers = self.wanted != _NONE
+        """Whether a consumer wants any events."""
+        self.wants_fires = self.wants(PointFired)
         self._sinks_by_type = _SinksByType(self._sinks)
         self.hooked = any(map(_is_hook_sink, self._sinks))
         self.aio: asyncio.AbstractEventLoop | None = None
@@ -333,6 +336,8 @@ class EventStream:
         self.is_new: Callable[[Event], bool] | None = None
         """In a durable run, tells whether an event was not delivered before the process ended (DESIGN 6.17)."""
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
+        self._from_threads: deque[Callable[[], None]] = deque()
+        """Events of other threads that wait for the event loop of the run."""
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether a consumer wants events of this type."""
@@ -349,12 +354,20 @@ class EventStream:
             return
         deliver = partial(self._deliver, kind, self._now(), fields)
         if self.aio is not None and running_loop() is not self.aio:
+            self._from_threads.append(deliver)
             try:
-                self.aio.call_soon_threadsafe(deliver)
+                self.aio.call_soon_threadsafe(self._deliver_from_threads)
                 return
-            except RuntimeError:
-                pass  # the loop is closed: Python closes the coroutine of a run that has not ended
+            except RuntimeError:  # the loop is closed: Python closes the coroutine of a run that has not ended
+                self._deliver_from_threads()
+                return
+        if self._from_threads:  # a sync hook has waited for a run in another thread, so its events come first
+            self._deliver_from_threads()
         deliver()
+
+    def _deliver_from_threads(self) -> None:
+        while self._from_threads:
+            self._from_threads.popleft()()
 
     def _deliver(self, kind: type[Event], at: float, fields: dict[str, Any]) -> None:
         if self._closed:

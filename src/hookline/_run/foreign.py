@@ -9,8 +9,8 @@ calls a model or a tool. It waits until the framework is about to do so, lets th
     the response                    ------>  after_llm (a hook may retry: "send this request" again)
     uses the reply                  <------  the settled reply
 
-Tool calls take the same way; several of them may be under way at once. So the framework's own code always runs in the
-task or thread of the framework, and the hooks always run in one event loop, whether the framework is sync or async.
+Tool calls are exchanged in the same way; several may be in flight at once. So the framework's own code always runs in
+the task or thread of the framework, and the hooks always run in one event loop, whether the framework is sync or async.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ from .tool_call import CallReports
 replace = msgspec.structs.replace
 
 _OWN_ENDS = DONE | {"unknown"}
-"""Stop signals of a reply without tool calls, after which frameworks end by themselves."""
+"""Stop signals of a reply without tool calls. A framework ends its run itself after such a reply."""
 
 
 Validate = Callable[[str, Mapping[str, Any]], CheckedArguments | str]
-"""Checks the arguments of a call of a tool: returns them as the tool gets them, or what is wrong with them."""
+"""Validates the arguments of a tool call: returns the arguments for the tool, or a text that describes the problem."""
 
 
-class Reply(msgspec.Struct, frozen=True):
+class SettledReply(msgspec.Struct, frozen=True):
     """A model reply after all hooks, for the framework.
 
-    ``again`` is true if a hook at ``on_stop`` keeps the run going, or a message was added to it: the framework must
-    call the model again, with ``note`` as a further user message unless it is empty.
+    ``again`` is true if a hook at ``on_stop`` continues the run, or if a steering message arrived: the framework must
+    call the model again, with ``note`` as an additional user message unless it is empty.
     """
 
     reply: ModelReply
@@ -71,7 +71,7 @@ class Reply(msgspec.Struct, frozen=True):
 
 
 class Work(msgspec.Struct, frozen=True):
-    """Work that the loop asks the framework to do: send a request, read the next piece of its reply, or call a tool."""
+    """Work for the framework: send a request, read the next piece of the reply, or call a tool."""
 
     kind: Literal["send", "stream", "next", "call"]
     argument: Any
@@ -79,7 +79,7 @@ class Work(msgspec.Struct, frozen=True):
     future: asyncio.Future[Any]
 
     def done(self, value: Any) -> None:
-        """Return the outcome to the loop, from any thread. It is ignored if the loop no longer waits."""
+        """Return the outcome to the loop, from any thread. It is ignored if the loop no longer waits for it."""
         self._deliver(self.future.set_result, value)
 
     def fail(self, error: BaseException) -> None:
@@ -105,7 +105,7 @@ class Exchange:
     Args:
         kind: what the framework is about to do.
         argument: the request to the model, the tool call, or how the run ended.
-        streaming: whether the framework takes the pieces of a reply.
+        streaming: whether the framework reads a reply in pieces.
         validate: the framework's own check of the arguments of a tool call; see :meth:`Tool.validate`.
     """
 
@@ -133,14 +133,14 @@ class Exchange:
         self.put(Work(kind, argument, aio, future))
         return await future
 
-    def settle(self, outcome: Reply | ToolCallResult | AgentResult[Any] | HooklineError) -> None:
+    def settle(self, outcome: SettledReply | ToolCallResult | AgentResult[Any] | HooklineError) -> None:
         """Finish the exchange. Later calls are ignored."""
         if not self.settled:
             self.settled = True
             self.put(outcome)
 
     def put(self, item: Any) -> None:
-        """Hand an item to the framework."""
+        """Pass an item to the framework."""
         with self._lock:
             if self._waiter is None or self._waiter.done():
                 self._items.append(item)
@@ -158,13 +158,13 @@ class Exchange:
             self.put(item)
 
     def _deliver(self, waiter: asyncio.Future[Any], item: Any) -> None:
-        if waiter.done():  # cancelled meanwhile
+        if waiter.done():  # cancelled in the meantime
             self.put(item)
         else:
             waiter.set_result(item)
 
     async def take(self) -> Any:
-        """Wait for the next item, in an event loop. Only one may be waiting."""
+        """Wait for the next item, in an event loop. Only one caller may wait at a time."""
         with self._lock:
             if self._items:
                 return self._items.popleft()
@@ -172,7 +172,7 @@ class Exchange:
         return await waiter
 
     def next(self) -> concurrent.futures.Future[Any]:
-        """Return a future of the next item, for a thread. Only one may be waiting."""
+        """Return a future of the next item, for a thread. Only one caller may wait at a time."""
         future: concurrent.futures.Future[Any] = concurrent.futures.Future()
         with self._lock:
             if self._items:
@@ -183,11 +183,11 @@ class Exchange:
 
 
 Arrival = Exchange | asyncio.Task[Any]
-"""The loop waits for these: a request of the framework, or the end of the task in which a tool call is judged."""
+"""An item that the loop waits for: a request of the framework, or a finished task in which a tool call was judged."""
 
 
 class Inbox:
-    """The queue of arrivals (see :data:`Arrival`), of which one task takes them in order."""
+    """A queue of arrivals (see :data:`Arrival`) with one consumer."""
 
     def __init__(self) -> None:
         self._arrivals: deque[Arrival] = deque()
@@ -200,7 +200,7 @@ class Inbox:
             self._waiter.set_result(None)
 
     def put_back(self, exchange: Exchange) -> None:
-        """Add an exchange that was taken too early, before all others."""
+        """Put an exchange back at the front of the queue."""
         self._arrivals.appendleft(exchange)
 
     async def take(self) -> Arrival:
@@ -211,7 +211,7 @@ class Inbox:
         return self._arrivals.popleft()
 
     async def take_exchange(self) -> Exchange:
-        """Wait for the next request of the framework, and skip the tasks of an earlier batch."""
+        """Wait for the next request of the framework. Skip finished tasks of earlier batches."""
         while isinstance(arrival := await self.take(), asyncio.Task):
             pass
         return arrival
@@ -221,16 +221,16 @@ _EXCHANGE: ContextVar[Exchange | None] = ContextVar("hookline_exchange", default
 
 
 class ForeignModel:
-    """The model of a framework. It can be asked only while the framework is about to call it.
+    """The model of a framework. It can be called only while the framework is about to call its model.
 
     Args:
         name: the name of the framework.
         price: the price of its model; by default from the price list, by the name of the model.
-        check: raises an error if the framework cannot send what hooks made of its request: ``check(given, changed)``.
+        check: ``check(given, changed)`` raises an error if the framework cannot send the request as hooks changed it.
     """
 
     provider = ""
-    attachment_types = ANY_TYPE  # the framework says what its model takes
+    attachment_types = ANY_TYPE  # the framework rejects types that its model does not take
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class ForeignModel:
         self._check = check
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Let the framework send the request."""
+        """Ask the framework to send the request, and return the reply."""
         exchange = self._exchange()
         request = self._sendable(request, exchange)
         response: ModelResponse = self._priced(await exchange.ask("send", request), request)
@@ -257,7 +257,7 @@ class ForeignModel:
         return request
 
     def _priced(self, response: Any, request: ModelRequest) -> Any:
-        """Return the response with its cost: frameworks report tokens, but not what they cost."""
+        """Return the response with its cost, because frameworks report tokens but no cost."""
         if not isinstance(response, ModelResponse) or response.cost is not None or not response.usage.total_tokens:
             return response
         usage = response.usage
@@ -266,7 +266,7 @@ class ForeignModel:
         return response if cost is None else replace(response, cost=cost)
 
     async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        """Let the framework send the request, and yield the pieces of the reply if it has any."""
+        """Ask the framework to send the request, and yield the pieces of the reply, if it streams."""
         exchange = self._exchange()
         if not exchange.streaming:
             yield await self.complete(request)
@@ -280,7 +280,7 @@ class ForeignModel:
                 return
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """Estimate the number of tokens: the framework does not tell."""
+        """Estimate the number of tokens, because the framework does not report it."""
         texts = [content] if isinstance(content, str) else [message.content for message in content]
         return sum(len(text) for text in texts) // 4
 
@@ -305,7 +305,7 @@ class ForeignTool(Tool):
         self.spec = ToolSpec(spec.name, spec.description, {"properties": {}, **thaw(spec.parameters)})
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
-        """Return the arguments as the framework checks them, or else as they are."""
+        """Validate the arguments with the framework. Without a validator, return them unchanged."""
         exchange = _EXCHANGE.get()
         if exchange is not None and exchange.validate is not None:
             return exchange.validate(self.name, arguments)
@@ -316,14 +316,14 @@ class ForeignTool(Tool):
             return f"Invalid arguments for {self.name}: {describe(error):.200}"
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Let the framework call the tool."""
+        """Ask the framework to call the tool, and return the result."""
         exchange = _EXCHANGE.get()
         assert exchange is not None, "a foreign tool runs only in a batch of its framework"
         return exchange.ask("call", (self.name, dict(values)))
 
 
 class ForeignTools(ToolRegistry):
-    """The tools of a framework, as far as they are known from its requests. Others become known when they are called.
+    """The tools of a framework that its requests have named. Other tools are added when they are called.
 
     Args:
         effects: the effects of tools, by name. The others are undeclared.
@@ -335,7 +335,7 @@ class ForeignTools(ToolRegistry):
         self.learned: tuple[ToolSpec, ...] = ()
 
     def learn(self, specs: tuple[ToolSpec, ...]) -> bool:
-        """Add the tools of a request. Return false if they were known already."""
+        """Add the tools of a request. Return false if all of them were known."""
         if specs == self.learned:
             return False
         for spec in specs:
@@ -378,7 +378,7 @@ class ForeignBatch(Batch):
         self._inbox = inbox
         self._main = asyncio.current_task()
         self.of_reply: int | None = len(self.calls)
-        """The number of calls in the reply. Tools made the others while they ran; they are not in the transcript."""
+        """The number of calls in the reply. Running tools made the other calls, which are not in the transcript."""
 
     async def run(self) -> None:
         """Wait for the framework to make the calls. Afterwards the transcript contains one result for each call.
@@ -400,7 +400,7 @@ class ForeignBatch(Batch):
                 if index is None and arrival.kind == "tool" and tasks:  # a tool that is running calls another one
                     index = len(self.calls)
                     self.calls.append(self._pending(arrival.argument, attempt=1))
-                if index is None:  # the framework goes on although some calls have not been made
+                if index is None:  # the framework continues without making some of the calls
                     self._inbox.put_back(arrival)
                     break
                 tasks[self._begin(index, arrival)] = index, arrival
@@ -410,7 +410,7 @@ class ForeignBatch(Batch):
                     assert isinstance(task, asyncio.Task)
                     finished.add(self._settled(*tasks.pop(task), task))
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self._record_cause(cause)
+            await self._note_cause(cause)
         if tasks:
             for task in tasks:
                 task.cancel()
@@ -422,7 +422,7 @@ class ForeignBatch(Batch):
                     call.settle(self.engine, "cancelled", error="Cancelled: the call did not finish.")
                 await self._collect_cause(self._reports.end(call))
                 await self._after(index)
-        self._record()
+        self._append_results()
         if self.cause is not None:
             raise self.cause
 
@@ -454,11 +454,11 @@ class ForeignBatch(Batch):
             exchange.settle(result)
         return index
 
-    async def _record_cause(self, cause: BaseException) -> None:
+    async def _note_cause(self, cause: BaseException) -> None:
         # A cancellation of the run reaches the tasks of calls too. Only the task of the run can resolve it.
         if isinstance(cause, asyncio.CancelledError) and asyncio.current_task() is not self._main:
             return
-        await super()._record_cause(cause)
+        await super()._note_cause(cause)
 
 
 class ForeignLoop(Loop):
@@ -477,13 +477,13 @@ class ForeignLoop(Loop):
         self._over: AgentResult[Any] | None = None
         self._closed = False
         self._prompt: tuple[str, str] | None = None
-        """The system prompt of the framework, and what hooks made of it."""
+        """The system prompt of the framework, and the prompt after the hooks."""
         self._seen: int | None = None
         """The number of messages in the framework's last request."""
         self._steered = False
 
     def offer(self, exchange: Exchange) -> None:
-        """Take a request of the framework. Called in the event loop of the run."""
+        """Accept a request of the framework. Called in the event loop of the run."""
         if self._closed:
             exchange.settle(self._outcome())
             return
@@ -491,7 +491,7 @@ class ForeignLoop(Loop):
         self._inbox.put(exchange)
 
     def show(self, event: Event) -> None:
-        """Hand streamed text to the framework, if it takes the reply in pieces."""
+        """Pass streamed text to the framework, if it reads the reply in pieces."""
         current = self._current
         if current is None or current.settled or not current.streaming:
             return
@@ -507,7 +507,7 @@ class ForeignLoop(Loop):
         return False
 
     async def _may_continue(self) -> bool:
-        """Return whether the framework goes on: wait until it is about to call the model, or says that it has ended."""
+        """Wait until the framework is about to call the model, or has ended. Return whether it continues."""
         state = self.state
         while True:
             if not super()._may_skip_checkpoint():
@@ -527,7 +527,7 @@ class ForeignLoop(Loop):
                 self._current = exchange
                 return True
             self._inbox.put_back(exchange)
-            state.set_signals(())  # the framework goes on after a reply without tool calls
+            state.set_signals(())  # the framework continues after a reply without tool calls
 
     def _ends_by_itself(self) -> bool:
         return bool(self.state.signals) and all(signal.kind in _OWN_ENDS for signal in self.state.signals)
@@ -555,7 +555,7 @@ class ForeignLoop(Loop):
         try:
             await self._read(exchange.argument)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self.engine.record_cause(cause)
+            await self.engine.note_cause(cause)
             return
         self._steered = self._steered or bool(self.engine.steered)
         await super()._step()
@@ -566,10 +566,10 @@ class ForeignLoop(Loop):
         try:
             await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await self.engine.record_cause(cause)
+            await self.engine.note_cause(cause)
 
     async def _read(self, request: ModelRequest) -> None:
-        """Take over what is new in a request of the framework: its tools, its system prompt and its messages."""
+        """Copy new tools, messages and a new system prompt from a request of the framework."""
         tools = self.engine.tools
         if isinstance(tools, ForeignTools) and tools.learn(request.tools):
             names = [spec.name for spec in request.tools]
@@ -600,13 +600,13 @@ class ForeignLoop(Loop):
         return replace(given, messages=messages, hop=hop, response_format=response_format, ids=self.engine.ids)
 
     def _system(self, given: str) -> tuple[Message, ...]:
-        """Return the system prompt: that of the hooks, unless the framework changed its own in the meantime."""
+        """Return the system prompt of the hooks, or that of the framework if the framework has changed it since."""
         before, after = self._prompt or (given, given)
         text = self.state.system_prompt if given == before or self.state.system_prompt != after else given
         return (Message("system", text),) if text else ()
 
     def _with_task(self, messages: Sequence[Message]) -> list[Message]:
-        """Return the messages with the task as hooks of ``on_run_start`` replaced it."""
+        """Return the messages with the task that the hooks of ``on_run_start`` returned."""
         changed = list(messages)
         for index in reversed(range(len(changed))) if self.task != self._given_task else ():
             if changed[index].role == "user" and changed[index].content == self._given_task:
@@ -614,9 +614,9 @@ class ForeignLoop(Loop):
                 break
         return changed
 
-    def _record(self, reply: ModelReply) -> None:
+    def _append_reply(self, reply: ModelReply) -> None:
         self._reply = reply
-        super()._record(reply)
+        super()._append_reply(reply)
         if reply.tool_calls:
             self._settle_model()
 
@@ -624,7 +624,7 @@ class ForeignLoop(Loop):
         current, reply, self._reply = self._current, self._reply, None
         assert current is not None
         assert reply is not None
-        current.settle(Reply(reply, again, note))
+        current.settle(SettledReply(reply, again, note))
 
     def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
         return self._batch_of(reply.tool_calls, reply.hop, withdrawn)
@@ -637,7 +637,7 @@ class ForeignLoop(Loop):
         return self._over
 
     def close(self, _: object = None) -> None:
-        """Settle all exchanges: the run has ended, and what its hooks write is complete."""
+        """Settle all exchanges, after the run has ended and its hooks have finished."""
         self._closed = True
         for exchange in self._open:
             exchange.settle(self._outcome())
@@ -654,7 +654,7 @@ def _split(messages: Sequence[Message]) -> tuple[str, Sequence[Message]]:
 
 
 def _originals(messages: Sequence[Message], given: Sequence[Message]) -> Iterator[Message]:
-    """Yield messages; those that the framework gave too as its own objects, which adapters translate without loss."""
+    """Yield messages. For messages of the framework, yield its own objects, which adapters translate without loss."""
     position = 0
     for message in messages:
         found = next((i for i in range(position, len(given)) if given[i] == message), None)
@@ -668,7 +668,7 @@ class ForeignAgent(Agent[Any, Any]):
     _loop_type = ForeignLoop
 
     def prepare(self, task: str, options: Any) -> tuple[Run[Any], ForeignLoop]:
-        """Return a run that has not begun, and its loop."""
+        """Return a run that has not started, and its loop."""
         run = self._prepare(task, options, None)
         loop = run._loop
         assert isinstance(loop, ForeignLoop)

@@ -27,21 +27,21 @@ from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from .budget import Spending
 from .events import log
-from .recorded import RecordedError
+from .replay_values import ErrorSnapshot
 
 JOURNAL_FORMAT = 1
-"""Version of the entries of a journal. It grows when runs cannot be continued from journals of the former version."""
+"""Version of the entries of a journal. It increases when older journals can no longer be resumed."""
 
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
-"""The id of the message from outside that is being carried out: the key of its entry in the journal."""
+"""The id of the control message that is being carried out. It is the key of the entry in the journal."""
 
 COLLECT_SECONDS = 0.005
-"""Seconds for which entries are collected that nothing waits for: a commit costs as much as many entries."""
+"""Seconds for which entries are collected before a commit, if no task waits for them: a commit is expensive."""
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 
 class RunHeldError(HooklineError):
-    """Another process executes the run, or did so until a moment ago."""
+    """Another process executes the run, or its lease has not expired yet."""
 
     def __init__(self, run_id: str, host: str, pid: int, seconds: float) -> None:
         super().__init__(
@@ -54,18 +54,18 @@ class LeaseLostError(HooklineError):
     """Another process has taken over the run, so this process has stopped executing it."""
 
     def __init__(self, run_id: str) -> None:
-        super().__init__(f"run {run_id} was taken over by another process: its result is there")
+        super().__init__(f"run {run_id} was taken over by another process, which stores its result")
         self.run_id = run_id
 
 
 class RecoveryError(HooklineError):
-    """A run cannot be continued from its journal, because something differs now; the message says what."""
+    """A run cannot be resumed, because it differs from its journal; the message names the first difference."""
 
 
 class RunWaitingError(HooklineError):
-    """A durable run was put away until somebody decides about its calls.
+    """A durable run is suspended until its calls are approved or denied.
 
-    ``run_id`` identifies the run; ``calls`` are the calls that wait.
+    ``run_id`` identifies the run; ``calls`` are the calls that wait for approval.
 
     Example::
 
@@ -77,46 +77,46 @@ class RunWaitingError(HooklineError):
 
     def __init__(self, run_id: str, calls: Sequence[ToolCallRequest]) -> None:
         names = ", ".join(dict.fromkeys(call.name for call in calls))
-        super().__init__(f"run {run_id} waits for the approval of {names}: resume it when the decision is there")
+        super().__init__(f"run {run_id} waits for the approval of {names}: resume it after the decision")
         self.run_id = run_id
         self.calls = tuple(calls)
 
 
 class RunHandedOverError(HooklineError):
-    """This process has stopped executing a durable run, which can be continued here or by another process.
+    """This process has suspended a durable run. This or another process can resume it.
 
     ``run_id`` identifies the run.
     """
 
     def __init__(self, run_id: str) -> None:
         super().__init__(
-            f"run {run_id} is no longer executed here: another process continues it, or the same call made again"
+            f"run {run_id} is suspended in this process: to resume it, repeat the call here or in another process"
         )
         self.run_id = run_id
 
 
 class RunPinnedError(HooklineError):
-    """A durable run was started with other hooks, instructions or tools, so this process does not continue it."""
+    """A durable run was started with other hooks, instructions or tools, so this process cannot resume it."""
 
     def __init__(self, run_id: str, digest: str) -> None:
         super().__init__(
-            f"run {run_id} was started with other hooks, instructions or tools (digest {digest}): a process that has "
-            "them must continue it"
+            f"run {run_id} was started with other hooks, instructions or tools (digest {digest}): resume it in a "
+            "process that has them"
         )
         self.run_id, self.digest = run_id, digest
 
 
 class OutcomeUnknownError(PlainError):
-    """The process ended while a tool ran that must not be called twice."""
+    """The process ended during a call of a tool that must not be called twice."""
 
 
 class StoredRun(msgspec.Struct, frozen=True):
     """A durable run in a store.
 
-    ``start`` is its input and ``result`` its end, both as JSON; for a run that was put away, ``result`` lists the calls
-    that wait (see :func:`waiting_calls`). ``attempts`` counts how often a process took the run since one last gave it
-    back; an attempt that ended because the database could not be used does not count. ``digest`` identifies the hooks,
-    instructions and tools that a served run was started with.
+    ``start`` is its input and ``result`` its result, both as JSON. For a suspended run, ``result`` lists the calls that
+    wait for approval (see :func:`waiting_calls`). ``attempts`` counts how often a process claimed the run since a
+    process last released it. An attempt that ended because the database could not be used does not count. ``digest``
+    identifies the hooks, instructions and tools that a served run was started with.
     """
 
     run_id: str
@@ -150,18 +150,18 @@ class Claim(msgspec.Struct, frozen=True):
 
 
 EventRow = tuple[int, str, float, bytes, str, str, str, int]
-"""An event: its number, type, time and JSON, and its mark."""
+"""An event: number, type, time, JSON, and the four fields of its mark."""
 NO_MARK = ("", "", "", 0)
-"""The mark of an event that is about neither a tool call nor a verdict: tool, hook, verb, whether it is a refusal."""
+"""The mark of an event that concerns neither a tool call nor a verdict: tool, hook, verb, whether it is a refusal."""
 
 
 class Append(msgspec.Struct, frozen=True):
-    """A write to the journal of a run: all of it or nothing, and only in the current epoch.
+    """A write to the journal of a run: one transaction, which fails if the epoch is not the current one.
 
-    ``seq`` is the number of the first entry. A ``status`` ends the lease: ``waiting``, ``interrupted``, or that of the
-    result. ``result`` is the result of a run that has ended, or the calls for which a run waits, as JSON.
-    ``recovery_seconds`` is the time since the claim, in the first write of a process that continues the run of another
-    one. ``following`` is the run to create after a handoff: its id, agent and input.
+    ``seq`` is the number of the first entry. A ``status`` ends the lease: ``waiting``, ``interrupted``, or the status
+    of the result. ``result`` is the result of an ended run, or the calls that a suspended run waits for, as JSON.
+    ``recovery_seconds`` is the time since the claim, in the first write of a process that resumes a run. ``following``
+    is the run to create after a handoff: its id, agent and input.
     """
 
     run_id: str
@@ -213,8 +213,8 @@ class JournalStore(Protocol):
 class RunHead(Frozen, frozen=True, omit_defaults=True):
     """The input of a durable run, which recovery starts from.
 
-    ``spent`` is what the conversation had spent before. For the run after a handoff it has what the handoff changed in
-    the session: the agent or personality that answers, and the agents whose guards still apply.
+    ``spent`` is the earlier spending of the conversation. The input of a run after a handoff also contains the changes
+    of the handoff in the session: the agent or personality that answers, and the agents whose guards still apply.
     """
 
     ids: Ids = Ids()
@@ -231,7 +231,7 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     handed_over_by: tuple[str, ...] = ()
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
+class JournalEntry(msgspec.Struct, array_like=True, frozen=True):
     """An entry of a journal. Entries of one lane have a fixed order."""
 
     lane: str
@@ -241,7 +241,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
 
 
 class Refusal(msgspec.Struct, omit_defaults=True):
-    """Why a call of ``ctx.llm`` inside a tool or a hook was refused."""
+    """The refusal of a call of ``ctx.llm`` inside a tool or a hook."""
 
     message: str
     status: str
@@ -250,12 +250,12 @@ class Refusal(msgspec.Struct, omit_defaults=True):
     reason: str = ""
 
     def error(self) -> CallRefusedError:
-        """Return the error again."""
+        """Return the refusal as an error."""
         return CallRefusedError(**msgspec.structs.asdict(self))
 
 
-class Answer(msgspec.Struct, omit_defaults=True):
-    """What a call returned. ``cut`` means that the call was cancelled, ``timed_out`` that its tool took too long."""
+class JournalAnswer(msgspec.Struct, omit_defaults=True):
+    """The outcome of a call. ``cut`` means that the call was cancelled, ``timed_out`` that its tool timed out."""
 
     pieces: Sequence[str] = ()
     response: ModelResponse | None = None
@@ -266,14 +266,14 @@ class Answer(msgspec.Struct, omit_defaults=True):
     by: str = ""
     failures: tuple[ErrorInfo, ...] = ()
     failed: ErrorInfo | None = None
-    raised: RecordedError | None = None
+    raised: ErrorSnapshot | None = None
     refused: Refusal | None = None
     timed_out: bool = False
     cut: bool = False
 
 
 class Steering(msgspec.Struct, omit_defaults=True):
-    """A message that was sent into a run."""
+    """A steering message for a run."""
 
     run: str
     message: Message
@@ -288,10 +288,10 @@ class Spent(msgspec.Struct, array_like=True):
     cost: float | None
 
 
-HasContents = TypeVar("HasContents", bound=RunHead | Answer | Steering)
+HasContents = TypeVar("HasContents", bound=RunHead | JournalAnswer | Steering)
 
-entry_decoder = msgspec.json.Decoder(Entry)
-answer_decoder = msgspec.json.Decoder(Answer)
+entry_decoder = msgspec.json.Decoder(JournalEntry)
+answer_decoder = msgspec.json.Decoder(JournalAnswer)
 head_decoder = msgspec.json.Decoder(RunHead)
 steering_decoder = msgspec.json.Decoder(Steering)
 spent_decoder = msgspec.json.Decoder(Spent)
@@ -310,12 +310,12 @@ def head_of(run: StoredRun) -> RunHead:
 
 
 def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
-    """Return the calls that a run that was put away waits for: the id of its run, its own id and its attempt."""
+    """Return the calls that a suspended run waits for: the id of the run, the id of the call and its attempt."""
     return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])
 
 
 def control_of(entry: bytes) -> str:
-    """Return the id of the message from outside that an encoded entry is about; empty if there is none."""
+    """Return the id of the control message of an encoded entry; empty if it has none."""
     return entry_decoder.decode(entry).key if entry.startswith((b'["","steer","', b'["","cancel","')) else ""
 
 
@@ -325,7 +325,7 @@ def contents_of(attachments: Sequence[Attachment]) -> dict[str, bytes]:
 
 
 def with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msgspec.Raw) -> HasContents:
-    """Decode a value whose attachments have their contents beside them."""
+    """Decode a value that contains attachments and, separately, their contents."""
     decoded = decoder.decode(data)
     if not decoded.contents:
         return decoded
@@ -344,7 +344,7 @@ def encoded(value: Any) -> bytes:
 
 
 _Flush = tuple[str, bytes | None, asyncio.Future[bool]]
-"""Status and result to write, and a future that tells whether everything so far is committed."""
+"""Status and result to write, and a future whose result says whether all entries so far are committed."""
 
 
 class Writer:
@@ -367,17 +367,17 @@ class Writer:
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
         self.muted = claim.epoch == 0
-        """Whether nothing is accepted any more."""
+        """Whether new entries and events are dropped."""
         self.is_ending = False
         """Whether a write that ends the lease has been requested."""
         self.is_released = False
         """Whether this process has ended its lease, or has lost it."""
         self._is_closing = False
-        """Whether what was accepted before is still to be written, although nothing more is accepted."""
+        """Whether earlier entries must still be written, although new ones are dropped."""
         self.is_held = False
-        """Whether nothing is written unless a commit is wanted: recovery that stops leaves the journal as it was."""
+        """Whether only requested commits are written, so that a failed recovery leaves the journal unchanged."""
         self.count = 0
-        """Number of entries so far, to notice that something happens."""
+        """Number of entries so far. It changes whenever the run does something."""
         self.committed = 0
         """Number of these entries that are committed."""
         self.take_draws: Callable[[], list[bytes]] = list
@@ -385,7 +385,7 @@ class Writer:
         """The run to create when this one ends, because of a handoff."""
 
     def put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
-        """Append an entry, from any thread. It is written soon."""
+        """Append an entry, from any thread. A later transaction writes it."""
         if not self.muted:
             self.add_entry(lane, kind, key, data)
             self._start()
@@ -409,31 +409,31 @@ class Writer:
         self._start()
 
     def put_numbered(self, row: EventRow) -> None:
-        """Append an event that has a number."""
+        """Append an event that the caller has numbered."""
         if not self.muted:
             with self._lock:
                 self._events.append(row)
             self._start()
 
     async def flush(self, status: str = "", result: bytes | None = None) -> bool:
-        """Wait until everything so far is committed; with a status, end the lease in the same transaction.
+        """Wait until all entries are committed; with a status, end the lease in the same transaction.
 
         Returns false if this process no longer executes the run.
         """
         return False if self.muted else await self._request(status, result)
 
     def suspend(self, result: bytes) -> asyncio.Future[bool]:
-        """Write everything so far, and end the lease of a run that waits for the calls in ``result``.
+        """Write all entries, and end the lease of a run that waits for the approval of the calls in ``result``.
 
-        Returns a future that says whether that is committed.
+        Returns a future whose result says whether the write is committed.
         """
         return self._request("waiting", result)
 
     def close(self) -> asyncio.Future[bool] | None:
-        """Accept nothing more, write what there is, and end the lease, so that another process continues the run.
+        """Drop new entries, write the existing ones, and end the lease, so that another process can resume the run.
 
-        During recovery, nothing but the end of the lease is written. Returns a future that is done when the lease has
-        ended; ``None`` if it had ended before. If the end of the run is being written, that is not changed.
+        During recovery, only the end of the lease is written. Returns a future that is done when the lease has ended;
+        ``None`` if it had ended before. If the end of the run is already being written, that write is not changed.
         """
         if self.muted:
             return None
@@ -447,7 +447,7 @@ class Writer:
         return self._request("interrupted", None)
 
     def _request(self, status: str, result: bytes | None) -> asyncio.Future[bool]:
-        """Request that everything so far is written at once."""
+        """Request an immediate write of all entries so far."""
         self.is_ending = self.is_ending or bool(status)
         done: asyncio.Future[bool] = (self._loop or asyncio.get_running_loop()).create_future()
         self._flushes.append((status, result, done))
@@ -455,14 +455,14 @@ class Writer:
         return done
 
     def end_hold(self) -> None:
-        """Write what was held back."""
+        """Write the entries that recovery held back."""
         if self.is_held:
             self.is_held = False
             if self._entries or self._events:
                 self._start()
 
     def begin(self) -> None:
-        """Set the event loop in which the writes are made."""
+        """Use the running event loop for the writes."""
         self._loop = asyncio.get_running_loop()
 
     async def keep_lease(self) -> None:
@@ -474,12 +474,12 @@ class Writer:
             try:
                 await self._renew()
             except HooklineError as error:
-                log.warning("the lease of run %s is not renewed: %s", self._run_id, error)
+                log.warning("the lease of run %s could not be renewed: %s", self._run_id, error)
 
     async def release(self) -> None:
-        """End the lease of a run that this process cannot continue. Nothing else is written.
+        """End the lease of a run that this process cannot continue. No entry is written.
 
-        If another process has taken the run meanwhile, the attempt of this process is not counted.
+        If another process has claimed the run in the meantime, the attempt of this process does not count.
         """
         with suppress(HooklineError):  # the database cannot be used: the lease expires
             if not self.is_released:
@@ -493,7 +493,7 @@ class Writer:
             self._journal.discount(self._run_id, self._epoch)
 
     async def check_lease(self) -> None:
-        """Return if this process still holds the lease."""
+        """Make sure that this process holds the lease; renew it if it may have expired. Otherwise, do not return."""
         if time.monotonic() >= self._deadline:
             try:
                 await self._renew()
@@ -511,7 +511,7 @@ class Writer:
             await forever()
 
     def _start(self, *, at_once: bool = False) -> None:
-        """Write what waits, at once or after a moment, in the event loop of the run, unless a write is under way."""
+        """Schedule a write of the pending entries, in the event loop of the run, unless a write is under way."""
         if self._is_writing or (self._timer is not None and not at_once):
             return
         loop = running_loop()
@@ -533,7 +533,7 @@ class Writer:
             self._timer = loop.call_later(COLLECT_SECONDS, self._write, context=context)
 
     def _write(self) -> None:
-        """Write everything that waits, in a thread. What is put meanwhile is in the next write."""
+        """Write all pending entries, in a thread. Entries that are added in the meantime are in the next write."""
         self._timer = None
         with self._lock:
             waiting, count = (self._entries, self._events, self._flushes), self.count
@@ -556,9 +556,9 @@ class Writer:
     def _written(
         self, write: Append, began: float, count: int, flushes: list[_Flush], error: BaseException | None
     ) -> None:
-        """Continue the tasks that wait for a write, and begin the next one."""
+        """Wake the tasks that wait for a write, and begin the next write."""
         self._recovers_since = None
-        if error is not None:  # nothing may happen that is not in the journal
+        if error is not None:  # the run must not go on without its journal
             self._is_closing = False
             self._fail(error)
         else:
@@ -567,7 +567,7 @@ class Writer:
             if write.status:
                 self.muted = self.is_released = True
                 self._is_closing = False
-            if self._deadline < began:  # nobody has taken the run, but the lease must be renewed before a call
+            if self._deadline < began:  # no process has claimed the run, but the lease must be renewed before a call
                 self._deadline = 0.0
         _resolve(flushes, error is None)
         if self._flushes or self.muted:

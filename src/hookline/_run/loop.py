@@ -63,7 +63,7 @@ class Loop:
         self.task, self.attachments = task, attachments
         self._base = base
         self._reports = CallReports(engine)
-        self._recording = False
+        self._task_added = False
         self._kept_going = 0
         self._steps_begun = 0
 
@@ -81,12 +81,12 @@ class Loop:
                 await self._step()
             engine.cancellation.check()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await engine.record_cause(cause)
+            await engine.note_cause(cause)
         # A hook may have cancelled the run and then returned something else: the cancellation is still pending.
         if engine.cancellation.task_cancelled or engine.cancellation.pending:
             pending = await engine.resolve_cancellation()
             if pending is not None:
-                await engine.record_cause(pending)
+                await engine.note_cause(pending)
         result = await self._finish()
         engine.cancellation.end()
         CURRENT.reset(current)
@@ -110,13 +110,15 @@ class Loop:
             await self._fire_early(SESSION_START, opened)
         start = (await self._fire_early(ON_RUN_START, RunStart(self.task, engine.ids, self.attachments))).payload
         self.task = start.task
-        self._recording = True
+        self._task_added = True
         self.state.append(Message("user", self.task, attachments=start.attachments))
         engine.emit(TaskTaken, task=self.task, attachments=start.attachments)
 
     async def _build_prompt(self) -> None:
         """Let hooks change the system prompt."""
         engine = self.engine
+        if not engine.has_listeners(BEFORE_PROMPT_BUILD):
+            return
         built = PromptBuild(self.state.messages, engine.services.session.personality_id, engine.ids)
         parts: PromptParts | None = (await self._fire_early(BEFORE_PROMPT_BUILD, built)).value
         if parts is not None:
@@ -137,7 +139,7 @@ class Loop:
         return not self.state.signals and not engine.cancellation.triggered and engine.budget.exceeded() is None
 
     async def _may_continue(self) -> bool:
-        """Return the checkpoint between steps: fire ``on_stop`` for recorded signals (DESIGN 4.7)."""
+        """Return the checkpoint between steps: fire ``on_stop`` if a signal is set (DESIGN 4.7)."""
         engine, state = self.engine, self.state
         while True:
             engine.cancellation.check()
@@ -183,20 +185,22 @@ class Loop:
         self._steps_begun += 1
         reply, batch = None, None
         try:
-            engine.emit(StepStarted, index=index)
-            await engine.fire(BEFORE_STEP, StepStart(index, engine.ids))
-            engine.checkpoint()
+            if engine.has_consumers:
+                engine.emit(StepStarted, index=index)
+            if engine.has_listeners(BEFORE_STEP):
+                await engine.fire(BEFORE_STEP, StepStart(index, engine.ids))
+                engine.checkpoint()
             engine.budget.count_step()
             if engine.steered:
                 engine.append_steered()
             request = self._request(index)
             reply = await call_model(engine, request, engine.agent.model)
-            self._record(reply)
+            self._append_reply(reply)
             if reply.tool_calls:
                 batch = self._batch(reply, _withdrawn(request, reply.request))
                 await batch.run()
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            await engine.record_cause(cause)
+            await engine.note_cause(cause)
         step = Step(
             index,
             reply.content if reply else "",
@@ -209,10 +213,12 @@ class Loop:
         if reply is not None:
             state.finish_step(step)
         try:
-            await engine.fire(AFTER_STEP, step)
+            if engine.has_listeners(AFTER_STEP):
+                await engine.fire(AFTER_STEP, step)
         except BaseException as cause:  # noqa: BLE001
-            await engine.record_cause(cause)
-        engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
+            await engine.note_cause(cause)
+        if engine.has_consumers:
+            engine.emit(StepFinished, index=index, tool_names=step.tool_names, usage=step.usage)
 
     def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
         """Return the tool calls of a reply, ready to run."""
@@ -224,7 +230,7 @@ class Loop:
         try:
             tools = engine.tools.offered(engine.ctx)
         except HooklineError as error:
-            engine.record_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
+            engine.add_error(ErrorInfo("tool", type(error).__name__, str(error), fatal=True))
             raise
         params, response_format = engine.agent.params, state.response_format
         if engine.has_listeners(BEFORE_LLM):  # hooks get copies of the agent's values
@@ -245,7 +251,7 @@ class Loop:
             engine.ids,
         )
 
-    def _record(self, reply: ModelReply) -> None:
+    def _append_reply(self, reply: ModelReply) -> None:
         """Add the reply to the transcript. Without tool calls the run is complete."""
         message = Message("assistant", reply.content, reply.tool_calls)
         if reply.tool_calls:
@@ -265,7 +271,7 @@ class Loop:
             await engine.cancel_children()
         if engine.abandoned:
             return self._result()
-        if self._recording:
+        if self._task_added:
             engine.append_steered()  # too late for this run, but the next one will see it
         result = self._result()
         durable = engine.environment.durable
@@ -296,18 +302,18 @@ class Loop:
             saved.save(state)  # save the changes of hooks before the observers are called
             result = (await engine.conclude(firing)).payload
             if problem is not None:
-                engine.record_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
+                engine.add_error(ErrorInfo("output", "OutputError", str(problem), fatal=True))
                 raise problem
         except BaseException as failure:  # noqa: BLE001
             result = firing.payload  # keep the changes of the other hooks
-            await engine.record_cause(failure)
+            await engine.note_cause(failure)
             if status_of(engine.cause) == "failed":
                 result = msgspec.structs.replace(result, status="failed", output=None)
         if late := state.errors[known_errors:]:
             result = msgspec.structs.replace(result, errors=(*result.errors, *late))
         if saved.changed and result.messages is saved.added:
             result = msgspec.structs.replace(result, messages=self._added())
-        if engine.output is None and result.output is not result.reply:
+        if engine.output is None and result.output_or_none is not result.reply:
             result = msgspec.structs.replace(result, output=result.reply)
         return result
 
@@ -340,7 +346,7 @@ class Loop:
         if cause is None and strongest is not None and strongest.kind in DONE:
             status = "completed"
         ended = cause if status == "ended" and isinstance(cause, (RunEndedError, CallRefusedError)) else None
-        if ended is not None and self._recording:
+        if ended is not None and self._task_added:
             state.append(Message("assistant", ended.reply, hook=ended.hook))
         added = self._added()
         reply = _last_reply(added) if ended is None else ended.reply

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import msgspec
 
-from .._base.frozen import json_text, private_copy
+from .._base.frozen import History, json_text, private_copy
 from .._base.tasks import running_loop
 from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, ModelError, OutputError
-from .._kernel.payloads import Failure, ModelReply, ModelRequest, TokenDelta
+from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest, TokenDelta
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_TOKEN
 from .._kernel.results import HookAction, HookAnswer, Verdict
 from .._kernel.scope import is_being_closed, is_in_sync_hook
@@ -59,20 +59,24 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
         if inside_step and (note := engine.budget.note()):  # only in this request, not in the transcript
             base = replace(base, messages=(*base.messages, Message("user", note)))
-        verdict = await engine.fire(BEFORE_LLM, base)
+        answer: HookAnswer | None = None
+        if engine.has_listeners(BEFORE_LLM):
+            verdict = await engine.fire(BEFORE_LLM, base)
+            base, answer = verdict.payload, verdict.answer
         engine.checkpoint(inside_step=inside_step)
-        generation = Generation(engine, verdict.payload, model, engine.environment.clock.monotonic())
+        generation = Generation(engine, base, model, engine.environment.clock.monotonic())
         no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
         complete = False
         try:
-            if verdict.answer is not None:
-                await generation.use_answer(verdict.answer)
+            if answer is not None:
+                await generation.use_answer(answer)
             elif (retry := await _get_reply(generation, no_retry)) is not None:
                 attempt, extra = attempt + 1, retry
                 continue
             complete = True
-            received = generation.reply(for_hooks=engine.has_listeners(AFTER_LLM))
-            verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
+            is_heard = engine.has_listeners(AFTER_LLM)
+            received = generation.reply(for_hooks=is_heard)
+            verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry) if is_heard else Verdict(received)
             reply: ModelReply = verdict.payload
             if verdict.action is not HookAction.RETRY:
                 if reply.tool_calls is not received.tool_calls:
@@ -83,15 +87,17 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
                 if inside_step and engine.output is not None:
                     problem = await _output_problem(generation, engine.output, reply, rejected)
                 if not problem:
-                    if engine.has_listeners(ON_TOKEN):
-                        await generation.settle(reply.content, changed=reply.content != received.content)
+                    changed = reply.content != received.content
+                    if (changed or generation.held) and engine.has_listeners(ON_TOKEN):
+                        await generation.settle(reply.content, changed=changed)
                     if inside_step:
                         engine.shown = (reply.hop, reply.attempt) if generation.shown else None
-                    _emit_reply(engine, reply)
+                    if engine.has_consumers:
+                        _emit_reply(engine, reply)
                     return reply
                 rejected += 1
                 note = retry_note(problem)
-            elif no_retry:  # a guard rejected the last attempt; the signal to stop is recorded
+            elif no_retry:  # a guard rejected the last attempt; the signal to stop is set
                 raise RunStoppedError
             else:
                 generation.discard("retry")
@@ -109,7 +115,8 @@ async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ..
     Return the messages to add to the next attempt, or ``None`` if there is a reply.
     """
     engine, request = generation.engine, generation.request
-    generation.announce()
+    if engine.has_consumers:
+        generation.announce()
     try:
         await engine.wrap(request, generation.ask())
     except _REJECTIONS:
@@ -174,11 +181,25 @@ class Generation(msgspec.Struct):
 
     async def ask(self) -> None:
         """Get the reply from the model, streamed if a hook or a consumer wants the pieces."""
-        check_attachments(self.model, self.request.messages)
+        self._check_attachments()
         if self.engine.has_listeners(ON_TOKEN):
             await self.stream()
         else:
             self.store(await self.model.complete(self.request))
+
+    def _check_attachments(self) -> None:
+        """Check that the model takes the attachments of the request, before anything is sent.
+
+        Only messages that the last request did not have are searched for attachments: a search of the whole history in
+        each step would grow with the square of its length.
+        """
+        engine, messages = self.engine, self.request.messages
+        new = messages.tail_after(engine.without_attachments) if type(messages) is History else None
+        for message in messages if new is None else new:
+            if message.attachments:
+                check_attachments(self.model, messages)
+                return
+        engine.without_attachments = messages
 
     async def stream(self) -> None:
         """Stream the reply and fire ``on_token`` for each piece."""
@@ -272,7 +293,7 @@ class Generation(msgspec.Struct):
         if not changed:
             if self.held:
                 token = self._token(self.passed, self.text or self.passed, final=True)
-                await self.engine.observe(ON_TOKEN, token, recorded=True)
+                await self.engine.observe(ON_TOKEN, token, published=True)
                 self._emit_text(self.passed[len(self.shown) :])
             return
         if content == self.shown:
@@ -359,7 +380,7 @@ async def _fire_on_error(
 ) -> Verdict:
     wait = error.retry_after if isinstance(error, ProviderError) else None
     info = ErrorInfo("model", type(error).__name__, error_text(error), model.name, fatal=True, retry_after=wait)
-    failure = Failure((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
+    failure = ErrorReport((info,), "model", True, request.purpose, request.hop, request.attempt, request, request.ids)
     try:
         verdict = await engine.report(info, failure=failure, no_retry=no_retry)
     except (HookError, CallRefusedError):  # already reported; the failure of the model is raised

@@ -6,20 +6,22 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypedDict, get_args
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Required, TypedDict, get_args
 
 from .._base.attachment import Attachment, attachments_of
 from .._base.frozen import freeze, plain
-from .._kernel.errors import HooklineError
+from .._kernel.errors import HooklineError, RegistrationError
 from .._kernel.hook import unmatched_globs
-from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
+from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack, plugin_names
 from .._kernel.scope import CURRENT, running_hooks
+from .._kernel.validation import check_bool
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget, Limits, Spending
 from .cancellation import Cancellation, Interrupt
 from .context import AgentContext, DepsT, Services, call_of, new_services, services_of
+from .deps import check_context_types, check_deps
 from .engine import AgentSetup, Engine
 from .environment import Environment
 from .events import EventStream, Sink, listener, log
@@ -30,7 +32,7 @@ from .session import Session
 from .state import RunState
 
 if TYPE_CHECKING:
-    from .._kernel.hook import Hook
+    from .._kernel.hook_types import HookFor
     from .journal import JournalStore, RunHead
 
 
@@ -39,19 +41,15 @@ StreamMode = Literal["safe", "live"]
 STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
 
 
-class RunOptions(TypedDict, Generic[DepsT], total=False):
-    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start`` except ``output_type``."""
+class CommonRunOptions(TypedDict, Generic[DepsT], total=False):
+    """The keyword options of a run except ``ctx``, ``deps`` and ``output_type``."""
 
-    ctx: AgentContext[Any] | None
-    """The context of the conversation; a new one by default."""
     session: Session | None
     """The conversation to continue; by default that of the context."""
-    hooks: Iterable[Hook]
+    hooks: Iterable[HookFor[AgentContext[DepsT]]]
     """Additional hooks for this run."""
     metadata: Mapping[str, Any]
     """Data for ``ctx.state.metadata``."""
-    deps: DepsT | None
-    """An object for hooks and tools, as ``ctx.deps``."""
     task_id: str | None
     """The id of the task; by default the id of the run."""
     correlation_id: str | None
@@ -60,7 +58,7 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """The names of the plugins that take part: ``None`` for all, ``[]`` for none."""
     attachments: Iterable[Attachment | str | os.PathLike[str] | bytes]
     """Images, PDF, audio and other files for the model: attachments, paths, URLs or bytes."""
-    sinks: Sequence[Sink]
+    sinks: Iterable[Sink]
     """Callables that get every event of the run."""
     every_call: bool
     """Whether every hook call becomes an event, not only those with a result."""
@@ -84,12 +82,35 @@ class RunOptions(TypedDict, Generic[DepsT], total=False):
     """
 
 
+class RunOptions(CommonRunOptions[DepsT], Generic[DepsT], total=False):
+    """The keyword options of ``agent.run``, ``arun``, ``stream`` and ``start`` except ``output_type``."""
+
+    ctx: AgentContext[Any] | None
+    """The context of the conversation; a new one by default."""
+    deps: DepsT | None
+    """An object for hooks and tools, as ``ctx.deps``. An agent with a ``deps_type`` needs it, here or in ``ctx``."""
+
+
+class OptionsWithDeps(CommonRunOptions[DepsT], Generic[DepsT], total=False):
+    """The options of a run that needs ``deps``, if they are given."""
+
+    ctx: AgentContext[Any] | None
+    deps: Required[DepsT]
+
+
+class OptionsWithContext(CommonRunOptions[DepsT], Generic[DepsT], total=False):
+    """The options of a run that needs ``deps``, if they are in its context."""
+
+    ctx: Required[AgentContext[DepsT]]
+    deps: DepsT | None
+
+
 _RUN_ID = re.compile(r"[A-Za-z0-9_.:@+-]{1,200}")
 
 _SILENT = EventStream("", time.time)
 """The stream of all runs without consumers of events."""
 
-KNOWN_OPTIONS = frozenset((*RunOptions.__annotations__, "output_type"))
+KNOWN_OPTIONS = frozenset((*RunOptions.__optional_keys__, "output_type"))
 _OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
 
 
@@ -137,17 +158,26 @@ def check_options(task: object, options: Mapping[str, Any]) -> None:
         raise TypeError(f"run_id= takes letters, digits and any of '_.:@+-', at most 200, not {run_id!r:.80}")
     if (mode := options.get("stream", "safe")) not in STREAM_MODES:
         raise TypeError(f"stream must be one of {', '.join(STREAM_MODES)}, not {mode!r:.80}")
+    if (store := options.get("durable")) is not None and not hasattr(store, "journal"):
+        raise TypeError(f"durable= takes a store such as RunStore('runs.db'), not {store!r:.80}")
+    for name in ("every_call", "inherit"):
+        check_bool(options.get(name, False), name)
 
 
-def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
-    """Return a list of plugin names as a tuple.
+def event_sinks(sinks: Iterable[Sink]) -> tuple[Sink, ...]:
+    """Return the consumers of events that ``sinks=`` names.
 
     Raises:
-        TypeError: it is a single name instead of a list.
+        RegistrationError: it is not a list of callables.
     """
-    if isinstance(allowed_plugins, str):
-        raise TypeError(f"allowed_plugins must be a list of names: [{allowed_plugins!r}]")
-    return None if allowed_plugins is None else tuple(allowed_plugins)
+    expected = "sinks must be a list of callables that take an event"
+    if callable(sinks) or isinstance(sinks, (str, Mapping)) or not isinstance(sinks, Iterable):
+        raise RegistrationError(f"{expected}, not {type(sinks).__name__}: write sinks=[...]")
+    found = tuple(sinks)
+    for sink in found:
+        if not callable(sink):
+            raise RegistrationError(f"{expected}: {sink!r:.80} cannot be called")
+    return found
 
 
 class Preparation:
@@ -158,10 +188,17 @@ class Preparation:
         sys.audit("hookline.run", agent.name)  # a backtest refuses it
         self._agent = agent
         self._options = options
-        self._output_type = output_type
         self._keep = keep
         self._given = options.get("ctx")
         self._inherit = options.get("inherit", True)
+        # Before a durable run takes its lease: a wrong option must not leave a run that nobody executes.
+        self._sinks = event_sinks(options.get("sinks") or ())
+        self._hooks = EMPTY_STACK
+        if own := options.get("hooks"):
+            registry = HookRegistry(without_plugins(own))
+            check_context_types(agent.name, agent.deps_type, registry)
+            self._hooks = registry.stack
+        self._output = agent.output_spec if output_type is None else output_spec(output_type)
         self._cancellation = Cancellation()
         self.is_detached = self._given is not None and services_of(self._given).origin is not None
         """Whether the run has a context of ``ctx.detached()``: it has the hooks of the outer run and may outlive it."""
@@ -273,9 +310,8 @@ class Preparation:
             services.environment = self._outer_environment
         if (deps := options.get("deps")) is not None:
             services.deps = deps
-            if isinstance(agent.deps_type, type) and not isinstance(deps, agent.deps_type):
-                wanted, got = agent.deps_type.__name__, type(deps).__name__
-                raise TypeError(f"deps= of agent {agent.name!r} takes a {wanted}, not a {got}")
+        if agent.deps_type is not None and not services.environment.is_replay:  # a recording has no deps
+            check_deps(agent.name, agent.deps_type, services.deps)
         if self._head is not None:
             services.ids = self._head.ids
             base.budget.resume(self._head.spent)
@@ -298,7 +334,7 @@ class Preparation:
         """The environment of the outer run; for a detached run without its tape and journal, if they are closed."""
         assert self.outer is not None
         environment = self._base_services().environment
-        return environment.copy() if self.outer.services.run is self.outer else environment.unrecorded()
+        return environment.copy() if self.outer.services.run is self.outer else environment.detached()
 
     def _base_services(self) -> Services:
         """Return the services to start from: those of the given context, else of the outer run, else defaults."""
@@ -344,7 +380,7 @@ class Preparation:
 
     def _make_engine(self) -> Engine:
         agent, services, options = self._agent, self._services, self._options
-        output = agent.output_spec if self._output_type is None else output_spec(self._output_type)
+        output = self._output
         state = RunState(
             services.ids,
             services.budget,
@@ -353,11 +389,10 @@ class Preparation:
             agent.instructions,
             agent.response_format if output is None else output.schema,
         )
-        own = options.get("hooks")
         hooks = RunHooks(
             agent,
             services.hooks,
-            HookRegistry(without_plugins(own)).stack if own else EMPTY_STACK,
+            self._hooks,
             self.outer.hooks if self.outer is not None and self._inherit else None,
             services.allowed_plugins,
             running_hooks(),
@@ -401,7 +436,7 @@ class Preparation:
     def _make_events(self, hooks: RunHooks) -> tuple[EventStream, bool]:
         services, outer = self._services, self.outer
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
-        sinks = [*map(listener, listeners.values()), *self._agent.sinks, *(self._options.get("sinks") or ())]
+        sinks = [*map(listener, listeners.values()), *self._agent.sinks, *self._sinks]
         durable = services.environment.durable
         if durable is not None and durable.stores_events and durable.run_id == services.ids.run_id:
             sinks.append(durable)

@@ -6,7 +6,9 @@ import asyncio
 import concurrent.futures
 import contextvars
 import os
+import sys
 import threading
+import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -57,7 +59,7 @@ class Run(Generic[OutputT]):
         return self._engine.ids
 
     async def run_in_caller(self) -> AgentResult[OutputT]:
-        """Run in the caller's task. Cancelling the caller cancels the run first, or puts it away if it is durable.
+        """Run in the caller's task. Cancelling the caller cancels the run first, or suspends it if it is durable.
 
         A durable run has a task of its own: its caller's task is not cancelled before everything so far is written.
 
@@ -69,7 +71,7 @@ class Run(Generic[OutputT]):
             try:
                 return await self.result()
             except asyncio.CancelledError:
-                self.put_away()
+                self.suspend()
                 with suppress(StillRunningError):
                     await with_timeout(GRACE, self.settled(), shielded=True)
                 raise
@@ -156,7 +158,7 @@ class Run(Generic[OutputT]):
         """Cancel the run. Its hooks get up to 5 s to clean up. Later calls have no effect."""
         self._engine.services.interrupt.cancel(reason)
 
-    def put_away(self, reason: str = "interrupted") -> None:
+    def suspend(self, reason: str = "interrupted") -> None:
         """Stop executing a durable run here: it is not over, and the same call made again continues it.
 
         Its calls in flight are cancelled, and made again then; its hooks do not notice. :meth:`result` and :meth:`wait`
@@ -166,10 +168,10 @@ class Run(Generic[OutputT]):
         if durable is None or self._aio is None:
             self.cancel(reason)
         elif running_loop() is self._aio:
-            durable.put_away()
+            durable.suspend()
         else:
             with suppress(RuntimeError):  # the loop is closed
-                self._aio.call_soon_threadsafe(durable.put_away)
+                self._aio.call_soon_threadsafe(durable.suspend)
 
     def steer(self, message: str, attachments: Iterable[Attachment | str | os.PathLike[str] | bytes] = ()) -> bool:
         """Add a user message before the next model call. Return false if the run has ended.
@@ -207,7 +209,7 @@ class Run(Generic[OutputT]):
         return await asyncio.shield(waiting)
 
     def wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
-        """Block until the run has ended, and return its result. Ctrl-C cancels the run; a durable one is put away.
+        """Block until the run has ended, and return its result. Ctrl-C cancels the run; a durable one is suspended.
 
         Raises:
             RunFailedError: the run ended with the status ``failed``.
@@ -215,10 +217,15 @@ class Run(Generic[OutputT]):
         """
         if self._aio is not None and running_loop() is self._aio:
             raise RuntimeError("run.wait() would block the event loop of the run: use 'await run.result()'")
+        warn_if_blocking("run.wait()", "await run.result()")
+        return self._wait(timeout)
+
+    def _wait(self, timeout: float | None = None) -> AgentResult[OutputT]:
+        """Wait as :meth:`wait` does, for a caller that has already warned about a blocked event loop."""
         try:
             return self._checked(self._started().result(timeout))
         except KeyboardInterrupt:
-            self.put_away()
+            self.suspend()
             concurrent.futures.wait([self._started()], timeout=10)
             raise
 
@@ -268,6 +275,20 @@ def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
         thread.join(timeout=5)
         if not aio.is_running():
             aio.close()
+
+
+def warn_if_blocking(call: str, instead: str) -> None:
+    """Warn if this thread runs an event loop, which ``call`` would block. The warning names the user's line."""
+    if running_loop() is None:
+        return
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("hookline."):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(
+        f"{call} blocks the event loop that runs in this thread, and everything else in it: use '{instead}'",
+        RuntimeWarning,
+        stacklevel=level,
+    )
 
 
 def needs_own_loop() -> bool:

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import msgspec
 
 from .._kernel.dispatch import Chain
-from .._kernel.hook import Entry
+from .._kernel.hook import HookEntry
 from .._kernel.points import Point
 from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
 from .._kernel.scope import HOOK_CALL, HookCall, running_hooks
@@ -167,7 +167,7 @@ def _joined(outer: HookStack, own: HookStack) -> HookStack:
     return HookStack(*first, *filter(None, rest))
 
 
-def _rule(entry: Entry) -> tuple[object, ...]:
+def _rule(entry: HookEntry) -> tuple[object, ...]:
     """Return the identity of an entry. The same hook may observe in one run and guard in another."""
     hook = getattr(entry.hook, "interceptor", entry.hook)  # each agent wraps its interceptor in a separate hook
     return id(hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools

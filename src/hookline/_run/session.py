@@ -81,7 +81,7 @@ class Session:
         return f"Session({self.id!r}, {len(self.messages)} messages)"
 
     def hand_over(self, name: str, guards: Any) -> None:
-        """Record that this agent handed the conversation over: its guards judge all later runs of the session."""
+        """Note that this agent handed the conversation over: its guards judge all later runs of the session."""
         self.handed_over_by = tuple(dict.fromkeys((*self.handed_over_by, name)))
         self._guards[name] = guards
 

@@ -1,4 +1,4 @@
-"""Clock, random numbers, ids and timers of a run that pass a recording: a tape or a journal (DESIGN 6.11, 6.17)."""
+"""Clock, random numbers, ids and timers of a run that go through a tape or a journal (DESIGN 6.11, 6.17)."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ class SetTimer(Protocol):
         ...
 
 
-class RecordedClock:
-    """A clock whose readings go through a tape.
+class RoutedClock:
+    """A clock whose readings go through a tape or a journal.
 
     Args:
         inner: the actual clock. Its other attributes are available too.
@@ -52,15 +52,18 @@ class RecordedClock:
         return self._set_timer(self.inner, seconds, callback)
 
     def stamp(self) -> float:
-        """Return the time of an event. It is not recorded because no hook reads it from here."""
+        """Return the time of an event. It does not go through the tape, because no hook reads it from here."""
         return float(self._real_time())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
 
-class RecordedRandom(Random):
-    """A random generator whose numbers go through a tape. All methods of ``Random`` build on the two below."""
+class RoutedRandom(Random):
+    """A random generator whose numbers go through a tape or a journal.
+
+    All methods of ``Random`` build on the two below.
+    """
 
     environment: Environment
     """Contains the actual generator, which it makes when it is needed."""
@@ -91,11 +94,11 @@ class RecordedRandom(Random):
 def install_sources(engine: Engine, read: ReadValue, set_timer: SetTimer) -> None:
     """Route the clock, random numbers, ids and timers of a run and its nested runs through these functions."""
     # A seed of its own would cost a system call; the numbers come from ``inner``.
-    environment, generator = engine.environment, RecordedRandom(0)
+    environment, generator = engine.environment, RoutedRandom(0)
     generator.environment = environment.real = environment.copy()
     generator.read = read
     real = environment.new_id
-    environment.clock = engine.budget.clock = RecordedClock(environment.clock, read, set_timer)
+    environment.clock = engine.budget.clock = RoutedClock(environment.clock, read, set_timer)
     environment.random = generator
 
     def new_id(prefix: str = "id") -> str:
@@ -105,7 +108,7 @@ def install_sources(engine: Engine, read: ReadValue, set_timer: SetTimer) -> Non
 
 
 def real_clock(clock: Any) -> Any:
-    """Return the actual clock behind a recorded one."""
-    while isinstance(clock, RecordedClock):
+    """Return the actual clock behind a routed one."""
+    while isinstance(clock, RoutedClock):
         clock = clock.inner
     return clock

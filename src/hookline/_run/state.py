@@ -16,7 +16,7 @@ _EDITABLE = ("messages", "metadata", "system_prompt", "response_format")
 class RunState:
     """The state of one run, private to the loop. Hooks get a read-only ``view``.
 
-    ``version`` grows with every change, and each editable part records the version of its last change. A hook's
+    ``version`` grows with every change, and each editable part has the version of its last change. A hook's
     ``state=`` contains the version that the hook read. A change to a part that has been modified since then is
     rejected, so that no update is lost.
     """
@@ -118,12 +118,12 @@ class RunState:
         self._view = None
 
     def set_signals(self, signals: tuple[StopSignal, ...]) -> None:
-        """Replace the recorded stop signals."""
+        """Replace the stop signals."""
         self.signals = signals
         self._touch()
 
     def add_error(self, error: ErrorInfo) -> None:
-        """Record an error."""
+        """Add an error."""
         self.errors = (*self.errors, error)
         self._touch()
 

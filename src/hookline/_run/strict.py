@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .._kernel.errors import RegistrationError
-from .._kernel.hook import Entry, matches
+from .._kernel.hook import HookEntry, matches
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookStack
@@ -50,7 +50,7 @@ class Strict:
         self.allow = check_names(allow, "allow", 0)
 
     def __call__(
-        self, point: str, ctx: Any, request: ToolCallRequest, *, guards: tuple[Entry, ...]
+        self, point: str, ctx: Any, request: ToolCallRequest, *, guards: tuple[HookEntry, ...]
     ) -> HookResult | None:
         """Block the call if no guard names its tool."""
         name = request.name
@@ -67,7 +67,7 @@ class Strict:
         )
 
 
-def covers(entry: Entry, name: str, tool: Any) -> bool:
+def covers(entry: HookEntry, name: str, tool: Any) -> bool:
     """Whether a hook judges the calls of a tool. ``tool`` is ``None`` if only its name is known."""
     if entry.point != BEFORE_TOOL or entry.phase != "guard" or entry.on_failure == "open" or entry.wants_guards:
         return False
@@ -100,7 +100,7 @@ def check_strict(agent: str, tools: ToolRegistry, hooks: HookStack) -> None:
             )
 
 
-def _near_misses(entries: Iterable[Entry], tools: list[str]) -> Iterator[str]:
+def _near_misses(entries: Iterable[HookEntry], tools: list[str]) -> Iterator[str]:
     """Yield the reason for each hook that names one of these tools, but does not count."""
     for entry in entries:
         if entry.wants_guards or not any(matches(name, entry.tools) for name in tools):

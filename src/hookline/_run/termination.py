@@ -26,7 +26,7 @@ class RunEndedError(Exception):
 
 
 class RunStoppedError(Exception):
-    """A checkpoint found a recorded stop signal, so the current step ends."""
+    """A checkpoint found a stop signal, so the current step ends."""
 
 
 class RunFailedError(HooklineError):

@@ -53,7 +53,7 @@ class PendingCall(msgspec.Struct):
     reporter: asyncio.Task[None] | None = None
 
     def start(self, engine: Engine) -> None:
-        """Record the start of the tool."""
+        """Note the start of the tool."""
         self.started = True
         self.began = engine.environment.clock.monotonic()
 

@@ -61,7 +61,7 @@ class Redirect(msgspec.Struct, frozen=True):
     target: Word
 
 
-class Command(msgspec.Struct, frozen=True):
+class ShellCommand(msgspec.Struct, frozen=True):
     """A simple command. It may have no words if it has redirects or assignments."""
 
     words: tuple[Word, ...] = ()
@@ -72,7 +72,7 @@ class Command(msgspec.Struct, frozen=True):
 class Pipeline(msgspec.Struct, frozen=True):
     """Commands connected by pipes. ``negated`` says that a ``!`` precedes them."""
 
-    commands: tuple[Command, ...]
+    commands: tuple[ShellCommand, ...]
     negated: bool = False
 
 
@@ -175,7 +175,7 @@ class _Parser:
             commands.append(self._command())
         return Pipeline(tuple(commands), negated)
 
-    def _command(self) -> Command:
+    def _command(self) -> ShellCommand:
         words: list[Word] = []
         assignments: list[Assignment] = []
         redirects: list[Redirect] = []
@@ -210,7 +210,7 @@ class _Parser:
             if not self._peek():
                 raise CommandError("a command is missing at the end")
             raise _error(f"{self._peek()!r} where a command should be", start)
-        return Command(tuple(words), tuple(assignments), tuple(redirects))
+        return ShellCommand(tuple(words), tuple(assignments), tuple(redirects))
 
     def _redirect(self, number: str) -> Redirect:
         start = self.at

@@ -119,7 +119,7 @@ class OutputBuffer:
         return next((line for line in reversed(lines) if line.strip()), "")
 
 
-class Job:
+class ProcessJob:
     """The processes of one call. ``run`` blocks a worker thread; ``stop`` may be called from any thread.
 
     Args:

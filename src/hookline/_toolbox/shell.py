@@ -19,16 +19,16 @@ from .._kernel.errors import RegistrationError
 from ..tools._tool import Tool
 from .command_line import (
     MAX_LENGTH,
-    Command,
     CommandError,
     CommandLine,
     Pipeline,
     Redirect,
+    ShellCommand,
     Word,
     check_characters,
     parse_command,
 )
-from .processes import FileRedirect, Job, JobStoppedError, ProcessSpec, run_variables, search_path
+from .processes import FileRedirect, JobStoppedError, ProcessJob, ProcessSpec, run_variables, search_path
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -146,7 +146,7 @@ class _ConfinedShell:
         check_characters(command)
         env = {name: value for name in _INHERITED if (value := os.environ.get(name)) and name not in ("HOME", "TMPDIR")}
         env |= {**run_variables(ctx, self._confined.search_path), **_SET, **self._env}
-        job = Job(self._limit, self._seconds, _reporter(ctx), self._confined.watch)
+        job = ProcessJob(self._limit, self._seconds, _reporter(ctx), self._confined.watch)
 
         def work() -> str:
             with self._confined.process(["/bin/sh", "-c", command], env, self._seconds) as start:
@@ -189,7 +189,7 @@ class _Shell:
             if not self._fallback or "\0" in command:
                 raise
             line = None
-        job = Job(self._limit, self._seconds, _reporter(ctx))
+        job = ProcessJob(self._limit, self._seconds, _reporter(ctx))
         turn = _CommandRun(job, str(self._root), env)
         try:
             return await in_thread(turn.run, line, command, self._seconds)  # type: ignore[no-any-return]
@@ -202,7 +202,7 @@ def _reporter(ctx: Any) -> Callable[[str], None]:
     return lambda text: None if ctx is None else ctx.progress(message=text)
 
 
-def _finish(job: Job, run: Callable[[], int], seconds: float) -> str:
+def _finish(job: ProcessJob, run: Callable[[], int], seconds: float) -> str:
     """Run a job, and return its output with a line that says how it ended."""
     try:
         code = run()
@@ -221,7 +221,7 @@ def _finish(job: Job, run: Callable[[], int], seconds: float) -> str:
 class _CommandRun:
     """One running command line, in a worker thread."""
 
-    def __init__(self, job: Job, folder: str, env: Mapping[str, str]) -> None:
+    def __init__(self, job: ProcessJob, folder: str, env: Mapping[str, str]) -> None:
         self._job, self._folder, self._env = job, folder, env
 
     def run(self, line: CommandLine | None, command: str, seconds: float) -> str:
@@ -254,7 +254,7 @@ class _CommandRun:
             self._print(f"{error.filename or pipeline.commands[0].words[0].text}: {error.strerror}")
             return 126
 
-    def _without_program(self, command: Command) -> int:
+    def _without_program(self, command: ShellCommand) -> int:
         """Run ``cd``, or a command that consists only of redirects or assignments."""
         if command.words:
             return self._cd([text for word in command.words[1:] for text in self._expanded(word)])
@@ -273,7 +273,7 @@ class _CommandRun:
         self._folder = place
         return 0
 
-    def _start(self, command: Command) -> ProcessSpec | None:
+    def _start(self, command: ShellCommand) -> ProcessSpec | None:
         words = [text for word in command.words for text in self._expanded(word)]
         if not words or (words[0] == "cd" and command.words[0].text == "cd"):
             return None

@@ -32,7 +32,7 @@ _NO_REASON = "no reason was given"
 
 
 class ApprovalChecks:
-    """Key in ``ctx.hook_state`` under which guards store the boards and tickets that they have checked."""
+    """The key of ``ctx.own_state`` under which guards store the boards and tickets that they have checked."""
 
 
 def actor_of(ctx: Any) -> str:
@@ -240,7 +240,7 @@ def _require_approval_check(ctx: Any, board: TicketBoard, ticket: TicketRow) -> 
 
     Without this check, a missing guard would mean that no approval is needed.
     """
-    seen = ctx.hook_state.get(id(ApprovalChecks), ())
+    seen: set[tuple[str, str]] = ctx.own_state(ApprovalChecks, set)
     if ticket.tier != "ask" or (board.path, ticket.id) in seen:
         return
     if any(path == board.path for path, _ in seen):

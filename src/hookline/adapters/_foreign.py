@@ -27,7 +27,7 @@ from .._base.errors import NotInstalledError
 from .._base.tasks import running_loop
 from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError, InvalidResultError, ModelError, RegistrationError
-from .._kernel.hook import Entry, Hook
+from .._kernel.hook import Hook, HookEntry
 from .._kernel.hook_code import changes_of, verbs_of
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
 from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_RUN_END, ON_TOKEN
@@ -38,7 +38,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall
 from .._run.budget import Limits
 from .._run.events import Discarded, Sink, TextDelta
-from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, Reply, Validate, Work
+from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, SettledReply, Validate, Work
 from .._run.model_call import make_gated_model
 from .._run.options import StreamMode
 from .._run.run import Run, background_loop
@@ -75,7 +75,7 @@ class AdapterOptions(TypedDict, total=False):
     """Short for ``limits=Limits(steps=max_steps)``."""
     record: bool | str | os.PathLike[str] | RecordHook
     """Whether, and where, to record what hooks see and decide."""
-    sinks: Sequence[Sink]
+    sinks: Iterable[Sink]
     """Callables that get every event of every run."""
     stream: StreamMode
     """When the text of a reply is shown: ``safe`` by default, see :class:`hookline.RunOptions`."""
@@ -178,7 +178,7 @@ class Support(msgspec.Struct, frozen=True):
                 own = "" if changed.purpose == "step" else ". For calls of ctx.llm, give the adapter llm="
                 raise ModelError(self.refusal(key) + own)
 
-    def _fixed(self, entry: Entry) -> dict[str, str]:
+    def _fixed(self, entry: HookEntry) -> dict[str, str]:
         """Return the fields that a hook cannot change, each with its key in ``missing``."""
         if entry.phase == "observe":
             return {}
@@ -186,7 +186,7 @@ class Support(msgspec.Struct, frozen=True):
         able.append((BEFORE_LLM, "response_format"))  # by changing the state of the run
         return {field: key for point, field in able if (key := f"{point}.{field}") in self.missing}
 
-    def _needs(self, entry: Entry, hooks: HookStack) -> bool:
+    def _needs(self, entry: HookEntry, hooks: HookStack) -> bool:
         """Whether a hook depends on a point that is missing. An observer of several points gets the others."""
         if hasattr(entry.hook, "interceptor"):
             return False
@@ -195,7 +195,7 @@ class Support(msgspec.Struct, frozen=True):
             return all(other.point in self.missing for other in mine)
         return not (entry.point == ON_TOKEN and _judges_replies(entry.hook, hooks))
 
-    def _refused(self, entry: Entry, hooks: HookStack) -> Mapping[str, str]:
+    def _refused(self, entry: HookEntry, hooks: HookStack) -> Mapping[str, str]:
         """Return the verbs that the framework cannot do for this hook, with the alternatives."""
         if entry.phase == "observe" or (entry.point == ON_RUN_END and _judges_replies(entry.hook, hooks)):
             return {}
@@ -215,7 +215,7 @@ class Support(msgspec.Struct, frozen=True):
         unchanged = all(tuple(new) == old for old, new in zip(hooks.layers, layers, strict=True))
         return hooks if unchanged else HookStack(*layers)
 
-    def _limited(self, entry: Entry, refused: Mapping[str, str]) -> Entry:
+    def _limited(self, entry: HookEntry, refused: Mapping[str, str]) -> HookEntry:
         if not refused:
             return entry
 
@@ -260,10 +260,10 @@ class _SupportedHooks(HookRegistry):
         self._limited: tuple[HookStack, HookStack] | None = None
 
     @property
-    def _entries(self) -> tuple[Entry, ...]:  # type: ignore[override]
+    def _entries(self) -> tuple[HookEntry, ...]:  # type: ignore[override]
         return self._original._entries
 
-    def _change(self, how: Callable[[tuple[Entry, ...]], tuple[Entry, ...]]) -> None:
+    def _change(self, how: Callable[[tuple[HookEntry, ...]], tuple[HookEntry, ...]]) -> None:
         self._original._change(how)
 
     @property
@@ -482,7 +482,7 @@ class ForeignRun:
 
     # Model calls.
 
-    async def call_model(self, request: ModelRequest, send: Send) -> Reply:
+    async def call_model(self, request: ModelRequest, send: Send) -> SettledReply:
         """Let the hooks judge a model call, and make it with ``send(request)``, several times if a hook retries it.
 
         Raises:
@@ -491,13 +491,13 @@ class ForeignRun:
         """
         return self._reply(await self._drive(Exchange("model", request), send))
 
-    def call_model_sync(self, request: ModelRequest, send: Callable[[ModelRequest], ModelResponse]) -> Reply:
+    def call_model_sync(self, request: ModelRequest, send: Callable[[ModelRequest], ModelResponse]) -> SettledReply:
         """Call the model like :meth:`call_model`, in this thread."""
         return self._reply(self._drive_sync(Exchange("model", request), send))
 
     async def stream_model(
         self, request: ModelRequest, send: Callable[[ModelRequest], AsyncIterator[str | ModelResponse]]
-    ) -> AsyncIterator[str | Discarded | Reply]:
+    ) -> AsyncIterator[str | Discarded | SettledReply]:
         """Call the model like :meth:`call_model`, and yield the text as the hooks release it, then the reply.
 
         ``send(request)`` yields pieces of text, then the whole response. A ``Discarded`` withdraws the text so far.
@@ -531,10 +531,10 @@ class ForeignRun:
             await _close(pieces)
         yield self._reply(_checked(item))  # a framework that closes the generator here has what it needs
 
-    def _reply(self, outcome: Any) -> Reply:
+    def _reply(self, outcome: Any) -> SettledReply:
         if isinstance(outcome, AgentResult):
             raise self._over(outcome)
-        reply: Reply = outcome
+        reply: SettledReply = outcome
         return reply
 
     # Tool calls.

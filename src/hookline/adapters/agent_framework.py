@@ -24,7 +24,7 @@ from .._kernel.hook import Hook
 from .._kernel.payloads import ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
-from .._run.foreign import Reply
+from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _agent_framework_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
@@ -203,7 +203,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
                     async for item in run.stream_model(call.source.request, call.stream):
                         if isinstance(item, str):
                             yield translate.text_update(item, call.template, call.message_id)
-                        elif isinstance(item, Reply):
+                        elif isinstance(item, SettledReply):
                             final = translate.write_reply(item.reply, call.received)
                             for update in call.others if final is call.received else translate.call_updates(final):
                                 yield update
@@ -216,7 +216,7 @@ class _ChatHooks(ChatMiddleware):  # type: ignore[misc]
 
         return ResponseStream(updates(), finalizer=lambda _: final)
 
-    def _next(self, call: _ModelCall, settled: Reply) -> _ModelCall:
+    def _next(self, call: _ModelCall, settled: SettledReply) -> _ModelCall:
         """Return the call after a reply with which a hook at ``on_stop`` does not let the run end."""
         messages = translate.continuation(translate.write_reply(settled.reply, call.received), settled.note)
         self._added.append((len(call.messages), messages))

@@ -27,7 +27,7 @@ from .._base.frozen import plain
 from .._base.package import __version__
 from .._kernel.errors import RegistrationError
 from .._kernel.payloads import (
-    Failure,
+    ErrorReport,
     ModelReply,
     ModelRequest,
     RunStart,
@@ -177,7 +177,7 @@ class AgentHooks:
         return self._contexts[session]
 
     def _state(self, ctx: Any) -> _State:
-        state: _State = ctx.hook_state.setdefault(id(self), _State())
+        state: _State = ctx.own_state(self, _State)
         return state
 
     # The run.
@@ -223,7 +223,9 @@ class AgentHooks:
         ]
         return HookResult.replace({"messages": changed})
 
-    async def _judge_reply(self, ctx: Any, reply: _Reply, model: str) -> tuple[str | None, _Reply]:
+    async def _judge_reply(
+        self, ctx: Any, reply: _InterceptedReply, model: str
+    ) -> tuple[str | None, _InterceptedReply]:
         """Return why a reply is denied, or ``None``, and the reply as interceptors have changed it."""
         calls = [{"id": call.id, "name": call.name, "args": plain(call.arguments)} for call in reply.calls]
         context = self._contexts_of(ctx).post_model_call(
@@ -235,10 +237,10 @@ class AgentHooks:
         changed = reply.calls
         if after["tool_calls"] != calls:
             changed = tuple(ToolCall(call["id"], call["name"], call["args"]) for call in after["tool_calls"])
-        return None, _Reply(_as_text(after["content"]), changed, after["finish_reason"])
+        return None, _InterceptedReply(_as_text(after["content"]), changed, after["finish_reason"])
 
     async def _after_model(self, ctx: Any, reply: ModelReply) -> HookResult | None:
-        arrived = _Reply(reply.content, reply.tool_calls, reply.finish_reason)
+        arrived = _InterceptedReply(reply.content, reply.tool_calls, reply.finish_reason)
         stream = self._state(ctx).streams.get((reply.purpose, reply.hop))
         if stream is not None and stream.whole == arrived:
             judged = stream.judged
@@ -273,7 +275,7 @@ class AgentHooks:
         shown = ""
         if stream.waiting:
             # The whole text so far without the piece that has just arrived.
-            reply = _Reply(stream.text, finish_reason="incremental")
+            reply = _InterceptedReply(stream.text, finish_reason="incremental")
             denied, judged = await self._judge_reply(ctx, reply, "")
             if denied is None and not judged.content.startswith(stream.shown):
                 denied = "Denied: an interceptor changed text that has already been shown."
@@ -292,7 +294,7 @@ class AgentHooks:
             return None
         # The reason why the model stopped is not known here. If it is another one, or there are calls, after_llm judges
         # the whole reply again.
-        stream.whole = whole = _Reply(text)
+        stream.whole = whole = _InterceptedReply(text)
         denied, stream.judged = await self._judge_reply(ctx, whole, "")
         stream.waiting = False
         if denied is None and not stream.judged.content.startswith(stream.shown):
@@ -303,7 +305,7 @@ class AgentHooks:
         stream.shown = stream.judged.content
         return None if shown == token.delta else HookResult.replace({"delta": shown})
 
-    def _error(self, ctx: Any, failure: Failure) -> None:
+    def _error(self, ctx: Any, failure: ErrorReport) -> None:
         """Record text that no verdict covers, because the model failed while it wrote. It was never shown."""
         stream = self._state(ctx).streams.pop((failure.purpose, failure.hop), None)
         if failure.where == "model" and stream is not None and stream.waiting:
@@ -340,7 +342,7 @@ class AgentHooks:
         return HookResult.replace({"error": _as_text(changed)} if failed else {"result": changed})
 
 
-class _Reply(msgspec.Struct, frozen=True):
+class _InterceptedReply(msgspec.Struct, frozen=True):
     """A reply as interceptors see it."""
 
     content: str
@@ -360,8 +362,8 @@ class _Stream(msgspec.Struct):
     text: str = ""
     shown: str = ""
     waiting: bool = False
-    whole: _Reply | None = None
-    judged: _Reply = _Reply("")
+    whole: _InterceptedReply | None = None
+    judged: _InterceptedReply = _InterceptedReply("")
     allowed: str | None = None
 
 

@@ -26,7 +26,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.scope import CURRENT
 from .._kernel.values import ModelResponse, ToolCall
-from .._run.foreign import Reply
+from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _adk_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
@@ -207,7 +207,7 @@ class _HookedAgent:
                 async for item in self._run.stream_model(call.source.request, call.send):
                     if isinstance(item, str) and stream:
                         yield translate.text_response(item, partial=True)
-                    elif isinstance(item, Reply):
+                    elif isinstance(item, SettledReply):
                         settled = translate.write_replies(item.reply, call.received)
                         for response in settled:
                             yield response

@@ -35,7 +35,7 @@ from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall, ToolSpec
-from .._run.foreign import Reply
+from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from ..tools._tool import jsonable, take_attachments
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
@@ -509,7 +509,7 @@ class _HookedModel(Model):  # type: ignore[misc]
                 async for item in self.run.foreign.stream_model(call.request(), send):
                     if isinstance(item, str):
                         yield call.text(item)
-                    elif isinstance(item, Reply):
+                    elif isinstance(item, SettledReply):
                         again = call.add(item)
         except RunOverError as over:
             self.run.over = over.result
@@ -598,7 +598,7 @@ class _ModelCall:
             )
         return self.read(sdk.ModelResponse(output=response.output, usage=usage, response_id=response.id))
 
-    def add(self, settled: Reply) -> bool:
+    def add(self, settled: SettledReply) -> bool:
         """Take a settled reply. Return whether the model must be called again."""
         self._reply = reply = settled.reply
         self._run.made(reply.tool_calls)

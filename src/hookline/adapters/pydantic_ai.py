@@ -31,7 +31,7 @@ from .._kernel.points import BEFORE_TOOL
 from .._kernel.registry import HookRegistry
 from .._kernel.state import AgentResult
 from .._kernel.values import ModelResponse, ToolCall, ToolSpec
-from .._run.foreign import Reply
+from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from ..tools._tool import CheckedArguments, jsonable, take_attachments
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support, checked_names, reply_is
@@ -260,7 +260,7 @@ class _HookedStream(StreamedResponse):  # type: ignore[misc]
                     shown += item
                     for event in self._parts_manager.handle_text_delta(vendor_part_id="text", content=item):
                         yield event
-                elif isinstance(item, Reply):
+                elif isinstance(item, SettledReply):
                     call.take(item)
         except RunOverError as over:
             call.run.over = over.result
@@ -358,7 +358,7 @@ class _ModelCall:
         self._last = read, response
         return read
 
-    def take(self, settled: Reply) -> None:
+    def take(self, settled: SettledReply) -> None:
         """Take a settled reply."""
         self._reply = settled.reply
         self.run.note = settled.note if settled.again else None

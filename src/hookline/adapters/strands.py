@@ -29,7 +29,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.registry import HookRegistry
 from .._kernel.values import ModelResponse, ToolCall
 from .._run.events import Discarded
-from .._run.foreign import Reply
+from .._run.foreign import SettledReply
 from .._run.termination import RunFailedError
 from . import _strands_messages as translate
 from ._foreign import Adapter, AdapterOptions, ForeignRun, RunOverError, Support
@@ -151,7 +151,7 @@ class HooklinePlugin(Plugin):  # type: ignore[misc]
                 if isinstance(item, str):
                     for event in _text_events(item):
                         yield event
-                elif isinstance(item, Reply):
+                elif isinstance(item, SettledReply):
                     invocation.note = item.note if item.again else None
                     reason, message = translate.write_reply(item.reply, call.received)
                     unchanged = call.received is not None and message is call.received.message

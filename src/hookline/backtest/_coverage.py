@@ -15,7 +15,7 @@ import msgspec
 
 from .._base.frozen import Frozen
 from .._base.text import describe, shorten
-from .._kernel.hook import Entry, direct_call
+from .._kernel.hook import HookEntry, direct_call
 from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_LLM, BEFORE_TOOL, POINTS
 from .._kernel.registry import HookStack
@@ -264,7 +264,7 @@ class _Meter:
             name = OTHERS
         return self._tools.setdefault(name, _Tool())
 
-    def looked(self, entry: Entry, ctx: Any, name: str, arguments: WatchedArguments, *, decided: bool) -> None:
+    def looked(self, entry: HookEntry, ctx: Any, name: str, arguments: WatchedArguments, *, decided: bool) -> None:
         """Note what a guard did with a call. Several guards that read the same argument of a call count once."""
         tool, given = self._tool(name), set(dict.keys(arguments))
         read = (arguments.read & given) - self._read
@@ -277,7 +277,7 @@ class _Meter:
             did = bool(arguments.read or arguments.whole or decided)
             tool.called[entry.name] = did or _names(entry, ctx, name)
 
-    def failed(self, entry: Entry, problem: str, message: str) -> None:
+    def failed(self, entry: HookEntry, problem: str, message: str) -> None:
         """Count a guard that failed."""
         self._failures[entry.name, problem, shorten(message, 200)] += 1
 
@@ -306,7 +306,7 @@ class _Meter:
         return tuple(dict.fromkeys(entry.name for entry in entries))
 
 
-def _names(entry: Entry, ctx: Any, tool: str) -> bool:
+def _names(entry: HookEntry, ctx: Any, tool: str) -> bool:
     """Whether a guard says that it judges a tool, as :class:`hookline.hooks.Strict` understands it."""
     with unwatched():  # the guard itself does not read the tools
         return covers(entry, tool, ctx.tool_registry.get(tool))
@@ -356,7 +356,7 @@ class _Guard:
     points = (BEFORE_TOOL,)
     phase = "guard"
 
-    def __init__(self, entry: Entry, meter: _Meter, order: int) -> None:
+    def __init__(self, entry: HookEntry, meter: _Meter, order: int) -> None:
         self.name, self.tools, self.priority = entry.name, entry.tools, _FIRST - 1 - order
         self._entry, self._meter = entry, meter
         self._judge = direct_call(entry)

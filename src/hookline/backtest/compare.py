@@ -32,7 +32,7 @@ _PASSING = frozenset(("replace", "ask", "answer", "stop", "retry", "merge"))
 _LENGTH = 200
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class MomentOutcome(msgspec.Struct, frozen=True):
     """The decision of the hooks about a moment. ``payload`` is the payload after them; ``value`` is JSON."""
 
     verb: str = "cont"
@@ -53,7 +53,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return shorten(f"{self.verb}{by}{reason}{f': {value}' if value else ''}", _LENGTH)
 
 
-def outcome_of(verdict: Verdict) -> Outcome:
+def outcome_of(verdict: Verdict) -> MomentOutcome:
     """Return the verdict of the dispatcher as an outcome."""
     verb = verdict.action
     value: Any = verdict.value
@@ -66,10 +66,10 @@ def outcome_of(verdict: Verdict) -> Outcome:
         value = [f"{signal.kind}: {signal.message}" for signal in verdict.signals]
     elif value is not None and not isinstance(value, str):
         value = plain(value)
-    return Outcome(str(verb), verdict.hook, str(verdict.reason), value, verdict.payload)
+    return MomentOutcome(str(verb), verdict.hook, str(verdict.reason), value, verdict.payload)
 
 
-def kind_of(then: Outcome, now: Outcome) -> Kind:
+def kind_of(then: MomentOutcome, now: MomentOutcome) -> Kind:
     """Return the difference between two decisions."""
     if now.verb == then.verb:
         if now.verb in ("cont", "invalid", "failed") or not (now.is_known and then.is_known):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from .._kernel.errors import HooklineError
 from .._kernel.payloads import ModelReply, ModelRequest
 from .._kernel.registry import HookRegistry
-from .._kernel.scope import Scope
+from .._kernel.scope import HookState, Scope
 from .._kernel.state import AgentState
 from .._kernel.values import Ids, ModelResponse
 from .._run.budget import Budget, BudgetView
@@ -24,7 +24,7 @@ from ..tools._tool import Tool
 from ..tools.registry import ToolRegistry, ToolsView
 
 if TYPE_CHECKING:
-    from .history import RunState
+    from .history import RestoredState
 
 
 class RefusedError(HooklineError):
@@ -167,7 +167,7 @@ class RunSource(Protocol):
         """The nesting depth."""
         ...
 
-    def state(self) -> RunState:
+    def state(self) -> RestoredState:
         """Return the state of the run at the moment that is being judged."""
         ...
 
@@ -256,7 +256,7 @@ class BacktestContext(AgentContext[Any]):
     def __init__(
         self, run: RunSource, clock: RecordedClock, tree_state: dict[int, Any], model: Model | None = None
     ) -> None:
-        self._hook_state = {}
+        self._hook_state = HookState()
         self._scratch = {}
         self._run = run
         self._clock = clock

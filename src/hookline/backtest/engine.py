@@ -31,7 +31,7 @@ from ..records.account import NO_RUN
 from ..records.format import NO_NOTES, TAPE_SUFFIX, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
 from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
-from .compare import STOPPING, Outcome, kind_of, outcome_of, subject_of
+from .compare import STOPPING, MomentOutcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
 from .judge import Dispatcher, Route, Rules, is_coroutine, row_decoder
@@ -51,7 +51,7 @@ Stuck = Mapping[int, tuple[str, Problem, str]]
 _set = msgspec.structs.force_setattr
 _NO_RUNS: dict[int, JudgedRun] = {}
 _SPECIAL = frozenset((BEFORE_LLM, AFTER_LLM, ON_ERROR, ON_RUN_END, APPROVAL_DECIDED))
-_NOTHING = Outcome()
+_NOTHING = MomentOutcome()
 _NOT_JUDGED = (RuleTimeoutError, SystemExit)
 _decode_end = msgspec.json.Decoder(tuple[str, int, dict[str, Any]]).decode
 _decode_fields = msgspec.json.Decoder(dict[str, Any]).decode
@@ -339,7 +339,7 @@ class Engine:
                 self._report_stuck(Moment(target.route, row, run, tree, payload), number)
                 continue
             notes = row.notes
-            then: Outcome | None = _NOTHING
+            then: MomentOutcome | None = _NOTHING
             if row.decisions is not None or row.verdict is not None:
                 then = self._decision_of_replaced(row, payload)
             if then is None or not target.is_quick or (notes is not None and (target.is_call or notes.inexact)):
@@ -374,7 +374,7 @@ class Engine:
         if tree is not None:
             tree.last_n = max(tree.last_n, _last_n(data, self._begins_at, len(data)))
 
-    def _decision_of_replaced(self, row: Any, payload: Any) -> Outcome | None:
+    def _decision_of_replaced(self, row: Any, payload: Any) -> MomentOutcome | None:
         """Return the recorded decision if it is that of one guard, which is replaced. ``None`` for all other cases."""
         decisions, verdict = row.decisions, row.verdict
         if decisions is None or verdict is None or len(decisions) != 1:
@@ -383,7 +383,9 @@ class Engine:
         if only.verb not in SETTLING or only.phase != "guard" or only.verb != verdict.verb:
             return None
         return (
-            Outcome(only.verb, only.hook, only.reason, only.value, payload) if only.hook in self.now.replaced else None
+            MomentOutcome(only.verb, only.hook, only.reason, only.value, payload)
+            if only.hook in self.now.replaced
+            else None
         )
 
     def _prepare(self, payload: Any, row: Any, run: JudgedRun, tree: RunTree) -> None:
@@ -548,7 +550,7 @@ class Engine:
             target = reader.targets[tool] = Target(now, then, now or then or Route(point, tool, [], {}))
         return target
 
-    def _settle(self, route: Route, moment: Moment, outcome: HookOutcome) -> Outcome | None:
+    def _settle(self, route: Route, moment: Moment, outcome: HookOutcome) -> MomentOutcome | None:
         """Return the decision of the hooks, of which the one in ``outcome`` was the first to return something."""
         entry, result, error = outcome
         if error is None and entry.phase == "guard" and type(result) is HookResult and result.action in SETTLING:
@@ -558,7 +560,7 @@ class Engine:
             except InvalidResultError:
                 return self._fire(self.now, route, moment, moment.run.now, outcome)
             if parsed.state is None and not (parsed.action is HookAction.RETRY and _no_retry(moment)):
-                return Outcome(str(parsed.action), entry.name, str(parsed.reason), parsed.value, moment.payload)
+                return MomentOutcome(str(parsed.action), entry.name, str(parsed.reason), parsed.value, moment.payload)
         return self._fire(self.now, route, moment, moment.run.now, outcome)
 
     def _compare(self, target: Target, moment: Moment) -> None:
@@ -568,8 +570,8 @@ class Engine:
             self._skip_moment(_BAD_DECISION, b"", 0)
             return
         recorded = self._recorded(moment)
-        then: Outcome | None = recorded
-        now: Outcome | None = recorded
+        then: MomentOutcome | None = recorded
+        now: MomentOutcome | None = recorded
         if self.then is not None and (target.then is not None or self._drops(self.then, moment)):
             then = self._fire(self.then, target.then or moment.route, moment, moment.run.then)
         if target.now is not None or self._drops(self.now, moment):
@@ -584,7 +586,7 @@ class Engine:
     def _drops(rules: Rules, moment: Moment) -> bool:
         return any(decision.hook in rules.replaced for decision in moment.row.decisions or ())
 
-    def _recorded(self, moment: Moment) -> Outcome:
+    def _recorded(self, moment: Moment) -> MomentOutcome:
         """Return the recorded decision. Its value comes from playing the decisions of the hooks once more."""
         verdict, point, decisions = moment.row.verdict, moment.route.point, moment.row.decisions
         if verdict is None:
@@ -601,15 +603,15 @@ class Engine:
             )
             outcome = outcome_of(found)
             if outcome.verb == verdict.verb:
-                known = Outcome(verdict.verb, verdict.hook, verdict.reason, outcome.value, outcome.payload)
+                known = MomentOutcome(verdict.verb, verdict.hook, verdict.reason, outcome.value, outcome.payload)
                 return _answered(moment, known)
         except _INVALID:
             pass  # a damaged decision
-        return _answered(moment, Outcome(verdict.verb, verdict.hook, verdict.reason, is_known=False))
+        return _answered(moment, MomentOutcome(verdict.verb, verdict.hook, verdict.reason, is_known=False))
 
     def _fire(
         self, rules: Rules, route: Route, moment: Moment, ctx: BacktestContext, first: HookOutcome | None = None
-    ) -> Outcome | None:
+    ) -> MomentOutcome | None:
         """Fire the point with the tested hooks and the recorded decisions; ``None`` if it could not be judged."""
         if first is not None and isinstance(first[2], _NOT_JUDGED):
             self._no_decision(first[0].name, first[2], moment)
@@ -660,7 +662,7 @@ class Engine:
             self._hooks[digest] = self._source.hooks(self._unit, digest)
         return self._hooks.get(digest, ())
 
-    def _conclude(self, moment: Moment, then: Outcome, now: Outcome) -> None:
+    def _conclude(self, moment: Moment, then: MomentOutcome, now: MomentOutcome) -> None:
         """Count the difference between two decisions."""
         tree, route = moment.tree, moment.route
         kind = kind_of(then, now)
@@ -689,7 +691,7 @@ class Engine:
         if moment.tree.differs_n < 0:
             moment.tree.differs_n = moment.row.n
 
-    def _guesses(self, moment: Moment, kind: Kind, then: Outcome) -> list[tuple[str, str]]:
+    def _guesses(self, moment: Moment, kind: Kind, then: MomentOutcome) -> list[tuple[str, str]]:
         """Return why the answer about a moment is a guess: hooks, and what they read."""
         tree, route = moment.tree, moment.route
         notes = moment.row.notes
@@ -719,7 +721,11 @@ class Engine:
         return list(dict.fromkeys(found))
 
     def _example(
-        self, moment: Moment, certainty: Certainty = "exact", then: Outcome = _NOTHING, now: Outcome = _NOTHING
+        self,
+        moment: Moment,
+        certainty: Certainty = "exact",
+        then: MomentOutcome = _NOTHING,
+        now: MomentOutcome = _NOTHING,
     ) -> Example:
         return Example(
             moment.run.ids.run_id,
@@ -864,7 +870,7 @@ def _last_n(data: bytes, begin: int, end: int) -> int:
     return -1
 
 
-def _answered(moment: Moment, outcome: Outcome) -> Outcome:
+def _answered(moment: Moment, outcome: MomentOutcome) -> MomentOutcome:
     """Return an outcome without questions about an edited call, which are already answered."""
     return _NOTHING if outcome.verb == HookAction.ASK and moment.is_edited else outcome
 

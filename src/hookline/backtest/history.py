@@ -58,7 +58,7 @@ class Requests:
         self.sent[request.purpose] = request if decisions is None else changed_by(request, decisions)
 
 
-class RunState:
+class RestoredState:
     """The messages, metadata and system prompt of a run at one moment. ``missing`` says what could not be restored."""
 
     def __init__(self, info: RunInfo) -> None:
@@ -144,7 +144,7 @@ class TreeLines:
 
     def __init__(self) -> None:
         self._blocks: list[tuple[bytes, int]] = []
-        self._states: dict[int, RunState] = {}
+        self._states: dict[int, RestoredState] = {}
 
     def keep(self, data: bytes, start: int) -> None:
         """Keep the lines of a block from this position on."""
@@ -160,13 +160,13 @@ class TreeLines:
             end = -1 if number < len(self._blocks) - 1 else data.find(b'\n["run",0,', start + 1)
             yield from data[start : len(data) if end < 0 else end].split(b"\n")
 
-    def state(self, run: int, infos: Mapping[int, RunInfo], end: int, replaced: frozenset[str]) -> RunState:
+    def state(self, run: int, infos: Mapping[int, RunInfo], end: int, replaced: frozenset[str]) -> RestoredState:
         """Return the state of a run at the line before this position of the last block, which is being judged."""
         if self.is_partial:
             self.is_needed = True  # the unit is judged again with all its lines
-            return RunState(infos[run])
+            return RestoredState(infos[run])
         if self._lost:
-            state = RunState(infos[run])
+            state = RestoredState(infos[run])
             state.missing = "the messages of a very long run"
             return state
         last = len(self._blocks) - 1
@@ -179,7 +179,7 @@ class TreeLines:
                 self._add(line, infos, replaced)
             begin = 0
         self._next = last, max(position, self._next[1] if first == last else 0)
-        state = self._states.setdefault(run, RunState(infos[run]))
+        state = self._states.setdefault(run, RestoredState(infos[run]))
         data = self._blocks[last][0]
         if data.startswith(b'["before_llm",', position) and self._next[1] == position:
             end = data.find(b"\n", position)
@@ -191,7 +191,7 @@ class TreeLines:
         try:
             moment = decode_moment(raw)
             if moment.run not in self._states:
-                self._states[moment.run] = RunState(infos[moment.run])
+                self._states[moment.run] = RestoredState(infos[moment.run])
             self._states[moment.run].add(moment, replaced)
         except (msgspec.DecodeError, KeyError, TypeError, ValueError):
             return  # not a moment, or a damaged one, which the account already has

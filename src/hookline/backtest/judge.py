@@ -12,13 +12,12 @@ import msgspec
 
 from .._base.tasks import running_loop
 from .._kernel.dispatch import Chain, Firing, HookOutcome
-from .._kernel.hook import Entry, direct_call, function_of, matches, tool_of
+from .._kernel.hook import HookEntry, direct_call, function_of, matches, tool_of
 from .._kernel.points import Point
 from .._kernel.registry import HookStack
 from .._kernel.results import Verdict
 from .._kernel.scope import CURRENT, Scope
-from ..records.format import Decision, HookInfo, Notes
-from ..records.format import Verdict as RecordedVerdict
+from ..records.format import Decision, HookInfo, Notes, RecordedVerdict
 from .context import PROBE, unwatched
 from .errors import BacktestError
 from .playback import Slot, chain_of, merged_chain, merged_order
@@ -39,7 +38,7 @@ class Rules:
     def __init__(self, stack: HookStack, without: Iterable[str] = (), number: int = 0) -> None:
         given = [entry for point in sorted(stack.points) for entry in stack.entries(point)]
         entries = [_watched(entry, index) for index, entry in enumerate(given, number)]
-        self._entries: dict[str, list[Entry]] = {}
+        self._entries: dict[str, list[HookEntry]] = {}
         for entry in entries:
             self._entries.setdefault(str(entry.point), []).append(entry)
         self.names = tuple(dict.fromkeys(entry.name for entry in entries))
@@ -57,7 +56,7 @@ class Rules:
         """Whether a hook may wait for something, so that an event loop is needed."""
         return any(is_coroutine(entry.hook) and may_wait(entry.hook) for entry in self.entries)
 
-    def at(self, point: str) -> list[Entry]:
+    def at(self, point: str) -> list[HookEntry]:
         """Return the hooks at a point, in calling order."""
         return [entry for entry in self._entries.get(point, ()) if entry.name not in self.given_up]
 
@@ -95,7 +94,7 @@ class Rules:
         return Route(point, tool, self.at(str(point)), self.numbers) or None
 
 
-def _watched(entry: Entry, number: int) -> Entry:
+def _watched(entry: HookEntry, number: int) -> HookEntry:
     """Return an entry that tells the probe when its hook is called. The backtest has its own time limit."""
     inner = _noting_reads(entry)
     probe, globs = PROBE, entry.tools
@@ -110,7 +109,7 @@ def _watched(entry: Entry, number: int) -> Entry:
     return msgspec.structs.replace(entry, call=call, timeout=None, is_async=is_async and not globs)
 
 
-def _noting_reads(entry: Entry) -> Any:
+def _noting_reads(entry: HookEntry) -> Any:
     """Return the function of a hook. If its code reads something that is not recorded, each call tells the probe."""
     inner, reads = direct_call(entry), unrecorded_reads(entry.hook)
 
@@ -150,11 +149,11 @@ class Route:
 
     __slots__ = ("calls", "chain", "is_call", "point", "slow", "tool", "waits")
 
-    def __init__(self, point: Point[Any], tool: str, entries: list[Entry], numbers: Mapping[int, int]) -> None:
+    def __init__(self, point: Point[Any], tool: str, entries: list[HookEntry], numbers: Mapping[int, int]) -> None:
         self.point, self.tool = point, tool
         chosen = [entry for entry in entries if not entry.tools or matches(tool, entry.tools)]
         self.chain = chain_of(entries)
-        self.calls: tuple[tuple[Entry, Call, int], ...] = tuple(
+        self.calls: tuple[tuple[HookEntry, Call, int], ...] = tuple(
             (entry, _noting_reads(entry), numbers[id(entry)])
             for entry in (*self.chain.rewriters, *self.chain.guards)
             if entry in chosen
@@ -295,5 +294,5 @@ async def _phases(
     return await firing.conclude()
 
 
-def _from(entries: tuple[Entry, ...], entry: Entry) -> tuple[Entry, ...]:
+def _from(entries: tuple[HookEntry, ...], entry: HookEntry) -> tuple[HookEntry, ...]:
     return entries[entries.index(entry) :]

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from .._kernel.dispatch import Chain
-from .._kernel.hook import Entry, compile_hook, matches
+from .._kernel.hook import HookEntry, compile_hook, matches
 from .._kernel.points import Point
 from .._kernel.results import HookAction, HookResult
 from ..records.format import Decision, HookAtPoint, HookInfo
@@ -22,7 +22,7 @@ class PlayedFailureError(Exception):
     """A recorded hook failed at this moment."""
 
 
-def played_entry(decision: Decision, point: Point[Any], at: HookAtPoint | None, failed_closed: bool) -> Entry:
+def played_entry(decision: Decision, point: Point[Any], at: HookAtPoint | None, failed_closed: bool) -> HookEntry:
     """Return an entry that decides what a hook decided when the moment was recorded."""
 
     def call(ctx: Any, payload: Any, **verdict: Any) -> Any:
@@ -45,7 +45,7 @@ _VERBS = frozenset(map(str, HookAction))
 
 
 @lru_cache(maxsize=256)
-def _template(point: Point[Any], phase: Any) -> Entry:
+def _template(point: Point[Any], phase: Any) -> HookEntry:
     """Return an entry at a point, to be changed: compiling a hook for each decision would be slow."""
 
     def played(ctx: Any, payload: Any) -> None: ...
@@ -57,7 +57,7 @@ def _result(decision: Decision, payload: Any) -> Any:
     verb = decision.verb
     if verb == HookAction.FAILED:
         raise PlayedFailureError(decision.error or "it failed")
-    if verb == HookAction.MODIFY:
+    if verb == HookAction.REPLACE:
         return HookResult.replace(apply_changes(payload, decision.changed or {}), reason=decision.reason)
     if verb == HookAction.STOP:
         value = decision.value if isinstance(decision.value, dict) else {}
@@ -65,7 +65,7 @@ def _result(decision: Decision, payload: Any) -> Any:
     return HookResult(HookAction(verb), decision.value, decision.reason)
 
 
-def chain_of(entries: Sequence[Entry]) -> Chain:
+def chain_of(entries: Sequence[HookEntry]) -> Chain:
     """Return a chain of these entries, which are in calling order within each phase."""
     rewriters, guards, observers = (tuple(e for e in entries if e.phase == phase) for phase in PHASES)
     return Chain(rewriters, guards, observers, simple=not guards and not observers)
@@ -76,12 +76,12 @@ class Slot(msgspec.Struct, frozen=True):
 
     name: str
     phase: str
-    entry: Entry | None = None
+    entry: HookEntry | None = None
     at: HookAtPoint | None = None
 
 
 def merged_order(
-    entries: Sequence[Entry], recorded: Sequence[HookInfo], point: str, dropped: frozenset[str]
+    entries: Sequence[HookEntry], recorded: Sequence[HookInfo], point: str, dropped: frozenset[str]
 ) -> tuple[Slot, ...]:
     """Return the order of tested and recorded hooks at a point.
 
@@ -112,7 +112,7 @@ def merged_order(
     return tuple(slot for slot in order if slot.entry is not None or slot.name not in dropped)
 
 
-def _place(order: list[Slot], entry: Entry) -> int:
+def _place(order: list[Slot], entry: HookEntry) -> int:
     rank, place = PHASES.index(entry.phase), 0
     for index, slot in enumerate(order):
         other = PHASES.index(slot.phase)
@@ -127,7 +127,7 @@ def merged_chain(
 ) -> Chain:
     """Return the tested hooks, and the recorded decisions at their places."""
     waiting = list(decisions)
-    entries: list[Entry] = []
+    entries: list[HookEntry] = []
     for slot in order:
         if slot.entry is not None:
             entries.append(slot.entry)

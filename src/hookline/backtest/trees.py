@@ -13,7 +13,7 @@ from ..models.protocol import Model
 from ..records.format import Label, RunInfo
 from ..records.reading import decode_run
 from .context import BacktestContext, RecordedClock
-from .history import Requests, RunState, TreeLines
+from .history import Requests, RestoredState, TreeLines
 from .report import Certainty
 from .where import Where
 
@@ -98,7 +98,7 @@ class JudgedRun:
             number = outer.start.outer
         return len(seen) - 1
 
-    def state(self) -> RunState:
+    def state(self) -> RestoredState:
         """Return the state of the run at the current line."""
         return self._tree.state_of(self.number)
 
@@ -181,7 +181,7 @@ class RunTree:
             self.run(number)
         return list(self.runs.values())
 
-    def state_of(self, number: int) -> RunState:
+    def state_of(self, number: int) -> RestoredState:
         """Return the state of a run at the current line."""
         infos = {run.number: run.info for run in self.all_runs()}
         end = 0 if self.stream is None else self.stream.tell()

@@ -39,7 +39,7 @@ COMMANDS = {
 }
 
 HOLD_SECONDS = 5.0
-"""Seconds that a durable run waits for a decision before it is put away."""
+"""Seconds that a durable run waits for a decision before it is suspended."""
 
 RETRY_SECONDS = 5.0
 """Seconds until decisions are read again after an error."""
@@ -129,7 +129,7 @@ class Approvals:
             item: the message that the run answers.
             set_waiting: called with true when the run starts to wait for a decision, and with false when it stops.
             was_interrupted: whether the run was interrupted and will be started again.
-            durable: whether the run is put away if nobody decides at once: its calls wait without it.
+            durable: whether the run is suspended if nobody decides at once: its calls wait without it.
         """
         if self.store is None:
             return None
@@ -140,7 +140,7 @@ class Approvals:
         return bool(self._pending.get(key))
 
     async def wait_for_decision(self, key: str) -> None:
-        """Wait until a call of this conversation, whose run was put away, no longer waits, and report its outcome."""
+        """Wait until a call of this conversation, whose run was suspended, no longer waits, and report its outcome."""
         assert self.store is not None
         waits = [asyncio.create_task(self._wait_for(pending)) for pending in self._pending.get(key, {}).values()]
         try:
@@ -220,7 +220,7 @@ class Approvals:
         return await self._decide(item, shown[0], decision, "")
 
     async def _find_stored(self, item: InboxItem) -> None:
-        """Find the calls of a durable run that was put away by another process, and has not been taken up here yet."""
+        """Find the calls of a durable run that was suspended by another process, and has not been taken up here yet."""
         if self.store is None or self._conversations is None or item.key in self._pending:
             return
         try:
@@ -316,7 +316,7 @@ class Approvals:
         """Record that a call waits in the conversation of a message."""
         pending = self._pending.setdefault(item.key, {})
         if row.id in pending:
-            return pending[row.id]  # its run was put away, and asks again
+            return pending[row.id]  # its run was suspended, and asks again
         code = short_code(item.key, row.id, pending.values())
         pending[row.id] = added = PendingApproval(item.key, row, code, self._is_decidable(item))
         return added
@@ -486,7 +486,7 @@ class RunApprovals:
     async def _close(self, pending: PendingApproval, sending: asyncio.Task[None]) -> None:
         await asyncio.wait([sending])
         if self._durable and await self._approvals.is_waiting(pending):
-            return  # the run was put away or handed over, and the call can be decided without it
+            return  # the run was suspended or handed over, and the call can be decided without it
         self._approvals.remove(pending)
         await self._approvals.send_outcome(pending, self._was_interrupted())
 

@@ -52,7 +52,7 @@ class MessageHead(RunHead, frozen=True, omit_defaults=True):
         return SessionRecord.read(self.conversation.encode(), where, "send /stop").session(None)
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class DurableOutcome(msgspec.Struct, frozen=True):
     """The end of such a run: its replies, and the numbers of the messages that they answer besides the first."""
 
     replies: tuple[OutboundMessage, ...] = ()
@@ -68,7 +68,7 @@ class ClaimedRun(NamedTuple):
 
 
 _heads = msgspec.json.Decoder(MessageHead)
-_outcomes = msgspec.json.Decoder(Outcome)
+_outcomes = msgspec.json.Decoder(DurableOutcome)
 
 
 def run_id_of(item: InboxItem) -> str:
@@ -117,7 +117,7 @@ class Journals:
         """Whether another running process has the version with this digest."""
         return digest in await retry_store(in_thread, self._store.workers.digests)
 
-    async def claim(self, item: InboxItem, head: Callable[[], Awaitable[MessageHead]]) -> ClaimedRun | Outcome:
+    async def claim(self, item: InboxItem, head: Callable[[], Awaitable[MessageHead]]) -> ClaimedRun | DurableOutcome:
         """Take the run that answers a message, or return its outcome if it has ended. Wait while it is held.
 
         Args:
@@ -131,16 +131,16 @@ class Journals:
         start = b"" if stored is not None else encoded(await head())
         return await self._claim(item, start, digest_of(self._answerer))
 
-    async def end(self, item: InboxItem, status: str, outcome: Outcome) -> Outcome:
+    async def end(self, item: InboxItem, status: str, outcome: DurableOutcome) -> DurableOutcome:
         """End a run without executing it; return its outcome, which is another one if the run had ended before."""
         claimed = await self._claim(item, b"{}", "")
-        if isinstance(claimed, Outcome):
+        if isinstance(claimed, DurableOutcome):
             return claimed
         async with claimed.durable.opened():
             await claimed.durable.finish(status, encoded(outcome))
         return outcome
 
-    async def _claim(self, item: InboxItem, start: bytes, digest: str) -> ClaimedRun | Outcome:
+    async def _claim(self, item: InboxItem, start: bytes, digest: str) -> ClaimedRun | DurableOutcome:
         run_id, journal = run_id_of(item), self._store.journal
         name = getattr(self._answerer, "name", "")
         while True:

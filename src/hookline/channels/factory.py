@@ -14,6 +14,7 @@ from .._base.files import user_folder
 from .._base.frozen import EMPTY
 from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
+from .._run.deps import need_of_deps
 from ..config.errors import ConfigError
 from ..config.factory import make_context
 from ..config.loading import check_args
@@ -70,13 +71,15 @@ def build_gateway(
         file: the settings file, for error messages.
 
     Raises:
-        ConfigError: the settings name no channel, or a setting is invalid.
+        ConfigError: the settings name no channel, a setting is invalid, or the agent needs ``deps``.
         LoadError: a channel cannot be found.
         ChannelError: a channel cannot work with its settings.
         NotInstalledError: a package is missing.
     """
     home = Path.cwd() if home is None else home
     options = GatewayOptions.of(settings.gateway)
+    if problem := need_of_deps(answerer):
+        raise ConfigError(f"{problem}, which settings do not have: create a Gateway whose context= gives them")
     if not settings.channels:
         where = f" in {file}" if file else ""
         raise ConfigError(f'no channels are configured: add some{where}, such as channels = ["console"]')

@@ -16,6 +16,7 @@ from .._base.lifecycle import Lifecycle, stop_component
 from .._base.tasks import wait_at_most, wake_from_thread
 from .._base.text import describe, did_you_mean, error_text
 from .._run.context import AgentContext
+from .._run.deps import need_of_deps
 from .._run.session import Session
 from .._web.http_server import HttpServer
 from ..config.errors import ConfigError
@@ -99,7 +100,7 @@ class Gateway:
         sessions: stores conversations.
         options: settings of the gateway.
         access: the access rules by channel name. Channels without rules accept everyone.
-        context: creates the context of a run, for its limits.
+        context: creates the context of a run, for its limits and ``deps``.
         metadata: added to ``ctx.state.metadata`` of every run, beside the origin of the message.
         servers: started with the channels. By default one web server at ``options.host`` and ``options.port``, if a
             channel has routes.
@@ -107,10 +108,11 @@ class Gateway:
             conversation; operators decide elsewhere. Without a store, such calls are denied unless a hook decides.
         durable: stores journals of the runs. Then a run survives the end of its process: this gateway continues it
             after a restart, or another one that shares the mailbox and the other stores. Its agent needs the same
-            hooks, instructions and tools. A run that waits for approval is put away until somebody decides.
+            hooks, instructions and tools. A run that waits for approval is suspended until somebody decides.
 
     Raises:
-        ConfigError: there is no channel, two channels have the same name, or durable runs have no store.
+        ConfigError: there is no channel, two channels have the same name, durable runs have no store, or the agent
+            needs ``deps`` and there is no ``context``.
     """
 
     def __init__(
@@ -135,6 +137,8 @@ class Gateway:
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
         self.options = options = options or GatewayOptions()
+        if context is None and (problem := need_of_deps(answerer)):
+            raise ConfigError(f"{problem}: Gateway(..., context=lambda session: AgentContext(deps=...)) creates them")
         if options.durable and durable is None:
             raise ConfigError("durable runs need a store: Gateway(..., durable=RunStore('runs.db'))")
         self._access = dict(access or {})

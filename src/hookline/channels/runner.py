@@ -1,7 +1,7 @@
 """Run the agent for messages and turn the results into replies.
 
-With a journal, a run that was interrupted or put away is continued later, here or by another gateway: its message stays
-in the mailbox meanwhile, and is the first of its conversation.
+With a journal, a run that was interrupted or suspended is continued later, here or by another gateway: its message
+stays in the mailbox meanwhile, and is the first of its conversation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from . import notices
 from .activity import ActivityIndicator
 from .approvals import Approvals
 from .conversations import Conversations, address_of, label_of
-from .durable import ClaimedRun, Journals, MessageHead, Outcome, run_id_of
+from .durable import ClaimedRun, DurableOutcome, Journals, MessageHead, run_id_of
 from .files import FileReader
 from .options import GatewayOptions
 from .outbox import Outbox, retry_store
@@ -124,10 +124,10 @@ class Runner:
         self._winding_down = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._take_ups: dict[str, asyncio.Task[None]] = {}
-        """By conversation, the tasks that wait until a run that was put away can go on."""
+        """By conversation, the tasks that wait until a run that was suspended can go on."""
         self._delays: dict[str, float] = {}
         self._to_stop: set[str] = set()
-        """Conversations with a run that was put away, and is to be cancelled."""
+        """Conversations with a run that was suspended, and is to be cancelled."""
         self.queues: ConversationQueues[Queued] = ConversationQueues(
             self._process, limit=options.max_concurrent, changed=self._notify_channel
         )
@@ -356,7 +356,7 @@ class Runner:
         item = active.item
         try:
             claimed = await journals.claim(item, partial(self._head, item, session, text))
-            if isinstance(claimed, Outcome):
+            if isinstance(claimed, DurableOutcome):
                 return await self._stored_replies(active, claimed)
             active.durable = claimed.durable
             async with claimed.durable.opened():
@@ -367,7 +367,7 @@ class Runner:
                 return None
             log.error("%s: %s", label_of(item.key), error_text(error))
             self._conversations.forget(item.key)
-            outcome = await journals.end(item, "failed", Outcome((OutboundMessage(notices.CHANGED),)))
+            outcome = await journals.end(item, "failed", DurableOutcome((OutboundMessage(notices.CHANGED),)))
             await self._approvals.end_run(item.key, run_id_of(item))
             return await self._stored_replies(active, outcome)
         except RunLostError as error:
@@ -379,14 +379,14 @@ class Runner:
             return None
         except RunWaitingError:
             await self._leave(active)
-            self._put_away(active, text)
+            self._suspend(active, text)
             return None
         except LeaseLostError:
             raise
         except StoreError as error:
             log.error("%s: the run is interrupted: %s", label_of(item.key), error_text(error))
             await self._leave(active)
-            self._put_away(active, text)
+            self._suspend(active, text)
             return None
 
     async def _head(self, item: InboxItem, session: Session, text: str) -> MessageHead:
@@ -434,13 +434,13 @@ class Runner:
     async def _finish(self, active: _ActiveItem, durable: DurableRun, replies: Replies, status: str) -> Replies:
         """Store the outcome of a run: from now on its replies are sent, whatever happens."""
         messages = tuple(OutboundMessage(each) if isinstance(each, str) else each for each in replies)
-        await durable.finish(status, encoded(Outcome(messages, tuple(item.seq for item, _ in active.steered))))
+        await durable.finish(status, encoded(DurableOutcome(messages, tuple(item.seq for item, _ in active.steered))))
         self._delays.pop(active.item.key, None)
         if status != "completed":
             await self._approvals.end_run(active.item.key, durable.run_id)
         return replies
 
-    async def _stored_replies(self, active: _ActiveItem, outcome: Outcome) -> Replies:
+    async def _stored_replies(self, active: _ActiveItem, outcome: DurableOutcome) -> Replies:
         """Return the replies of a run that has ended, with the messages that they answer."""
         if outcome.steered:
             following = await retry_store(self._mailbox.following, active.item)
@@ -453,11 +453,11 @@ class Runner:
         seqs = {item.seq for item, _ in steered}
         self.queues.take(active.item.key, lambda queued: queued[0].seq in seqs)
 
-    def _put_away(self, active: _ActiveItem, text: str) -> None:
+    def _suspend(self, active: _ActiveItem, text: str) -> None:
         """Let a message wait, with those after it, until its run can go on. No run exists meanwhile."""
         key = active.item.key
         self.queues.hold(key, (active.item, text))
-        if active.stopped:  # the run did not notice, because it was being put away
+        if active.stopped:  # the run did not notice, because it was being suspended
             self._to_stop.add(key)
         if not self._closing:
             self._take_ups[key] = self._spawn(self._take_up(key))

@@ -45,7 +45,7 @@ class StepCollector:
             case ApprovalDecided() if event.call_id in self._steps:
                 verdict = StepVerdict(event.decision, reason=f"by {event.by}" if event.by else "")
                 self._verdicts.setdefault(event.call_id, []).append(verdict)
-            case HookExecuted() if event.call_id and (event.error or event.verb not in ("", HookAction.CONTINUE)):
+            case HookExecuted() if event.call_id and (event.error or event.verb not in ("", HookAction.CONT)):
                 verb = "failed" if event.error else str(event.verb)
                 found = self._verdicts.setdefault(event.call_id, [])
                 found.append(StepVerdict(verb, event.hook, event.reason))

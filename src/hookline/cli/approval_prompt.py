@@ -190,7 +190,7 @@ DURABLE_SECONDS = 30 * 24 * 3600.0
 """Seconds until a call of a durable run expires, which waits without a process."""
 
 HOLD_SECONDS = 10.0
-"""Seconds after which a durable run is put away, if there is no terminal to ask at."""
+"""Seconds after which a durable run is suspended, if there is no terminal to ask at."""
 
 DENIED = "The user denied this call."
 

@@ -26,7 +26,7 @@ from .help import Command
 from .keyboard import Keyboard
 from .options import with_settings
 from .output import short_path
-from .runner import Outcome, current_agent, run_coroutine, run_with_handovers, save_session
+from .runner import RunOutcome, current_agent, run_coroutine, run_with_handovers, save_session
 from .text import cost_text, counted, printable, run_summary, short
 
 if TYPE_CHECKING:
@@ -259,7 +259,7 @@ class Chat:
         print_line("")
         save_session(self.settings, self.name, self.session)
 
-    def _show_outcome(self, outcome: Outcome) -> None:
+    def _show_outcome(self, outcome: RunOutcome) -> None:
         result = outcome.result
         self.turns, self.usage = self.turns + 1, self.usage + result.usage
         self.cost = None if self.cost is None or result.cost is None else self.cost + result.cost

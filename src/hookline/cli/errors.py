@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from .._base.text import describe, error_text
-from .._kernel.errors import HooklineError
+from .._kernel.errors import HookError, HooklineError
 from ..models.errors import (
     AuthError,
     BadRequestError,
@@ -35,7 +35,7 @@ EXIT_CODES = {
     STOPPED: "stopped by a limit or a hook",
     ENDED: "ended by a hook",
     SKIPPED: "completed, but a part of the input could not be used",
-    WAITING: "put away: a durable run waits for an approval",
+    WAITING: "suspended: a durable run waits for an approval",
     CANCELLED: "cancelled with Ctrl-C",
     OUTPUT_CLOSED: "the reader of the output closed the pipe",
 }
@@ -95,10 +95,15 @@ def print_skipped(skipped: Iterable[Skipped]) -> None:
 
 
 def print_failure(error: BaseException, *, debug: bool) -> None:
-    """Print an exception's message to stderr, after its traceback if ``debug`` is set."""
+    """Print an exception's message to stderr, after its traceback if ``debug`` is set.
+
+    For the failure of a hook, it also names the file and line of the hook's code.
+    """
     if debug:
         traceback.print_exception(error)
-    print_error(error_text(error))
+    failed = error if isinstance(error, HookError) else error.__cause__
+    location = failed.location if isinstance(failed, HookError) else ""
+    print_error(f"{error_text(error)} ({location})" if location else error_text(error))
 
 
 def report_error(error: Exception, args: Sequence[str]) -> int:

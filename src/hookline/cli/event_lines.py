@@ -201,7 +201,9 @@ class EventFormatter:
 
 def _verdict_lines(event: HookExecuted) -> Iterator[Line]:
     if event.error is not None:
-        yield Line("error", short(event.error, ERROR_WIDTH))  # the message names the hook
+        location = f" ({event.location})" if event.location else ""
+        message = short(event.error, ERROR_WIDTH - len(location))  # it names the hook
+        yield Line("error", f"{message}{location}")
     elif event.verb == "stop" and not event.reason:
         return  # the Signalled event shows it
     elif event.verb in _VERBS and event.point not in _HIDDEN_POINTS:

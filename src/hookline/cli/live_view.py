@@ -22,7 +22,7 @@ from .._kernel.events import Event, HookExecuted
 from .._kernel.values import Usage
 from .._run import events as e
 from .event_lines import EventFormatter, Line
-from .rendering import LineRenderer, Reply, ReplyStream
+from .rendering import LineRenderer, MarkdownReply, ReplyStream
 from .text import cost_text, counted, printable, short
 
 REFRESH_SECONDS = 1 / 12
@@ -211,7 +211,7 @@ class LiveView:
         if line.kind not in self._hidden or line.agent:
             self._console.print(self._lines.render(line))
 
-    def _print_blocks(self, blocks: Iterable[Reply]) -> None:
+    def _print_blocks(self, blocks: Iterable[MarkdownReply]) -> None:
         for block in blocks:
             self._console.print(block)
 

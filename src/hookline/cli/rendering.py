@@ -89,7 +89,7 @@ class _Markdown(Markdown):
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {**Markdown.elements, "heading_open": _LeftHeading}
 
 
-class Reply:
+class MarkdownReply:
     """Text of a model as Markdown that shows everything: HTML, the addresses of links, and line breaks as written.
 
     Args:
@@ -134,7 +134,7 @@ def print_reply(reply: str) -> None:
     if not reply:
         return
     if can_move_cursor(sys.stdout.isatty()):
-        Console(highlight=False).print(Reply(reply))
+        Console(highlight=False).print(MarkdownReply(reply))
     else:
         sys.stdout.write(f"{printable(reply) if sys.stdout.isatty() else reply}\n")
         sys.stdout.flush()
@@ -159,7 +159,7 @@ class ReplyStream:
         self._open = ""
         self._printed = False
 
-    def add(self, piece: str) -> list[Reply]:
+    def add(self, piece: str) -> list[MarkdownReply]:
         """Add text. Return the blocks that are final now."""
         self.text += piece
         self._open += piece
@@ -172,17 +172,17 @@ class ReplyStream:
         final, self._open = "\n".join(lines[: starts[-1]]), "\n".join(lines[starts[-1] :])
         return [self._block(final)]
 
-    def end(self) -> list[Reply]:
+    def end(self) -> list[MarkdownReply]:
         """Return the rest, and begin a new reply."""
         rest = [self._block(self._open)] if self._open.strip() else []
         self.text, self._open, self._printed = "", "", False
         return rest
 
-    def open_block(self, height: int) -> Reply | None:
+    def open_block(self, height: int) -> MarkdownReply | None:
         """Return the last ``height`` lines of the block that may still change; ``None`` if there is none."""
         text = self._open
-        return Reply(text, indent=INDENT, above=self._printed, height=height) if text.strip() else None
+        return MarkdownReply(text, indent=INDENT, above=self._printed, height=height) if text.strip() else None
 
-    def _block(self, text: str) -> Reply:
+    def _block(self, text: str) -> MarkdownReply:
         above, self._printed = self._printed, True
-        return Reply(text, indent=INDENT, above=above)
+        return MarkdownReply(text, indent=INDENT, above=above)

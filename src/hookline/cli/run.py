@@ -90,13 +90,13 @@ def run(
 
     text = task_text(task or [])
     files = [Attachment.of(each, max_size=config.settings.max_attachment) for each in attach or ()]
-    job = Job(text, files, load_session(config.settings, session), session, tape=tape)
+    job = RunJob(text, files, load_session(config.settings, session), session, tape=tape)
     if durable:
         job.store = open_journals(config)
     return execute(config, job, json=json, quiet=quiet)
 
 
-class Job(msgspec.Struct):
+class RunJob(msgspec.Struct):
     """What an agent is to do: a task in a session. With a ``store``, its run is durable."""
 
     task: str
@@ -122,7 +122,7 @@ def open_journals(config: Configuration) -> RunStore:
     return RunStore(config.settings.runs)
 
 
-def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool = False) -> int:
+def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
     from .._run.environment import make_id
     from .._run.journal import RunHandedOverError, RunWaitingError
@@ -166,14 +166,14 @@ def execute(config: Configuration, job: Job, *, json: bool = False, quiet: bool 
                 answerer, job.task, ctx, sinks, settings.metadata, job.attachments, job.store, job.run_id
             )
             outcome = combine(list(runs))
-    except (RunWaitingError, RunHandedOverError) as put_away:
+    except (RunWaitingError, RunHandedOverError) as suspended:
         finish_recording(recorders)
         if lines is not None and lines.is_closed:
-            raise OutputClosedError from put_away
-        if isinstance(put_away, RunWaitingError):
-            print_note(f"{put_away}: hookline runs resume {put_away.run_id}")
+            raise OutputClosedError from suspended
+        if isinstance(suspended, RunWaitingError):
+            print_note(f"{suspended}: hookline runs resume {suspended.run_id}")
             return WAITING
-        print_note(f"interrupted: hookline runs resume {put_away.run_id} continues the run")
+        print_note(f"interrupted: hookline runs resume {suspended.run_id} continues the run")
         return CANCELLED
     finally:
         close_plugins(plugins)
@@ -259,4 +259,4 @@ class JsonLines:
 
     def _interrupt(self) -> None:
         if self._run is not None:
-            self._run.put_away("the reader of the events closed the pipe")
+            self._run.suspend("the reader of the events closed the pipe")

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class RunOutcome(msgspec.Struct, frozen=True):
     """The result of a run, its error if it failed, the names of failed hooks, and the totals of its subagents."""
 
     result: AgentResult[Any]
@@ -63,13 +63,13 @@ def run_with_handovers(
     attachments: Sequence[Attachment] = (),
     store: RunStore | None = None,
     run_id: str | None = None,
-) -> Iterator[Outcome]:
+) -> Iterator[RunOutcome]:
     """Run an agent, then each agent that the conversation is handed over to. Yield an outcome for each run.
 
     With a ``store``, the runs are durable, and the first one has the id ``run_id``.
 
     Raises:
-        RunWaitingError, RunHandedOverError: a durable run was put away.
+        RunWaitingError, RunHandedOverError: a durable run was suspended.
     """
     text: str | None = task
     while text is not None:
@@ -83,7 +83,7 @@ def run_with_handovers(
         yield outcome
 
 
-def combine(outcomes: Sequence[Outcome]) -> Outcome:
+def combine(outcomes: Sequence[RunOutcome]) -> RunOutcome:
     """Combine consecutive runs into one outcome: the last status, and the total usage."""
     *_, last = outcomes
     if len(outcomes) == 1:
@@ -106,7 +106,7 @@ def combine(outcomes: Sequence[Outcome]) -> Outcome:
         sum(outcome.subagents.steps for outcome in outcomes),
         sum(outcome.subagents.tool_calls for outcome in outcomes),
     )
-    return Outcome(result, last.failure, {name for outcome in outcomes for name in outcome.failed_hooks}, subagents)
+    return RunOutcome(result, last.failure, {name for outcome in outcomes for name in outcome.failed_hooks}, subagents)
 
 
 def run_coroutine(work: Coroutine[Any, Any, T]) -> T:
@@ -123,7 +123,7 @@ def run_once(
     attachments: Sequence[Attachment] = (),
     store: RunStore | None = None,
     run_id: str | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run an agent once. A failed run is an outcome too, not an exception."""
     failed_hooks: set[str] = set()
     subagents = SubagentTotals()
@@ -150,9 +150,9 @@ def run_once(
             attach(run)
     with _interruptible(run):
         try:
-            return Outcome(run.wait(), failed_hooks=failed_hooks, subagents=subagents)
+            return RunOutcome(run.wait(), failed_hooks=failed_hooks, subagents=subagents)
         except RunFailedError as failed:
-            return Outcome(failed.result, failed, failed_hooks, subagents)
+            return RunOutcome(failed.result, failed, failed_hooks, subagents)
         except SystemExit as left:  # raised by a hook; exit code 0 would look like success
             place = traceback.extract_tb(left.__traceback__)[-1]
             print_error(f"{place.name} at {place.filename}:{place.lineno} called sys.exit() during a run")
@@ -174,7 +174,7 @@ def _interruptible(run: Run[Any]) -> Iterator[None]:
                 restore_modes()
             os._exit(CANCELLED)
         pressed = True
-        run.put_away("Ctrl-C")
+        run.suspend("Ctrl-C")
 
     before = signal.signal(signal.SIGINT, interrupt)
     try:

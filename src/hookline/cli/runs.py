@@ -89,7 +89,7 @@ def resume(
     """Continue a durable run where it was, or show the result of one that has ended."""
     from .._run.journal import head_of
     from .rendering import print_reply
-    from .run import Job, execute
+    from .run import RunJob, execute
 
     store, run = _find(config, run_id)
     _check_not_served(store, run)
@@ -101,7 +101,7 @@ def resume(
     head = head_of(run)
     name = None if head.ids.session_id.startswith("session_") else head.ids.session_id
     conversation = _conversation(config, name, head)
-    job = Job(head.task, (), conversation, name, store=store, run_id=run.run_id)
+    job = RunJob(head.task, (), conversation, name, store=store, run_id=run.run_id)
     return execute(config, job, json=json, quiet=quiet)
 
 

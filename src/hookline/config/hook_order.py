@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import msgspec
 
-from .._kernel.hook import Entry
+from .._kernel.hook import HookEntry
 from .._kernel.points import POINTS
 from .._kernel.registry import HookStack
 from ..hooks.shadow_mode import Shadow
@@ -31,7 +31,7 @@ class HookPlace(msgspec.Struct, frozen=True):
     source: str = ""
 
 
-def hook_order(stack: HookStack, added: Iterable[Entry] = ()) -> list[HookPlace]:
+def hook_order(stack: HookStack, added: Iterable[HookEntry] = ()) -> list[HookPlace]:
     """Return a row for each hook at each point, in the order in which they run.
 
     Example::

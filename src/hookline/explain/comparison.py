@@ -69,7 +69,7 @@ class RunPart(View):
         return (*self.label, *self.texts.items(), *self.verbs)
 
 
-class Difference(View):
+class TextDifference(View):
     """A text that differs between two parts: ``-`` is only in the first run, ``+`` only in the second."""
 
     name: str
@@ -81,7 +81,7 @@ class Pair(View):
 
     left: RunPart | None = None
     right: RunPart | None = None
-    differences: list[Difference] = msgspec.field(default_factory=list)
+    differences: list[TextDifference] = msgspec.field(default_factory=list)
 
     @property
     def same(self) -> bool:
@@ -256,9 +256,9 @@ def _pair(left: RunPart, right: RunPart) -> Pair:
     for name in sorted(dict.fromkeys((*left.texts, *right.texts)), key=_position):
         one, other = left.texts.get(name, ""), right.texts.get(name, "")
         if one != other:
-            differences.append(Difference(name, fold(diff_text(one, other))))
+            differences.append(TextDifference(name, fold(diff_text(one, other))))
     if not differences and left.verbs != right.verbs:
-        differences.append(Difference("hooks", diff_text(_verbs_text(left), _verbs_text(right))))
+        differences.append(TextDifference("hooks", diff_text(_verbs_text(left), _verbs_text(right))))
     return Pair(left, right, differences)
 
 

@@ -204,12 +204,13 @@ class _Builder:
         point, hook, phase, verb, reason, error = (
             str(event.get(name) or "") for name in ("point", "hook", "phase", "verb", "reason", "error")
         )
+        location = str(event.get("location") or "")
         decision = DecisionView(
             hook,
             phase,
             verb,
             cut(reason, self.limit),
-            error=cut(error, self.limit),
+            error=cut(error, self.limit) + (f" ({location})" if location else ""),
             took=float(event.get("duration") or 0.0),
         )
         moments = self.moments_at(point, str(event.get("call_id", "")))

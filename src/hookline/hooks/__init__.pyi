@@ -37,7 +37,7 @@ from .limits import ExecutionTimeLimitHook as ExecutionTimeLimitHook
 from .limits import StepsLimitHook as StepsLimitHook
 from .limits import TokenUsageLimitHook as TokenUsageLimitHook
 from .limits import ToolCallsLimitHook as ToolCallsLimitHook
-from .limits import guards as guards
+from .limits import limits_plugin as limits_plugin
 from .loop_detector import LoopDetectorHook as LoopDetectorHook
 from .memory import MemoryInjectionHook as MemoryInjectionHook
 from .metrics import MetricsHook as MetricsHook

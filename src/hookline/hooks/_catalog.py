@@ -77,7 +77,7 @@ def load_builtin(name: str) -> Any:
 class BuiltinRow(Frozen, frozen=True):
     """A built-in hook: its points in the order of the point table, its phase and priority at each, and its summary.
 
-    A function that creates hooks (``guards``, ``shadow``) has no points itself.
+    A function that creates hooks (``limits_plugin``, ``shadow``) has no points itself.
     """
 
     name: str

@@ -64,7 +64,7 @@ class ApprovalsHook:
         seconds: time to wait for a decision.
         owner: user that the runs are for; a remembered decision applies only to its owner.
         root_id: id of the root run, for calls of subagents; by default the run that asks.
-        hold_seconds: time to wait in a durable run before the run is put away until there is a decision.
+        hold_seconds: time to wait in a durable run before the run is suspended until there is a decision.
         notify: async function that gets each waiting call, to notify a person, or to ask and ``decide``. It is
             cancelled when the call is decided. If it fails, the error is logged and the call keeps waiting.
 

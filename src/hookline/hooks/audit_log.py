@@ -228,7 +228,7 @@ _ALWAYS = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
 _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_END})
 
 
-class _Run(msgspec.Struct):
+class _AuditedRun(msgspec.Struct):
     """State of an active run.
 
     It has the run's ids, the counts of lost records and failed writes at its start, the payload that was recorded last,
@@ -330,7 +330,7 @@ class AuditLogHook:
                 self.log = AuditLog(path, fsync=fsync, **given)  # type: ignore[arg-type]
             except HooklineError as error:
                 raise RegistrationError(str(error)) from error
-        self._runs: dict[str, _Run] = {}
+        self._runs: dict[str, _AuditedRun] = {}
 
     @property
     def own_files(self) -> tuple[str, ...]:
@@ -344,7 +344,7 @@ class AuditLogHook:
     def on_event(self, event: Event) -> None:
         """Add the event to the log, without waiting."""
         if type(event) is RunStarted:
-            self._runs[event.run_id] = _Run(encode_ids(event.ids), self.log.lost, self.log.failures)
+            self._runs[event.run_id] = _AuditedRun(encode_ids(event.ids), self.log.lost, self.log.failures)
         try:
             fields = self._tool_start(event) if type(event) is ToolStarted else self._records.record(event)
             if fields is not None:
@@ -375,7 +375,7 @@ class AuditLogHook:
             self._raise_if_lost(ctx)
         return None
 
-    def _finished_record(self, point: str, run: _Run | None, payload: Any, verdict: Verdict) -> AuditRecord:
+    def _finished_record(self, point: str, run: _AuditedRun | None, payload: Any, verdict: Verdict) -> AuditRecord:
         if point == AFTER_LLM:
             return self._records.model(payload, verdict)
         known = run.digests.pop((payload.id, payload.attempt), None) if run else None
@@ -387,7 +387,7 @@ class AuditLogHook:
             run.digests[event.call_id, event.attempt] = made
         return self._records.tool_start(event, made)
 
-    def _put(self, at: float, run: _Run | None, run_id: str, fields: AuditRecord) -> None:
+    def _put(self, at: float, run: _AuditedRun | None, run_id: str, fields: AuditRecord) -> None:
         kind = encode_type(fields.type, run.ids if run else encode_ids(Ids(run_id)))
         if self._records.content:
             self.log.put(encode_record(at, kind, fields))

@@ -30,7 +30,7 @@ from ..stores.channel_points import BEFORE_DISPATCH, INBOUND_CLAIM, MESSAGE_RECE
 from ..stores.messages import InboundMessage
 from ..tools.arguments import urls_in_text
 from ._injection.control_tokens import neutralise
-from ._support.words import Entry, WordList, normalize_text
+from ._support.words import WordList, WordPattern, normalize_text
 
 log = logging.getLogger("hookline")
 
@@ -110,7 +110,7 @@ class ChannelGuard:
         max_length: int | None = 20_000,
         links: Iterable[str] | None = None,
         attachments: bool = True,
-        blocklist: Iterable[Entry] = (),
+        blocklist: Iterable[WordPattern] = (),
         loop_turns: int | None = 10,
         loop_window: float = 600.0,
         redact: Iterable[str] | Redactor = ("secret",),
@@ -261,7 +261,7 @@ class ChannelGuard:
     # Requests to a model. The transcript keeps the text as it was written: the gateway compares it with the messages.
 
     def _clean(self, ctx: Any, request: ModelRequest) -> HookResult | None:
-        known: dict[int, tuple[Message, Message]] = ctx.hook_state.setdefault(id(self), {})
+        known: dict[int, tuple[Message, Message]] = ctx.own_state(self, dict)
         messages = []
         for message in request.messages:
             if message.role != "user":
@@ -278,7 +278,7 @@ class ChannelGuard:
         return HookResult.replace({"messages": tuple(messages)}, reason="control tokens")
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _SenderPattern(msgspec.Struct, frozen=True):
     """An entry of a list of senders. Without ``group``, it matches direct messages and all groups."""
 
     channel: str = "*"
@@ -421,23 +421,23 @@ def _redactor(redact: Any) -> Redactor | None:
     return Redactor(kinds) if kinds else None
 
 
-def _senders(given: Any, name: str) -> tuple[_Entry, ...]:
+def _senders(given: Any, name: str) -> tuple[_SenderPattern, ...]:
     if isinstance(given, (str, Mapping)) or not isinstance(given, Iterable):
         raise RegistrationError(f"{name} must be a list of senders: [{given!r:.80}]")
-    return tuple(_entry(item, name) for item in given)
+    return tuple(_sender_pattern(item, name) for item in given)
 
 
-def _entry(item: Any, name: str) -> _Entry:
+def _sender_pattern(item: Any, name: str) -> _SenderPattern:
     if isinstance(item, str) and item:
-        return _Entry(sender=item)
+        return _SenderPattern(sender=item)
     if not isinstance(item, Mapping) or not item or not all(isinstance(value, str) for value in item.values()):
         raise RegistrationError(
             f'{name}: an entry must be the id of a sender, or a mapping such as {{"group": "*"}}, not {item!r:.80}'
         )
-    fields = _Entry.__struct_fields__
+    fields = _SenderPattern.__struct_fields__
     for field in item:
         if field not in fields:
             raise RegistrationError(
                 f"{name}: an entry has no {field!r:.40}.{did_you_mean(str(field), fields)} It has {', '.join(fields)}"
             )
-    return _Entry(**item)
+    return _SenderPattern(**item)

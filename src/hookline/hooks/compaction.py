@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, ClassVar
 
+import msgspec
+
 from .._base.frozen import json_text
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.payloads import Compaction, ModelRequest
@@ -193,6 +195,13 @@ class Compactor:
         return chunks
 
 
+class _CompactionState(msgspec.Struct):
+    """The task of a run, and the number of messages at which a failed summary is tried again."""
+
+    task: Message | None = None
+    retry_from: int = 0
+
+
 class ContextCompactionHook:
     """Replaces the middle of the conversation by a summary when the conversation gets too long.
 
@@ -228,24 +237,24 @@ class ContextCompactionHook:
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Compact the transcript if it is too long."""
-        own = ctx.hook_state.setdefault(id(self), {"task": None, "from": 0})
+        own = ctx.own_state(self, _CompactionState)
         messages = ctx.state.messages
         if point == ON_RUN_START:
             return await self._compact(ctx, own, messages, Message("user", payload.task))
         if payload.index == 0:
-            own["task"] = last_user_message(messages)
+            own.task = last_user_message(messages)
             return None
         return await self._compact(ctx, own, messages)
 
     async def _compact(
-        self, ctx: Any, own: dict[str, Any], messages: Sequence[Message], *coming: Message
+        self, ctx: Any, own: _CompactionState, messages: Sequence[Message], *coming: Message
     ) -> HookResult | None:
-        if len(messages) < own["from"]:
+        if len(messages) < own.retry_from:
             return None
         try:
-            compacted = await self.compactor.compact(ctx, (*messages, *coming), keep=[own["task"]])
+            compacted = await self.compactor.compact(ctx, (*messages, *coming), keep=[own.task])
         except CompactionError:
-            own["from"] = len(messages) + RETRY_AFTER_MESSAGES
+            own.retry_from = len(messages) + RETRY_AFTER_MESSAGES
             raise
         if compacted is None:
             return None

@@ -49,7 +49,7 @@ class EchoingHook:
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
         """Write one line."""
-        action = "" if verdict.action is HookAction.CONTINUE else f"{verdict.action} by {verdict.hook or '?'}: "
+        action = "" if verdict.action is HookAction.CONT else f"{verdict.action} by {verdict.hook or '?'}: "
         line = _printable(f"{point:<12} {action}{_summary(payload)}"[: WIDTH + 1])
         self.write(line if len(line) <= WIDTH else f"{line[: WIDTH - 3]}...")
 

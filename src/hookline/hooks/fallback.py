@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from .._kernel.errors import CallRefusedError, ModelError, RegistrationError
-from .._kernel.payloads import Failure, ModelRequest
+from .._kernel.payloads import ErrorReport, ModelRequest
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
 from .._kernel.validation import check_error_names, check_integer
@@ -60,7 +60,7 @@ class FallbackModelHook:
         self.on = None if on is None else check_error_names(on, "on")
         self.attempts = check_integer(attempts, "attempts")
 
-    async def __call__(self, point: str, ctx: Any, failure: Failure) -> HookResult | None:
+    async def __call__(self, point: str, ctx: Any, failure: ErrorReport) -> HookResult | None:
         """Ask the fallback models in order, and answer with the first reply."""
         request = failure.request
         if request is None or failure.purpose == PURPOSE:

@@ -43,14 +43,14 @@ class _Taint(msgspec.Struct, frozen=True):
     suspicious: bool
 
 
-class _RunState(msgspec.Struct):
+class _TaintState(msgspec.Struct):
     """The state of the guard in one run.
 
     ``outer`` is the state in the outer run, ``hop`` the step of the last call, and ``nested`` the untrusted text that a
     nested run has read. A non-empty ``ending`` ends the run before its next step.
     """
 
-    outer: _RunState | None = None
+    outer: _TaintState | None = None
     hop: int = -1
     taint: _Taint | None = None
     nested: _Taint | None = None
@@ -158,16 +158,16 @@ class InjectionGuard:
             return HookResult.end(state.ending, reason=state.reason) if state.ending else None
         return self._check_task(ctx, state, payload) if point == ON_RUN_START else self._explain_fences(ctx, payload)
 
-    def _state(self, ctx: Any) -> _RunState:
+    def _state(self, ctx: Any) -> _TaintState:
         """Return the state in this run. The states of a tree of runs are connected."""
-        states: dict[str, _RunState] = ctx.tree_state.setdefault(id(self), {})
+        states: dict[str, _TaintState] = ctx.tree_state.setdefault(id(self), {})
         if ctx.run_id not in states:
-            states[ctx.run_id] = _RunState(states.get(ctx.ids.parent_run_id) if ctx.ids.parent_run_id else None)
+            states[ctx.run_id] = _TaintState(states.get(ctx.ids.parent_run_id) if ctx.ids.parent_run_id else None)
         return states[ctx.run_id]
 
     # Tool results.
 
-    def _check_result(self, ctx: Any, state: _RunState, result: ToolCallResult) -> Any:
+    def _check_result(self, ctx: Any, state: _TaintState, result: ToolCallResult) -> Any:
         """Fence the result of an untrusted tool."""
         if (
             result.outcome in ("blocked", "cancelled")
@@ -184,7 +184,7 @@ class InjectionGuard:
         return self._rewrite(ctx, state, result, field, cleaned, self._scan(text, result))
 
     async def _check_result_async(
-        self, ctx: Any, state: _RunState, result: ToolCallResult, field: str, text: str
+        self, ctx: Any, state: _TaintState, result: ToolCallResult, field: str, text: str
     ) -> HookResult:
         cleaned = await asyncio.to_thread(neutralise, text)
         found, suspicious, why = await asyncio.to_thread(self._scan, text, result)
@@ -205,7 +205,7 @@ class InjectionGuard:
     def _rewrite(
         self,
         ctx: Any,
-        state: _RunState,
+        state: _TaintState,
         result: ToolCallResult,
         field: str,
         cleaned: Cleaned,
@@ -263,7 +263,7 @@ class InjectionGuard:
         still = rest == result.result or scan(json_text(rest)).score >= self.threshold
         return None if still else rest
 
-    def _is_untrusted(self, ctx: Any, state: _RunState, result: ToolCallResult) -> bool:
+    def _is_untrusted(self, ctx: Any, state: _TaintState, result: ToolCallResult) -> bool:
         tool = find_tool(ctx, result.name)
         if tool is None or tool.untrusted or any(fnmatchcase(result.name, glob) for glob in self.untrusted):
             return True
@@ -271,7 +271,7 @@ class InjectionGuard:
 
     # Tool calls.
 
-    def _check_call(self, ctx: Any, state: _RunState, request: ToolCallRequest) -> HookResult | None:
+    def _check_call(self, ctx: Any, state: _TaintState, request: ToolCallRequest) -> HookResult | None:
         """Ask about a dangerous call while untrusted text is in the conversation."""
         state.hop = request.hop
         taint = self._active_taint(state)
@@ -285,7 +285,7 @@ class InjectionGuard:
         )
         return HookResult.ask(question, reason=f"{what} from {source}")
 
-    def _active_taint(self, state: _RunState) -> _Taint | None:
+    def _active_taint(self, state: _TaintState) -> _Taint | None:
         """Return the untrusted text because of which dangerous calls of the current step need an approval."""
         taint = state.taint
         if taint is None or taint.suspicious or self.taint_steps is None:
@@ -298,7 +298,7 @@ class InjectionGuard:
 
     # The start of a run.
 
-    def _check_task(self, ctx: Any, state: _RunState, start: RunStart) -> HookResult | None:
+    def _check_task(self, ctx: Any, state: _TaintState, start: RunStart) -> HookResult | None:
         """Find untrusted text that the conversation already contains, and score the task."""
         if (earlier := _taint_of(ctx.state.messages)) is not None:
             state.add(earlier)

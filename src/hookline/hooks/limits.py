@@ -171,7 +171,7 @@ class ToolCallsLimitHook(_LimitHook):
         super().__init__(check_integer(max_tool_calls, "max_tool_calls"), soft_limit)
 
 
-def guards(
+def limits_plugin(
     max_steps: int | None = 20,
     max_tokens: int | None = 32768,
     max_execution_time: float | None = 300.0,
@@ -181,14 +181,14 @@ def guards(
     *,
     soft_limit: float | None = 0.8,
 ) -> Plugin:
-    """Create a plugin called "guards" that stops runs at the usual limits; ``None`` disables a limit.
+    """Create a plugin called "limits" that stops runs at the usual limits; ``None`` disables a limit.
 
     The step limit also becomes the agent's own limit, unless the agent has a stricter one. So it applies even to runs
     whose ``allowed_plugins`` exclude the plugin. ``max_steps=None`` removes the default limit of 20 steps.
 
     Example::
 
-        agent = Agent("a", llm=model, tools=[search], plugins=[guards(max_steps=50, max_cost=1.0)])
+        agent = Agent("a", llm=model, tools=[search], plugins=[limits_plugin(max_steps=50, max_cost=1.0)])
 
     Args:
         max_steps: maximum number of steps.
@@ -219,4 +219,4 @@ def guards(
     def configure(agent: Any) -> None:
         agent.limits = agent.limits.stricter(steps)
 
-    return Plugin("guards", hooks, configure=configure)
+    return Plugin("limits", hooks, configure=configure)

@@ -53,7 +53,7 @@ class LoopDetectorHook:
 
     def __call__(self, point: str, ctx: Any, payload: ToolCallRequest | ToolCallResult) -> HookResult | None:
         """Check a call before it runs, and remember its result."""
-        history: _CallHistory = ctx.hook_state.setdefault(id(self), _CallHistory())
+        history: _CallHistory = ctx.own_state(self, _CallHistory)
         call = any_digest([payload.name, payload.arguments])
         if isinstance(payload, ToolCallResult) and payload.id in history.calls:
             if payload.outcome in ("ok", "answered"):

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterable
 from typing import Any
 
-from .._kernel.payloads import Failure
+from .._kernel.payloads import ErrorReport
 from .._kernel.points import ON_ERROR
 from .._kernel.results import HookResult
 from .._kernel.validation import check_error_names
@@ -49,7 +49,7 @@ class ModelRetryHook:
         self.backoff = Backoff(base_delay, max_delay)
         self.on = check_error_names(on, "on")
 
-    async def __call__(self, point: str, ctx: Any, failure: Failure) -> HookResult | None:
+    async def __call__(self, point: str, ctx: Any, failure: ErrorReport) -> HookResult | None:
         """Wait, then request a retry, if the error is transient."""
         if failure.where != "model" or failure.attempt > self.max_retries:
             return None

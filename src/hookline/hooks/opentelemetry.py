@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._base.errors import NotInstalledError
 from .._kernel.events import Event, HookExecuted
-from .._kernel.payloads import Failure, ModelReply, ModelRequest, RunStart, ToolCallRequest
+from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import AFTER_LLM, ON_ERROR
 from .._kernel.validation import check_bool, check_method
 from .._run.events import (
@@ -90,7 +90,7 @@ class OpenTelemetryHook:
         self._backend = Backend(tracer_provider, meter_provider, self.content)
         self._runs: dict[str, RunSpans] = {}
 
-    def __call__(self, point: str, ctx: Any, payload: ModelReply | Failure) -> None:
+    def __call__(self, point: str, ctx: Any, payload: ModelReply | ErrorReport) -> None:
         """End the span of a model call."""
         run = self._runs.get(ctx.run_id)
         if run is None:

@@ -74,7 +74,7 @@ class PlanModeHook:
 
     async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
         """Ask about a call, or let the approver decide."""
-        asked, key = ctx.hook_state.setdefault(id(self), Counter()), _key(point, payload)
+        asked, key = ctx.own_state(self, Counter), _key(point, payload)
         if point == BEFORE_TOOL:
             named = any(fnmatchcase(payload.name, glob) for glob in self.confirm)
             if not named and not may(ctx, payload.name, self.effects):
@@ -91,7 +91,7 @@ class PlanModeHook:
                 "This call needs several approvals and cannot be edited. Make the call with the right arguments."
             )
         # Approving one of several questions must not approve the others; several PlanModeHooks approve them together.
-        approved = ctx.hook_state.setdefault(id(PlanModeHook), {}).setdefault(key, {})
+        approved = ctx.own_state(PlanModeHook, dict).setdefault(key, {})
         approved[id(self)] = asked[key]
         return decision if sum(approved.values()) == len(payload.questions) else None
 

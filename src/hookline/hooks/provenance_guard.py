@@ -124,10 +124,10 @@ class ProvenanceGuard:
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> Any:
         """Read a task or a tool result, or judge a tool call."""
-        if point == ON_RUN_START:
-            self._begin(ctx, payload)
+        start = payload if point == ON_RUN_START else None  # without one, the guard was added during the run
+        read: _Read = ctx.own_state(self, lambda: self._begin(ctx, start))
+        if start is not None:
             return None
-        read: _Read = ctx.hook_state.get(id(self)) or self._begin(ctx, None)  # the guard was added during the run
         if point == AFTER_TOOL:
             return self._note(ctx, read, payload)
         return self._judge(ctx, read, payload)
@@ -137,7 +137,7 @@ class ProvenanceGuard:
     def _begin(self, ctx: Any, start: RunStart | None) -> _Read:
         """Share what the outer run has read; without one, read the conversation so far."""
         outer = self._runs.get(ctx.ids.parent_run_id)
-        read = ctx.hook_state[id(self)] = self._runs[ctx.run_id] = outer or _Read()
+        read = self._runs[ctx.run_id] = outer or _Read()
         task = "" if start is None else start.task
         if outer is None:
             self._read_history(ctx, read, ctx.state.messages)

@@ -79,7 +79,7 @@ class ResponseCacheHook:
         if self.purposes is not None and payload.purpose not in self.purposes:
             return None
         # Model calls have no id, so two calls of one purpose in one step may be confused. This only costs a cache miss.
-        used: dict[Any, set[bytes]] = ctx.hook_state.setdefault(id(self), {})
+        used: dict[Any, set[bytes]] = ctx.own_state(self, dict)
         replied = used.setdefault((payload.hop, payload.purpose), set())
         if point == BEFORE_LLM:
             return await self._serve(ctx, payload, replied)

@@ -9,7 +9,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.payloads import RunStart
 from .._kernel.points import ON_RUN_START
 from .._kernel.results import HookResult
-from ._support.words import Entry, WordList
+from ._support.words import WordList, WordPattern
 
 
 class SafetyGuardrailHook:
@@ -37,8 +37,8 @@ class SafetyGuardrailHook:
 
     def __init__(
         self,
-        blocklist: Iterable[Entry] = (),
-        allowlist: Iterable[Entry] = (),
+        blocklist: Iterable[WordPattern] = (),
+        allowlist: Iterable[WordPattern] = (),
         *,
         reply: str = "I cannot help with that.",
     ) -> None:

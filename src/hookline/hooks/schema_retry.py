@@ -65,7 +65,7 @@ class SchemaRetryHook:
 
     def _check(self, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         tool = find_tool(ctx, request.name)
-        state: _Retries = ctx.hook_state.setdefault(id(self), _Retries())
+        state: _Retries = ctx.own_state(self, _Retries)
         if tool is None or state.counts[request.name] >= self.max_retries_per_tool:
             return None
         invented = _invented(tool.spec, request.arguments, ctx.state.messages)
@@ -82,7 +82,7 @@ class SchemaRetryHook:
         if result.outcome != "error" or tool is None:
             return None
         error = next((e.type for e in reversed(ctx.state.errors) if e.call_id == result.id), "")
-        state: _Retries = ctx.hook_state.setdefault(id(self), _Retries())
+        state: _Retries = ctx.own_state(self, _Retries)
         invalid, again = error == "InvalidCall", self.any_error and error not in _UNKNOWN_OUTCOME
         if not (invalid or again) or state.counts[result.name] >= self.max_retries_per_tool:
             return None
@@ -94,8 +94,8 @@ class SchemaRetryHook:
         return HookResult.replace({"error": hint}, reason="invalid arguments")
 
     def _constrain(self, ctx: Any, request: ModelRequest) -> HookResult | None:
-        state: _Retries | None = ctx.hook_state.get(id(self))
-        if state is None or (request.purpose, request.hop) != ("step", state.hop) or request.tool_choice is not None:
+        state: _Retries = ctx.own_state(self, _Retries)
+        if (request.purpose, request.hop) != ("step", state.hop) or request.tool_choice is not None:
             return None
         if not any(tool.name == state.tool for tool in request.tools):
             return None

@@ -42,7 +42,7 @@ POINTS_BY_LOCATION: Mapping[str, frozenset[Point[Any]]] = {
 replace = msgspec.structs.replace
 
 
-class _RunState(msgspec.Struct):
+class _RedactionState(msgspec.Struct):
     """The state of the hook in one run."""
 
     streams: dict[int, RedactedStream] = {}
@@ -142,8 +142,8 @@ class SensitiveDataHook:
         """Redact or block the sensitive values in a payload."""
         return self._handlers[point](ctx, payload)
 
-    def _state(self, ctx: Any) -> _RunState:
-        return ctx.hook_state.setdefault(id(self), _RunState())  # type: ignore[no-any-return]
+    def _state(self, ctx: Any) -> _RedactionState:
+        return ctx.own_state(self, _RedactionState)  # type: ignore[no-any-return]
 
     def _start(self, ctx: Any, start: RunStart) -> HookResult | None:
         task, kinds = self.redactor.clean(start.task)

@@ -15,7 +15,7 @@ from .._base.tasks import StillRunningError, with_timeout
 from .._base.text import describe, shorten
 from .._kernel.errors import CallRefusedError, HookTimeoutError, InvalidResultError, RegistrationError
 from .._kernel.events import Event
-from .._kernel.hook import Entry, compile_hook
+from .._kernel.hook import HookEntry, compile_hook
 from .._kernel.results import HookAction, HookResult, parse_result
 from .._kernel.scope import HOOK_CALL, HookCall, running_hooks, scope_of
 from .._kernel.state import AgentState
@@ -88,7 +88,7 @@ class Shadow:
         if isinstance(hook, Shadow):
             raise RegistrationError(f"{hook!r} is already in shadow mode")
         self.hook = hook
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, HookEntry] = {}
         for entry in compile_hook(hook):
             self._entries.setdefault(entry.point, entry)  # of several phases at a point, the first one
         entries = self._entries.values()
@@ -143,7 +143,7 @@ class Shadow:
         return None
 
     async def _wait(
-        self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any], call: HookCall
+        self, entry: HookEntry, ctx: Any, payload: Any, before: AgentState, result: Awaitable[Any], call: HookCall
     ) -> None:
         HOOK_CALL.set(call)
         try:
@@ -165,7 +165,7 @@ class Shadow:
             if HOOK_CALL.get() is call:  # not if Python closes this coroutine in another context
                 HOOK_CALL.set(call.outer)
 
-    def _judge(self, entry: Entry, ctx: Any, payload: Any, before: AgentState, result: Any) -> None:
+    def _judge(self, entry: HookEntry, ctx: Any, payload: Any, before: AgentState, result: Any) -> None:
         if result is None:
             return
         try:
@@ -175,17 +175,17 @@ class Shadow:
         except InvalidResultError as failure:
             self._report_failure(entry, ctx, failure)
             return
-        if decision.action is not HookAction.CONTINUE or decision.state is not None:
+        if decision.action is not HookAction.CONT or decision.state is not None:
             self._report(entry, ctx, str(decision.action), decision.reason, _text(decision, payload))
 
-    def _report_failure(self, entry: Entry, ctx: Any, failure: BaseException) -> None:
+    def _report_failure(self, entry: HookEntry, ctx: Any, failure: BaseException) -> None:
         refused = isinstance(
             failure, CallRefusedError
         )  # a model call of the hook was refused, which is not a failure of the hook
         how = "would have ended the run" if refused else _FAILED[entry.on_failure]
         self._report(entry, ctx, "failed", how, describe(failure))
 
-    def _report(self, entry: Entry, ctx: Any, verb: str, reason: str, text: str) -> None:
+    def _report(self, entry: HookEntry, ctx: Any, verb: str, reason: str, text: str) -> None:
         text = shorten(text, _MAX_TEXT)
         at, run_id = getattr(ctx, "clock", time).time(), getattr(ctx, "run_id", "")
         decided = ShadowDecided(0, at, run_id, str(entry.point), entry.name, verb, reason, text)
@@ -199,12 +199,14 @@ class Shadow:
 class ShadowOfGuards(Shadow):
     """The shadow of a guard that gets the other guards of its chain, such as ``Strict`` (DESIGN 4.10)."""
 
-    def __call__(self, point: str, ctx: Any, payload: Any, *, guards: tuple[Entry, ...] = ()) -> Awaitable[None] | None:
+    def __call__(
+        self, point: str, ctx: Any, payload: Any, *, guards: tuple[HookEntry, ...] = ()
+    ) -> Awaitable[None] | None:
         """Run the guard, and report its result."""
         return self._call(point, ctx, payload, guards=guards)
 
 
-def _check_state(entry: Entry, state: AgentState, before: AgentState, now: AgentState) -> None:
+def _check_state(entry: HookEntry, state: AgentState, before: AgentState, now: AgentState) -> None:
     where = f"hook {entry.name!r} at {entry.point}"
     if entry.point.model != "pipeline" or entry.phase == "observe":
         raise InvalidResultError(f"{where}: state= is only for hooks that decide at a pipeline point")
@@ -220,7 +222,7 @@ def _check_state(entry: Entry, state: AgentState, before: AgentState, now: Agent
 def _text(decision: HookResult, payload: Any) -> str:
     """Describe the value of a decision in a few words."""
     parts = []
-    if decision.action is HookAction.MODIFY:
+    if decision.action is HookAction.REPLACE:
         changed = [name for name in payload if getattr(decision.value, name) is not getattr(payload, name)]
         parts = [f"{name}: {_short(getattr(decision.value, name))}" for name in changed] or ["the same"]
     elif decision.value is not None:

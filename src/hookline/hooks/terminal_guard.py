@@ -18,10 +18,10 @@ from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
 from .._kernel.validation import check_bool, check_folder, check_name_or_names, check_names
 from .._toolbox.command_line import (
-    Command,
     CommandError,
     CommandLine,
     Pipeline,
+    ShellCommand,
     Word,
     check_characters,
     parse_command,
@@ -296,7 +296,7 @@ def _judge_unlisted(name: str | None, words: Sequence[Word], scope: PathScope) -
     check_arguments(name, words[1:], scope)
 
 
-def _check_words(command: Command, scope: PathScope) -> None:
+def _check_words(command: ShellCommand, scope: PathScope) -> None:
     """Check the expansions, variables and redirects of a command in the strict profile."""
     for assignment in command.assignments:
         message = f"Setting {assignment.name:.60} is not allowed. Leave it out."
@@ -348,7 +348,7 @@ def _line(command: Any, argument: str) -> CommandLine:
     """Parse the command of a call for the strict profile."""
     if isinstance(command, str):
         return parse_command(command)
-    return CommandLine((Pipeline((Command(_words(command, argument)),)),), ("",))
+    return CommandLine((Pipeline((ShellCommand(_words(command, argument)),)),), ("",))
 
 
 def _script(command: Any, argument: str) -> Script:

@@ -95,7 +95,7 @@ class TicketRules:
         return await self._judge(ctx, who, action, request) if action in ("start", "complete") else None
 
     async def _judge(self, ctx: Any, who: str, action: str, request: ToolCallRequest) -> HookResult | None:
-        seen = ctx.hook_state.setdefault(id(ApprovalChecks), set())
+        seen: set[tuple[str, str]] = ctx.own_state(ApprovalChecks, set)
         try:
             ticket: TicketRow = await in_thread(self.board.get, request.arguments.get("id"))
         except TicketError:

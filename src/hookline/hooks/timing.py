@@ -76,9 +76,7 @@ class TimingHook:
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
         """Measure the time between two points."""
         now = ctx.clock.monotonic()
-        begun = ctx.hook_state.get(id(self))
-        if begun is None:
-            begun = ctx.hook_state[id(self)] = {}
+        begun = ctx.own_state(self, dict)
         if type(payload) is ModelRequest:
             self._begin(begun, id(payload), now, payload)  # two requests of one run may be equal
         elif type(payload) is ToolCallRequest:

@@ -60,7 +60,7 @@ class TokenBudgetHook:
         """Trim a request that is too long."""
         task = None
         if request.purpose == "step":
-            task = ctx.hook_state.setdefault(id(self), last_user_message(ctx.state.messages))
+            task = ctx.own_state(self, lambda: last_user_message(ctx.state.messages))
         if await ctx.llm.count_request(request) <= self.limit:
             return None
         parts = group_messages(request.messages)

@@ -23,7 +23,7 @@ import msgspec
 
 from .._kernel.values import Ids
 from ..providers.apis.chat_completions import ChatCompletionsApi
-from ..providers.apis.common import Reply
+from ..providers.apis.common import ParsedReply
 from ..providers.apis.responses import ResponsesApi
 from .logs import Log, Losses, mapping, open_log, sequence, text, unix_time
 from .runs import Call, ImportedRun, Json
@@ -150,7 +150,7 @@ class _Importer:
             yield _finished(run)
 
     def _called(
-        self, line: Json, request: Json, response: Json, messages: list[Json], reply: Reply, log: Log
+        self, line: Json, request: Json, response: Json, messages: list[Json], reply: ParsedReply, log: Log
     ) -> Iterator[ImportedRun]:
         """Add a call of the API to the conversation that it continues."""
         at = _time_of(line) or _time_of(response)
@@ -287,7 +287,7 @@ def _prefix_digests(messages: list[Json]) -> list[bytes]:
     return found
 
 
-def _read_reply(response: Any, index: int) -> Reply | None:
+def _read_reply(response: Any, index: int) -> ParsedReply | None:
     """Parse a reply of either API, or its streamed pieces. ``index`` is its position among the messages."""
     try:
         if isinstance(response, list):

@@ -18,10 +18,10 @@ from ..records.format import (
     HookInfo,
     Label,
     Notes,
+    RecordedVerdict,
     RunEnd,
     RunInfo,
     ToolInfo,
-    Verdict,
 )
 from ..records.redaction import NEVER_SENSITIVE, Redacted, Redaction
 
@@ -349,7 +349,7 @@ class RunEncoder:
                 for each in moment.decisions
             ]
             last = decisions[-1]
-            line += [decisions, Verdict(last.verb, last.hook, last.reason)]
+            line += [decisions, RecordedVerdict(last.verb, last.hook, last.reason)]
         if notes != NO_NOTES:
             line += [None] * (9 - len(line)) + [notes]
         return _encode(line)

@@ -1,3 +1,4 @@
+from .._kernel.values import ModelResponse as ModelResponse
 from .._run.context import GatedModel as GatedModel
 from ..providers.anthropic import AnthropicModel as AnthropicModel
 from ..providers.factory import get_model as get_model

@@ -15,7 +15,7 @@ from .._kernel.values import Message, ModelResponse, Usage
 from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, BadRequestError, ModelTimeoutError, ProviderError
 from . import remote
-from .apis.common import Reply, ToolNames
+from .apis.common import ParsedReply, ToolNames
 from .apis.converse import ConverseApi
 from .error_mapping import (
     Endpoint,
@@ -216,7 +216,7 @@ class BedrockModel:
         cost = self._cost(usage, asked, reply)
         return ModelResponse(reply.content, calls, usage, reply.finish_reason, cost, asked, self.provider)
 
-    def _cost(self, usage: Usage, asked: str, reply: Reply | None) -> float | None:
+    def _cost(self, usage: Usage, asked: str, reply: ParsedReply | None) -> float | None:
         if self._price is not None and asked == self.name:
             return self._price.of(usage)
         writes: Mapping[str, int] = {} if reply is None else reply.cache_writes

@@ -25,7 +25,7 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, Usage
 from ..models.attachments import check_attachments, with_usable_attachments
 from ..models.errors import AuthError, NotInstalledError
-from .apis.common import ModelApi, Reply, ToolNames
+from .apis.common import ModelApi, ParsedReply, ToolNames
 from .apis.compatible import choice_errors
 from .error_mapping import (
     Endpoint,
@@ -165,7 +165,7 @@ class RemoteModel(ABC):
         """Return the price of these tokens in USD; ``None`` if it is unknown."""
         return self._cost(usage, self.name)
 
-    def _cost(self, usage: Usage, asked: str, reply: Reply | None = None) -> float | None:
+    def _cost(self, usage: Usage, asked: str, reply: ParsedReply | None = None) -> float | None:
         if self._price is not None and asked == self.name:
             return self._price.of(usage)
         if reply is None:
@@ -198,7 +198,7 @@ class RemoteModel(ABC):
             (self._organization_header and headers.get(self._organization_header)) or self._organization,
         )
 
-    def _estimated_usage(self, request: ModelRequest, reply: Reply) -> Usage:
+    def _estimated_usage(self, request: ModelRequest, reply: ParsedReply) -> Usage:
         """Estimate the usage if the server does not report it, so that every call counts in a budget."""
         answer = Message("assistant", reply.content, tuple(reply.tool_calls))
         return Usage(self.count_tokens(request.messages), self.count_tokens((answer,)))

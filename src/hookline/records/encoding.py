@@ -26,7 +26,7 @@ from .._kernel.hook import function_of
 from .._kernel.payloads import (
     ApprovalDecision,
     ApprovalRequest,
-    Failure,
+    ErrorReport,
     ModelReply,
     ModelRequest,
     RunStart,
@@ -51,7 +51,7 @@ log = logging.getLogger("hookline")
 _STATE_PARTS = ("messages", "metadata", "system_prompt", "response_format")
 _RESULTS = frozenset((ModelReply, ToolCallResult, AgentResult, RunStart, Stopping))
 """Payloads after which the run does not wait: another moment follows, or the end of the run."""
-_REQUESTS = (ModelReply, Failure)
+_REQUESTS = (ModelReply, ErrorReport)
 """Payloads whose ``request`` a reader restores from the previous ``before_llm``."""
 
 _encode = json_encoder.encode
@@ -107,7 +107,8 @@ class _Form:
             omit_defaults=True,
             gc=False,
         )
-        get = attrgetter(*self.names) if self.names else lambda payload: ()
+        read = ["output_or_none" if cls is AgentResult and name == "output" else name for name in self.names]
+        get = attrgetter(*read) if read else lambda payload: ()
         self.values: Callable[[Any], Sequence[Any]] = get if len(fields) != 1 else lambda payload: (get(payload),)
         self.texts = tuple(name for name in text_fields(cls) if name in self.names)
         self.tool = next((name for name in ("tool", "name") if name in self.names), "") if _is_about_tool(cls) else ""
@@ -165,8 +166,9 @@ def new_messages(before: Sequence[Message], now: Sequence[Message]) -> tuple[int
 def changes(before: Any, after: Any, names: Iterable[str]) -> dict[str, Any]:
     """Return the new values of the fields that differ; messages as ``{"kept": n, "new": […]}``."""
     found: dict[str, Any] = {}
+    stored, changed = msgspec.structs.asdict(before), msgspec.structs.asdict(after)
     for name in names:
-        old, new = getattr(before, name), getattr(after, name)
+        old, new = stored[name], changed[name]
         if old is new or old == new:
             continue
         if name == "messages":
@@ -285,8 +287,8 @@ class MomentEncoder:
         checked = how = None
         if verdict.payload is not payload and verdict.payload.arguments != payload.arguments:
             checked = verdict.payload.arguments
-        if verdict.action is not HookAction.CONTINUE:
-            how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
+        if verdict.action is not HookAction.CONT:
+            how = fmt.RecordedVerdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             self._write(name, payload, 0, None, how, checked)
         except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
@@ -303,8 +305,8 @@ class MomentEncoder:
             return
         took = round(time.perf_counter() - firing.started, 7)
         how = None
-        if verdict.action is not HookAction.CONTINUE:
-            how = fmt.Verdict(str(verdict.action), verdict.hook, verdict.reason)
+        if verdict.action is not HookAction.CONT:
+            how = fmt.RecordedVerdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             decided = last = checked = None
             if firing.recorded_results:
@@ -321,11 +323,12 @@ class MomentEncoder:
             self._write_without_payload(name, arrived, took, how, error)
 
     def _write_without_payload(
-        self, name: str, payload: Any, took: float, verdict: fmt.Verdict | None, error: Exception
+        self, name: str, payload: Any, took: float, verdict: fmt.RecordedVerdict | None, error: Exception
     ) -> None:
         log.warning("a payload of %s cannot be recorded: %s", name, error)
         notes = fmt.Notes(inexact="partial", missing=_form(type(payload)).names)
-        how = None if verdict is None else fmt.Verdict(verdict.verb, verdict.hook)  # its reason may not be redacted
+        # The reason of the verdict may not be redacted.
+        how = None if verdict is None else fmt.RecordedVerdict(verdict.verb, verdict.hook)
         at, position = time.perf_counter() - self._tree.started, next(self._tree.positions)
         line: tuple[Any, ...] = (name, "", self.number, position, at, took, {}, None, how, notes)
         self._tree.line(*line, *(() if self._place is None else (self._place(),)))
@@ -336,7 +339,7 @@ class MomentEncoder:
         payload: Any,
         took: float,
         decided: list[fmt.Decision] | None,
-        verdict: fmt.Verdict | None,
+        verdict: fmt.RecordedVerdict | None,
         checked: Any,
     ) -> int:
         """Write a moment and return its position."""
@@ -500,7 +503,7 @@ def _decisions(results: Sequence[RecordedResult], payload: Any) -> tuple[list[fm
             found.append(fmt.Decision(entry.name, entry.phase, str(HookAction.FAILED), error=one.error, took=one.took))
             continue
         value, changed = _value(result), None
-        if result.action is HookAction.MODIFY:
+        if result.action is HookAction.REPLACE:
             changed = changes(payload, result.value, _form(type(payload)).names)
             payload, value = result.value, None
         state = None

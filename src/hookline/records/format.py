@@ -163,7 +163,7 @@ class Decision(Frozen, frozen=True, array_like=True):
     """Seconds."""
 
 
-class Verdict(Frozen, frozen=True, array_like=True):
+class RecordedVerdict(Frozen, frozen=True, array_like=True):
     """The verdict of a point, if it is not simply ``cont``: the verb, the hook and its reason."""
 
     verb: str
@@ -245,7 +245,7 @@ class LabelLine(Frozen, frozen=True, array_like=True):
 
 
 class Place(Frozen, frozen=True, array_like=True):
-    """The place of a moment in a tape, as that of an :class:`~hookline.tape.format.Entry`."""
+    """The place of a moment in a tape, as that of an :class:`~hookline.tape.format.TapeEntry`."""
 
     branch: int = 0
     inside: int = 0
@@ -268,7 +268,7 @@ class MomentLine(Frozen, frozen=True, array_like=True):
     took: float
     payload: msgspec.Raw
     decisions: tuple[Decision, ...] | None = None
-    verdict: Verdict | None = None
+    verdict: RecordedVerdict | None = None
     notes: Notes | None = None
     place: Place | None = None
     """In a tape only: where the moment belongs in a replay."""

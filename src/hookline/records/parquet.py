@@ -36,7 +36,7 @@ from .._base.errors import NotInstalledError
 from .._base.frozen import Frozen
 from .account import NO_RUN, NOT_A_LINE, Account
 from .blocks import Block, read_blocks
-from .format import NOT_MOMENTS, OTHER_LINES, RecordError, RunInfo, Verdict
+from .format import NOT_MOMENTS, OTHER_LINES, RecordedVerdict, RecordError, RunInfo
 from .reading import INVALID, PARQUET, decode_line, record_files
 
 ROWS = 100_000
@@ -120,7 +120,7 @@ class _Moment(msgspec.Struct, array_like=True, frozen=True):
     took: float
     payload: msgspec.Raw
     decisions: msgspec.Raw = msgspec.Raw(b"null")
-    verdict: Verdict | None = None
+    verdict: RecordedVerdict | None = None
 
 
 _decode_moment = msgspec.json.Decoder(_Moment).decode

@@ -14,7 +14,7 @@ import msgspec
 
 from .._base.errors import NotInstalledError
 from .._base.frozen import EMPTY, History
-from .._kernel.payloads import Failure, ModelReply, ModelRequest, ToolCallRequest
+from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
@@ -219,7 +219,7 @@ def restore(
         kept = line.notes.kept if line.notes is not None else 0
         if kept:
             given["messages"] = (*before.messages[-kept:], *payload.messages)
-    elif isinstance(payload, (ModelReply, Failure)) and (request := sent.get(payload.purpose)) is not None:
+    elif isinstance(payload, (ModelReply, ErrorReport)) and (request := sent.get(payload.purpose)) is not None:
         given["request"] = request
     return msgspec.structs.replace(payload, **given)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base.errors import NotInstalledError
+from .._run.deps import need_of_deps
 from ..config.errors import ConfigError
 from ..config.factory import NAME, make_context
 from ..config.settings import Settings
@@ -80,8 +81,14 @@ def find_agents(answerers: Mapping[str, Any], options: ServerOptions) -> Agents:
     """Return the agents to serve.
 
     Raises:
-        ConfigError: the options name an agent that does not exist.
+        ConfigError: the options name an agent that does not exist, or an agent needs ``deps``.
     """
+    for answerer in answerers.values():
+        if problem := need_of_deps(answerer):
+            raise ConfigError(
+                f"{problem}, which a server does not have: use Deps | None as its deps_type, or create them in its "
+                "tools and hooks"
+            )
     try:
         return Agents(answerers, options.agents)
     except UnknownAgentError as error:

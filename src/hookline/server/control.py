@@ -69,7 +69,7 @@ class Steer(msgspec.Struct, frozen=True):
     files: tuple[File, ...] = ()
 
 
-class Answer(msgspec.Struct, frozen=True):
+class ControlAnswer(msgspec.Struct, frozen=True):
     """What became of a message: ``problem`` says why it was refused."""
 
     code: Literal["done", "conflict", "busy", "attachment"] = "done"
@@ -132,10 +132,10 @@ class ControlSender:
                     return
                 await wait_at_most(answered, left)
                 answered.clear()
-        msgspec.json.decode(answer, type=Answer).check()
+        msgspec.json.decode(answer, type=ControlAnswer).check()
 
 
-DONE = msgspec.json.encode(Answer()).decode()
+DONE = msgspec.json.encode(ControlAnswer()).decode()
 """The answer to a message that was carried out."""
 
 
@@ -154,7 +154,7 @@ class ControlReceiver:
         self._store = store
         self._runs = runs
         self._new = asyncio.Event()
-        self._answers: list[tuple[int, Answer]] = []
+        self._answers: list[tuple[int, ControlAnswer]] = []
         self._task: asyncio.Task[None] | None = None
 
     def open(self) -> None:
@@ -222,17 +222,17 @@ class ControlReceiver:
             self._new.set()
 
 
-def _carry_out(message: Control, live: LiveRun) -> Answer:
+def _carry_out(message: Control, live: LiveRun) -> ControlAnswer:
     if message.kind == "cancel":
         live.stop(msgspec.json.decode(message.data, type=Cancel).reason)
-        return Answer()
+        return ControlAnswer()
     steer = msgspec.json.decode(message.data, type=Steer)
     try:
         live.steer(steer.text, [each.attachment() for each in steer.files])
     except ConflictError as error:
-        return Answer("conflict", error_text(error))
+        return ControlAnswer("conflict", error_text(error))
     except BusyError as error:
-        return Answer("busy", error_text(error))
+        return ControlAnswer("busy", error_text(error))
     except AttachmentError as error:
-        return Answer("attachment", error_text(error))
-    return Answer()
+        return ControlAnswer("attachment", error_text(error))
+    return ControlAnswer()

@@ -1,4 +1,4 @@
-"""Durable served runs: execute them from their journals, put them away and hand them over (DESIGN 6.17)."""
+"""Durable served runs: execute them from their journals, suspend them and hand them over (DESIGN 6.17)."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .._run.durable import DurableRun
 from .._run.journal import (
     NO_MARK,
     RUN_STATUSES,
-    Answer,
     Append,
     Claim,
+    JournalAnswer,
     LeaseLostError,
     RecoveryError,
     RunHandedOverError,
@@ -292,7 +292,7 @@ class DurableRuns:
                 await self._end(run_id, "failed", error=run.refusal)
 
     def _decided(self, run_id: str = "") -> list[StoredRun]:
-        """Return the runs that were put away and need not wait any more; with an id, only this run.
+        """Return the runs that were suspended and need not wait any more; with an id, only this run.
 
         A call of such a run was decided, or the run is to be cancelled: the message came too late for the process that
         had it.
@@ -310,7 +310,7 @@ class DurableRuns:
         return [run for run in waiting if run.run_id in cancelled or self._can_go_on(run, pending)]
 
     def _can_go_on(self, run: StoredRun, pending: set[tuple[str, str, int]]) -> bool:
-        """Whether a call of a run that was put away was decided, or an approver of its own can be asked again.
+        """Whether a call of a run that was suspended was decided, or an approver of its own can be asked again.
 
         Nobody tells when such an approver has decided, so it is asked after intervals that grow with the waiting time.
         """
@@ -325,7 +325,7 @@ class DurableRuns:
     # Executing.
 
     async def execute(self, run_id: str) -> None:
-        """Execute a run until it ends, is put away or is handed over. Do nothing if it is not its turn."""
+        """Execute a run until it ends, is suspended or is handed over. Do nothing if it is not its turn."""
         try:
             while await self._execute(run_id):
                 pass
@@ -337,7 +337,7 @@ class DurableRuns:
             log.error("the run %s is interrupted: %s", run_id, error_text(error))
 
     async def _execute(self, run_id: str) -> bool:
-        """Execute a run. Return whether it was put away, but can go on at once."""
+        """Execute a run. Return whether it was suspended, but can go on at once."""
         record, first_open = await asyncio.to_thread(self._find, run_id)
         if record is None or record.is_over:
             return False
@@ -404,7 +404,7 @@ class DurableRuns:
                     await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool(await asyncio.to_thread(self._decided, run_id))
-            if live.stop_reason:  # it was asked to stop while it was put away
+            if live.stop_reason:  # it was asked to stop while it was suspended
                 self._stop_reasons[run_id], again = live.stop_reason, True
         except RunHandedOverError as handed_over:
             log.info("%s", handed_over, extra={"run_id": run_id})
@@ -470,8 +470,8 @@ class DurableRuns:
             data = (await durable.answer_of(call)).value.encode()
             return SessionRecord.read(data, f"the journal of run {record.id}", "cancel the run").session(None)
 
-        async def work() -> tuple[Session, Answer]:
-            return stored, Answer(value=SessionRecord.snapshot(stored).to_json().decode())
+        async def work() -> tuple[Session, JournalAnswer]:
+            return stored, JournalAnswer(value=SessionRecord.snapshot(stored).to_json().decode())
 
         return await call.make(work)
 

@@ -31,7 +31,7 @@ from .options import ServerOptions
 log = logging.getLogger("hookline")
 
 HOLD_SECONDS = 5.0
-"""Seconds that a durable run waits for the approval of a call before it is put away."""
+"""Seconds that a durable run waits for the approval of a call before it is suspended."""
 MAX_FOLLOW_UPS = 8
 """Maximum number of handoffs in one served run."""
 

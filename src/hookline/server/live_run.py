@@ -20,6 +20,7 @@ from .._base.text import error_text
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.values import Usage
 from .._run.events import (
+    AllEventsExcept,
     ApprovalAsked,
     ApprovalDecided,
     RunFinished,
@@ -136,6 +137,8 @@ class LiveRun:
         self._put(None, stored)
         if self._is_stuck():
             self.wake_readers()
+
+    vars(add_event)["events"] = AllEventsExcept(PointFired)  # a run that nobody asks for every fire is much cheaper
 
     @property
     def activity(self) -> str:

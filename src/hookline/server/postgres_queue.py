@@ -2,7 +2,7 @@
 
 It is procrastinate: a job for each run, a lock for each conversation, heartbeats of workers, and notifications of new
 jobs. What it does not do is done by the journal: it decides who may execute a run. So a job says only that a run should
-be executed now, and is deleted when a process has done so or has put the run away.
+be executed now, and is deleted when a process has done so or has suspended the run.
 """
 
 from __future__ import annotations

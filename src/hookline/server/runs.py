@@ -595,8 +595,8 @@ class RunService:
     async def steer(self, id: str, caller: Caller, text: str, attachments: Sequence[Attachment] = ()) -> RunRecord:
         """Send a message to a running run, with files for the model.
 
-        On PostgreSQL, another process may execute it. A durable run that no process executes now, because it was put
-        away or interrupted, gets the message when it goes on.
+        On PostgreSQL, another process may execute it. A durable run that no process executes now, because it was
+        suspended or interrupted, gets the message when it goes on.
 
         Raises:
             AttachmentError: a file is larger than the agent's limit.

@@ -232,7 +232,7 @@ class ApprovalStore:
             ids: ids of the run that asks.
             owner: owner of the run.
             root_id: the outermost run, if the run that asks is nested.
-            durable: whether the run can be put away: the call waits even if no process does, and if the run asks about
+            durable: whether the run can be suspended: the call waits even if no process does, and if the run asks about
                 it again, the same row is returned.
 
         Raises:

@@ -84,7 +84,7 @@ class ControlStore:
         return int(self._db.execute(query, (run_id,))[0][0])
 
     def cancelled(self) -> set[str]:
-        """Return the ids of the durable runs that were put away, and that a message asks to stop."""
+        """Return the ids of the durable runs that were suspended, and that a message asks to stop."""
         query = """SELECT c.run_id FROM durable_runs d JOIN controls c ON c.run_id = d.run_id
             WHERE d.status = 'waiting' AND c.kind = 'cancel' AND c.answer IS NULL"""
         return {run_id for (run_id,) in self._db.execute(query)}

@@ -239,7 +239,7 @@ class Journal:
         return changed.rowcount == 1
 
     def delete(self, run_id: str) -> bool:
-        """Delete a durable run that has ended or is put away, with its journal and its events."""
+        """Delete a durable run that has ended or is suspended, with its journal and its events."""
         with self._db.transaction(write=True, lock=run_id) as db:
             row = db.execute(
                 "DELETE FROM durable_runs WHERE run_id = ? AND lease < ? RETURNING run_id",
@@ -275,8 +275,8 @@ def create(db: Connection, run_id: str, agent: str, start: bytes, now: float) ->
 
 def _status_change(write: Append) -> tuple[str, list[Any]]:
     """Return the columns that a write with a status sets, and their values."""
-    put_away = ", attempts = 0" if write.status in ("waiting", "interrupted") else ""  # the process did not crash
-    return f"status = ?, result = ?, changed = ?, lease = 0{put_away}", [write.status, write.result, time.time()]
+    suspended = ", attempts = 0" if write.status in ("waiting", "interrupted") else ""  # the process did not crash
+    return f"status = ?, result = ?, changed = ?, lease = 0{suspended}", [write.status, write.result, time.time()]
 
 
 def _joined(entries: Sequence[bytes]) -> bytes:

@@ -33,7 +33,7 @@ from .._kernel.hook import function_of
 from .._kernel.registry import HookStack
 from .._run.agent import Agent
 from .._run.journal import JOURNAL_FORMAT, encoded
-from .._run.recorded import without_addresses
+from .._run.replay_values import without_addresses
 
 _SECRET = re.compile(r"(?:^|_)(?:password|passphrase|secret|token|credential|(?:api|secret|private)_key)$")
 _MAX_DEPTH = 5

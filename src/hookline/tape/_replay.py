@@ -22,7 +22,7 @@ from .._run.budget import Budget
 from .._run.context import AgentContext, services_of
 from .._run.events import OutputChecked
 from .._run.output import InvalidOutputError, Output, OutputSpec, find_json
-from .._run.run import background_loop, needs_own_loop, own_loop
+from .._run.run import background_loop, needs_own_loop, own_loop, warn_if_blocking
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..models.scripted import ScriptedModel
@@ -92,6 +92,7 @@ def replay(
         again = replay("tapes/run-1.tape", [MyNewGuard()])
         print(again.first_difference or "no difference")
     """
+    warn_if_blocking("replay()", "await areplay(...)")
     work = areplay(tape, hooks, ctx=ctx, run_hooks=run_hooks, strict=strict)
     if needs_own_loop():
         with own_loop() as aio:
@@ -126,6 +127,8 @@ def replay_all(
                 print(again.tape.name, again.first_difference or again.stop_reason)
     """
     many = [paths] if isinstance(paths, (str, os.PathLike)) else paths
+    if not isinstance(hooks, (Agent, HookRegistry)) and isinstance(hooks, Iterable):
+        hooks = tuple(hooks)  # for every tape
     for file in tape_files(many, since=since):
         given = hooks if isinstance(hooks, (Agent, HookRegistry, Iterable)) else hooks()
         try:

@@ -18,7 +18,7 @@ from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
 from .._run.events import DERIVED_FIELDS
-from .._run.recorded import without_addresses
+from .._run.replay_values import without_addresses
 from . import format as fmt
 from .tape import TEXT_EVENTS, Tape
 
@@ -134,7 +134,7 @@ class Comparison:
         """Forget all differences because the replay ended before them."""
         self._found.clear()
 
-    def missing(self, position: int, entry: fmt.Entry) -> None:
+    def missing(self, position: int, entry: fmt.TapeEntry) -> None:
         """Record an entry that the replay did not produce."""
         name = snake_case(type(entry).__name__).removesuffix("_entry").replace("_", " ")
         what = _describe(entry.event, None) if isinstance(entry, fmt.EventEntry) else name
@@ -194,7 +194,7 @@ def is_compared(event: AnyEvent) -> bool:
     if type(event) is PointFired:
         return event.point not in (ON_TOKEN, APPROVAL_REQUESTED)
     if type(event) is HookExecuted:
-        silent = event.verb == HookAction.CONTINUE and not event.reason and event.error is None
+        silent = event.verb == HookAction.CONT and not event.reason and event.error is None
         return not silent and event.point != APPROVAL_REQUESTED
     return True
 
@@ -265,7 +265,7 @@ def _describe(event: AnyEvent, other: AnyEvent | None) -> str:
         return str(_decision(event))
     if isinstance(event, PointFired):
         by = f" by {event.hook}" if event.hook else ""
-        return f"{event.point}: {'allowed' if event.verb == HookAction.CONTINUE else event.verb}{by}"
+        return f"{event.point}: {'allowed' if event.verb == HookAction.CONT else event.verb}{by}"
     core = _comparable(_data(event))
     kind = core.pop("type").replace("_", " ")
     if other is not None and _data(other)["type"] == _data(event)["type"]:

@@ -20,7 +20,7 @@ from .._kernel.points import ON_TOKEN, POINTS, TABLE
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
 from .._run.budget import NO_LIMITS, Limits
 from .._run.options import StreamMode
-from .._run.recorded import RecordedError, RequestDigests, without_addresses, without_empty_attachments
+from .._run.replay_values import ErrorSnapshot, RequestDigests, without_addresses, without_empty_attachments
 from ..records.format import MomentLine
 from ..tools._tool import Effect
 
@@ -32,7 +32,7 @@ class TapeError(PlainError):
     """A tape cannot be read, written or replayed. The message says what to do."""
 
 
-class Entry(Frozen, frozen=True, tag_field="entry", omit_defaults=True):
+class TapeEntry(Frozen, frozen=True, tag_field="entry", omit_defaults=True):
     """One line of a tape.
 
     ``at`` is the time in seconds since the tape started. ``inside`` is the number of the tool call that produced the
@@ -48,7 +48,7 @@ class Entry(Frozen, frozen=True, tag_field="entry", omit_defaults=True):
     readings: Sequence[tuple[str, Any]] = ()
 
 
-class HeaderEntry(Entry, frozen=True, tag="tape"):
+class HeaderEntry(TapeEntry, frozen=True, tag="tape"):
     """The first line. ``time`` and ``monotonic`` are the clock readings at the start of the tape."""
 
     version: int = 0
@@ -57,7 +57,7 @@ class HeaderEntry(Entry, frozen=True, tag="tape"):
     monotonic: float = 0.0
 
 
-class BranchEntry(Entry, frozen=True, tag="branch"):
+class BranchEntry(TapeEntry, frozen=True, tag="branch"):
     """The branch ``parent`` started this branch for a tool call, an approval, a progress report or a nested run.
 
     ``run`` is set if the branch belongs to that run; ``call_id`` and ``attempt`` too if it belongs to a tool call.
@@ -111,7 +111,7 @@ class RecordedBudget(Frozen, frozen=True, omit_defaults=True):
     elapsed: float | None = None
 
 
-class RunEntry(Entry, frozen=True, tag="run"):
+class RunEntry(TapeEntry, frozen=True, tag="run"):
     """A run and its input. The first one of a tape is the recorded run; the others are nested in it."""
 
     ids: Ids = Ids()
@@ -131,7 +131,7 @@ class RunEntry(Entry, frozen=True, tag="run"):
     stream: StreamMode | None = None  # older tapes: all text was live, and not all void text was withdrawn
 
 
-class ModelRequestEntry(Entry, frozen=True, tag="model_request"):
+class ModelRequestEntry(TapeEntry, frozen=True, tag="model_request"):
     """A request to the model. ``changed`` is what differs from the last moment of ``before_llm`` of the run.
 
     It has the form of the changes that a hook makes (:class:`~hookline.records.format.Decision`).
@@ -150,7 +150,7 @@ REQUEST_PARTS = tuple(name for name in ModelRequest.__struct_fields__ if name !=
 """The fields of a request that may differ from the last moment of ``before_llm``. The ids are those of the run."""
 
 
-class ModelReplyEntry(Entry, frozen=True, tag="model_reply"):
+class ModelReplyEntry(TapeEntry, frozen=True, tag="model_reply"):
     """The reply to a request: the pieces of a streamed reply, then the response or an error.
 
     There is no response and no error if the call was ``cancelled``, or if the reader ``closed`` the stream early.
@@ -159,12 +159,12 @@ class ModelReplyEntry(Entry, frozen=True, tag="model_reply"):
     number: int = 0
     pieces: tuple[str, ...] = ()
     response: ModelResponse | None = None
-    raised: RecordedError | None = None
+    raised: ErrorSnapshot | None = None
     cancelled: bool = False
     closed: bool = False
 
 
-class ToolCallEntry(Entry, frozen=True, tag="tool_call"):
+class ToolCallEntry(TapeEntry, frozen=True, tag="tool_call"):
     """A call of a tool. A replay calls the tool only if it ``runs_agents``."""
 
     number: int = 0
@@ -173,7 +173,7 @@ class ToolCallEntry(Entry, frozen=True, tag="tool_call"):
     runs_agents: bool = False
 
 
-class ToolProgressEntry(Entry, frozen=True, tag="tool_progress"):
+class ToolProgressEntry(TapeEntry, frozen=True, tag="tool_progress"):
     """A progress report of a tool."""
 
     number: int = 0
@@ -181,18 +181,18 @@ class ToolProgressEntry(Entry, frozen=True, tag="tool_progress"):
     message: str = ""
 
 
-class ToolResultEntry(Entry, frozen=True, tag="tool_result"):
+class ToolResultEntry(TapeEntry, frozen=True, tag="tool_result"):
     """The result of a tool call. ``refused`` says that a hook blocked a model call made by the tool."""
 
     number: int = 0
     value: Any = None
-    raised: RecordedError | None = None
+    raised: ErrorSnapshot | None = None
     cancelled: bool = False
     refused: bool = False
     attachments: tuple[Attachment, ...] = ()
 
 
-class ValidationEntry(Entry, frozen=True, tag="validation"):
+class ValidationEntry(TapeEntry, frozen=True, tag="validation"):
     """Arguments that a tool's validation changed or rejected."""
 
     tool: str = ""
@@ -201,7 +201,7 @@ class ValidationEntry(Entry, frozen=True, tag="validation"):
     problem: str = ""
 
 
-class ApprovalEntry(Entry, frozen=True, tag="approval"):
+class ApprovalEntry(TapeEntry, frozen=True, tag="approval"):
     """The decision of the approvers on a call. ``failures`` are errors of approvers that did not end the request."""
 
     number: int = 0
@@ -215,14 +215,14 @@ class ApprovalEntry(Entry, frozen=True, tag="approval"):
     cancelled: bool = False
 
 
-class CountEntry(Entry, frozen=True, tag="count"):
+class CountEntry(TapeEntry, frozen=True, tag="count"):
     """A number from the model: a token count or a price."""
 
     key: str = ""
     value: float | None = None
 
 
-class OnceEntry(Entry, frozen=True, tag="once"):
+class OnceEntry(TapeEntry, frozen=True, tag="once"):
     """A value that a hook read with ``ctx.once``, or how reading it failed; tapes of earlier versions have no failures.
 
     It is a wakeup (:class:`WakeupEntry`) too.
@@ -230,11 +230,11 @@ class OnceEntry(Entry, frozen=True, tag="once"):
 
     name: str = ""
     value: Any = None
-    raised: RecordedError | None = None
+    raised: ErrorSnapshot | None = None
     cancelled: bool = False
 
 
-class WakeupEntry(Entry, frozen=True, tag="wakeup"):
+class WakeupEntry(TapeEntry, frozen=True, tag="wakeup"):
     """A part of the run continued after it had awaited something of its own: a hook, concurrent calls, a nested run.
 
     ``name`` is what it awaited; of a hook, its point and its name. ``timed_out`` says that the hook exceeded its
@@ -245,11 +245,11 @@ class WakeupEntry(Entry, frozen=True, tag="wakeup"):
     timed_out: bool = False
 
 
-class ReadingsEntry(Entry, frozen=True, tag="readings"):
+class ReadingsEntry(TapeEntry, frozen=True, tag="readings"):
     """Readings after the last other entry of a branch; in version 2, those before the next entry of the branch."""
 
 
-class EventEntry(Entry, frozen=True, tag="event"):
+class EventEntry(TapeEntry, frozen=True, tag="event"):
     """An event of a run: an :class:`~hookline.Event`, or a dict if its type is not one of Hookline's."""
 
     event: Any = None
@@ -264,7 +264,7 @@ class MomentEntry(EventEntry, frozen=True, tag="moment"):
     moment: MomentLine = NO_MOMENT
 
 
-class SteeringEntry(Entry, frozen=True, tag="steering"):
+class SteeringEntry(TapeEntry, frozen=True, tag="steering"):
     """A message that was sent into a running run."""
 
     run: str = ""
@@ -272,13 +272,13 @@ class SteeringEntry(Entry, frozen=True, tag="steering"):
     attachments: tuple[Attachment, ...] = ()
 
 
-class TimerEntry(Entry, frozen=True, tag="timer"):
+class TimerEntry(TapeEntry, frozen=True, tag="timer"):
     """A time limit was reached: the ``number``-th timer of the branch fired."""
 
     number: int = 0
 
 
-class InterruptionEntry(Entry, frozen=True, tag="interruption"):
+class InterruptionEntry(TapeEntry, frozen=True, tag="interruption"):
     """The task of the run was cancelled: by the caller, or by a hook that limits its own time.
 
     If it was the caller, a cancellation with this ``number`` follows when the run has found that out.
@@ -287,14 +287,14 @@ class InterruptionEntry(Entry, frozen=True, tag="interruption"):
     number: int = 0
 
 
-class HookInterruptionEntry(Entry, frozen=True, tag="hook_interruption"):
+class HookInterruptionEntry(TapeEntry, frozen=True, tag="hook_interruption"):
     """A cancellation reached a part of the run while it awaited this hook."""
 
     point: str = ""
     hook: str = ""
 
 
-class CancellationEntry(Entry, frozen=True, tag="cancellation"):
+class CancellationEntry(TapeEntry, frozen=True, tag="cancellation"):
     """The run was cancelled from outside. If its caller was cancelled, ``interruption`` says where it began.
 
     ``within`` is true if a hook or a consumer of events cancelled the run, so that the run could see it at once.
@@ -351,7 +351,7 @@ _VERSION_2 = {
 """The names of entries in version 2, which has an event for each fire instead of a moment."""
 
 
-def decode_version_2(line: bytes) -> Entry:
+def decode_version_2(line: bytes) -> TapeEntry:
     """Decode an entry of a tape of version 2.
 
     Raises:

@@ -32,7 +32,7 @@ from typing import Any, Generic, TypeVar
 
 from .._base.tasks import settle
 from .._kernel.events import HookExecuted
-from .._kernel.hook import Entry as HookEntry
+from .._kernel.hook import HookEntry
 from . import format as fmt
 from .compare import is_compared, run_of
 
@@ -93,7 +93,7 @@ class Order:
     """
 
     def __init__(
-        self, entries: Sequence[fmt.Entry], repeat: Callable[[fmt.Entry], None], missing: Callable[[int], None]
+        self, entries: Sequence[fmt.TapeEntry], repeat: Callable[[fmt.TapeEntry], None], missing: Callable[[int], None]
     ) -> None:
         self._entries, self._repeat, self._missing = entries, repeat, missing
         self.branches = Branches(entries)
@@ -357,7 +357,7 @@ class Branches:
         entries: the entries of the tape.
     """
 
-    def __init__(self, entries: Sequence[fmt.Entry]) -> None:
+    def __init__(self, entries: Sequence[fmt.TapeEntry]) -> None:
         self._entries = entries
         self.needed = list(map(_is_needed, entries))
         """For each entry, whether a replay produces it again."""
@@ -433,7 +433,7 @@ class Branches:
             yield branch
 
 
-def _run_of(entry: fmt.Entry) -> str:
+def _run_of(entry: fmt.TapeEntry) -> str:
     """Return the id of the run that an entry belongs to, or ``""`` if the entry does not name it."""
     match entry:
         case fmt.EventEntry():
@@ -445,14 +445,14 @@ def _run_of(entry: fmt.Entry) -> str:
     return ""
 
 
-def _is_needed(entry: fmt.Entry) -> bool:
+def _is_needed(entry: fmt.TapeEntry) -> bool:
     """Return whether a replay produces an entry again. Mere data and entries from inside a tool are not produced."""
     if entry.inside or type(entry) in _NOT_PRODUCED:
         return False
     return not isinstance(entry, fmt.EventEntry) or is_compared(entry.event)
 
 
-def _external(entries: Sequence[fmt.Entry]) -> list[int]:
+def _external(entries: Sequence[fmt.TapeEntry]) -> list[int]:
     """Return the positions of the external input that a replay repeats.
 
     A cancelled caller is repeated where the run saw it first, and not where the run had found out that it is cancelled.
@@ -472,7 +472,7 @@ def _external(entries: Sequence[fmt.Entry]) -> list[int]:
     return found
 
 
-def _comes_later(entry: fmt.Entry) -> bool:
+def _comes_later(entry: fmt.TapeEntry) -> bool:
     """Return whether the run saw an external input when it awaited something, and not before."""
     if isinstance(entry, fmt.CancellationEntry):
         return not entry.within or entry.inside > 0

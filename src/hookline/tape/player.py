@@ -22,7 +22,7 @@ from .._base.tasks import (
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, PointFired
-from .._kernel.hook import Entry as HookEntry
+from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
@@ -31,7 +31,7 @@ from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
 from .._run.environment import TOOL_TIMER
 from .._run.events import AllEventsExcept, RunFinished, ToolEnded, ToolStarted
-from .._run.recorded import RecordedError, RequestDigests, price_key
+from .._run.replay_values import ErrorSnapshot, RequestDigests, price_key
 from .._run.run import Run
 from .._run.sources import install_sources
 from .._run.termination import RunStoppedError
@@ -262,8 +262,8 @@ class Player:
         await self.playback.wait_for_answer(position)
         self.playback.produced(position)
         if failed is not None:
-            raise HookError(failed.source, APPROVAL_REQUESTED, RecordedError(failed.type, failed.message).error())
-        action = HookAction.CONTINUE if approval.answer is None else HookAction.CLAIM
+            raise HookError(failed.source, APPROVAL_REQUESTED, ErrorSnapshot(failed.type, failed.message).error())
+        action = HookAction.CONT if approval.answer is None else HookAction.CLAIM
         return Verdict(asked, action, approval.answer, approval.by)
 
     async def _wait_for_cancellation(self, position: int) -> Never:
@@ -402,7 +402,7 @@ class Playback:
     def _missing(self, position: int) -> None:
         self.compare.missing(position, self.tape.entries[position])
 
-    def _repeat(self, entry: fmt.Entry) -> None:
+    def _repeat(self, entry: fmt.TapeEntry) -> None:
         """Repeat an external input."""
         self.clock.advance(entry.at)
         if isinstance(entry, fmt.SteeringEntry) and self.run is not None and entry.run == self.tape.run.ids.run_id:
@@ -651,7 +651,7 @@ class EntryIndex:
         entries: the entries of the tape.
     """
 
-    def __init__(self, entries: Sequence[fmt.Entry]) -> None:
+    def __init__(self, entries: Sequence[fmt.TapeEntry]) -> None:
         self.asked: dict[tuple[str, str], deque[tuple[int, fmt.ModelRequestEntry]]] = {}
         """The requests that a replay makes too, in order, by run and purpose."""
         self.replies: dict[int, tuple[int, fmt.ModelReplyEntry]] = {}
@@ -680,7 +680,7 @@ class EntryIndex:
             if type(entry) is not fmt.MomentEntry:
                 self._put(position, entry)
 
-    def _put(self, position: int, entry: fmt.Entry) -> None:
+    def _put(self, position: int, entry: fmt.TapeEntry) -> None:
         match entry:
             case fmt.EventEntry():
                 if isinstance(event := entry.event, ToolEnded):

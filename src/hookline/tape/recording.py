@@ -24,7 +24,7 @@ from .._base.package import __version__
 from .._base.tasks import StillRunningError, watch_await, with_timeout
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
-from .._kernel.hook import Entry as HookEntry
+from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import Verdict
@@ -35,7 +35,7 @@ from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolStarted, log
-from .._run.recorded import RecordedError, RequestDigests, outcome_of, price_key
+from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key
 from .._run.sources import install_sources, real_clock
 from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
@@ -49,12 +49,12 @@ from .format import TapeError
 from .order import PLACE
 from .tape import TEXT_EVENTS
 
-Line = fmt.Entry | tuple[Any, ...]
+Line = fmt.TapeEntry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
 
 _places, _START = PLACE.values, PLACE.default  # read often, so without a function call
 
-NO_TIME = fmt.Entry().at
+NO_TIME = fmt.TapeEntry().at
 """The time of an entry whose event has one. The encoder leaves out a default value only if it is the same object."""
 
 FLUSH_SECONDS = 0.05
@@ -248,7 +248,7 @@ class Recording:
         self.write(fmt.BranchEntry, parent=parent, run=run, call_id=call_id, attempt=attempt)
         return token
 
-    def write(self, kind: type[fmt.Entry], **fields: Any) -> None:
+    def write(self, kind: type[fmt.TapeEntry], **fields: Any) -> None:
         """Write an entry."""
         branch, inside = _places.get().get(self, _START)
         at = round(self._monotonic() - self._started, 6)
@@ -446,7 +446,7 @@ class Recording:
             self._awake[branch] = asyncio.current_task()
             self._lines.append(fmt.WakeupEntry(0.0, 0, branch, (), name, timed_out))
 
-    def answered(self, kind: type[fmt.Entry], **fields: Any) -> None:
+    def answered(self, kind: type[fmt.TapeEntry], **fields: Any) -> None:
         """Record an answer, at which the current task continues."""
         branch, _ = _places.get().get(self, _START)
         self._awake[branch] = asyncio.current_task()
@@ -767,4 +767,4 @@ def _reply_fields(model: Model, response: Any) -> dict[str, Any]:
     if isinstance(response, ModelResponse):
         return {"response": slim(response)}
     wrong = f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse"
-    return {"raised": RecordedError("ModelError", wrong, "model")}
+    return {"raised": ErrorSnapshot("ModelError", wrong, "model")}

@@ -38,7 +38,9 @@ _NO_VALUES: deque[Any] = deque()
 class ReplayReadings:
     """The recorded values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``, by branch and position."""
 
-    def __init__(self, entries: Sequence[fmt.Entry], order: Order, clock: ReplayClock, header: fmt.HeaderEntry) -> None:
+    def __init__(
+        self, entries: Sequence[fmt.TapeEntry], order: Order, clock: ReplayClock, header: fmt.HeaderEntry
+    ) -> None:
         self._order, self._clock, self._header = order, clock, header
         self._values: dict[tuple[int, str], deque[tuple[int, Any]]] = {}
         branches, self._end = order.branches, len(entries)

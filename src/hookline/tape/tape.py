@@ -21,7 +21,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
-from ..records.format import TAPE_SUFFIX, MomentLine, Place, RunInfo, RunLine, Verdict
+from ..records.format import TAPE_SUFFIX, MomentLine, Place, RecordedVerdict, RunInfo, RunLine
 from ..records.reading import apply_changes, decode_line, restore
 from . import format as fmt
 from .format import TapeError
@@ -44,7 +44,7 @@ class Tape:
         print(tape.result, len(tape.requests))
     """
 
-    def __init__(self, entries: Sequence[fmt.Entry], path: Path | None = None, truncated: bool = False) -> None:
+    def __init__(self, entries: Sequence[fmt.TapeEntry], path: Path | None = None, truncated: bool = False) -> None:
         self.entries, self.path, self.truncated = tuple(entries), path, truncated
         self._contents: list[Content] = []
         """The contents of attachments, so that moments that are decoded later find them."""
@@ -69,8 +69,8 @@ class Tape:
             raise TapeError(f"the tape {file} cannot be read: {error.strerror or error}") from error
         truncated = bool(lines.pop())
         contents = folder_contents(f"{file}{ATTACHMENTS_SUFFIX}")  # attachments in the entries find them
-        found: list[fmt.Entry] = []
-        decode: Callable[[bytes], fmt.Entry] = fmt.decoder.decode
+        found: list[fmt.TapeEntry] = []
+        decode: Callable[[bytes], fmt.TapeEntry] = fmt.decoder.decode
         runs: dict[int, str] = {}
         for number, line in enumerate(lines, 1):
             try:
@@ -221,7 +221,7 @@ def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
 
 
 _NO_PLACE = Place()
-_PASSED = Verdict(str(HookAction.CONTINUE))
+_PASSED = RecordedVerdict(str(HookAction.CONT))
 
 
 def _kinds() -> dict[str, type[Event]]:
@@ -233,7 +233,7 @@ def _kinds() -> dict[str, type[Event]]:
 _KINDS = _kinds()
 
 
-def _typed(entry: fmt.Entry) -> fmt.Entry:
+def _typed(entry: fmt.TapeEntry) -> fmt.TapeEntry:
     """Return an entry; an event of one of Hookline's types as an object of that type."""
     if type(entry) is not fmt.EventEntry:
         return entry

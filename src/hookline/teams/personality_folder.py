@@ -16,7 +16,7 @@ import msgspec
 from .._base.own_files import OwnFile, register_own_file
 from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
-from .._kernel.hook import Entry
+from .._kernel.hook import HookEntry
 from .._kernel.registry import HookRegistry, HookStack
 from .._run.agent import Agent
 from ..config.errors import ConfigError
@@ -259,6 +259,7 @@ def make_agent(
         personality.description,
         base.instructions if personality.instructions is None else personality.instructions,
         llm=base.model if personality.model is None else models(personality.model),
+        deps_type=base.deps_type,
         tools=[*_tools(base, personality, home), *extra],
         hooks=hooks,
         allowed_plugins=_intersection(base.allowed_plugins, personality.plugins),
@@ -350,16 +351,16 @@ class LayeredRegistry(HookRegistry):
 
     def __init__(self, base: HookRegistry, hooks: Iterable[Any] = ()) -> None:
         self._base = base
-        self._own: tuple[Entry, ...] = ()
-        self._made: tuple[HookStack, tuple[Entry, ...], HookStack] | None = None
+        self._own: tuple[HookEntry, ...] = ()
+        self._made: tuple[HookStack, tuple[HookEntry, ...], HookStack] | None = None
         super().__init__(hooks)
 
     @property
-    def _entries(self) -> tuple[Entry, ...]:
+    def _entries(self) -> tuple[HookEntry, ...]:
         return (*self._base._entries, *self._own)
 
     @_entries.setter  # the base class assigns to it
-    def _entries(self, entries: tuple[Entry, ...]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
+    def _entries(self, entries: tuple[HookEntry, ...]) -> None:  # pyright: ignore[reportIncompatibleVariableOverride]
         below = {id(entry) for entry in self._base._entries}
         self._own = tuple(entry for entry in entries if id(entry) not in below)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, MutableMapping
 from contextlib import suppress
 from typing import Any, ClassVar, TypedDict, Unpack, overload
 from weakref import WeakKeyDictionary
@@ -66,6 +66,7 @@ class AgentPerSession(ABC):
         Raises:
             RunFailedError: a run ended ``failed``; the error has the result.
         """
+        _keep_iterables(options)
         while True:
             agent, session, full = self._prepare(options)
             options["session"] = session
@@ -80,6 +81,7 @@ class AgentPerSession(ABC):
         Raises:
             RunFailedError: a run ended ``failed``; the error has the result.
         """
+        _keep_iterables(options)
         while True:
             agent, session, full = self._prepare(options)
             options["session"] = session
@@ -122,6 +124,14 @@ class AgentPerSession(ABC):
     @abstractmethod
     def _prepare(self, options: RunOptions[Any]) -> tuple[Agent[Any, Any], Session, RunOptions[Any]]:
         """Return the agent of a run, its session, and its options including the session."""
+
+
+def _keep_iterables(options: RunOptions[Any]) -> None:
+    """Read the options that are iterators: the run that follows a handoff gets them too."""
+    kept: Any = options
+    for name, given in kept.items():
+        if isinstance(given, Iterator):
+            kept[name] = tuple(given)
 
 
 def session_of(options: RunOptions[Any]) -> Session:
@@ -229,7 +239,7 @@ class Members:
         return name
 
 
-class _RunState(msgspec.Struct):
+class _TeamState(msgspec.Struct):
     """The state of a team in one run. ``to`` is the member to hand over to, once ``confirmed``."""
 
     children: int = 0
@@ -365,8 +375,8 @@ class Team(AgentPerSession):
         parameters = {**tool.spec.parameters, "properties": fields}
         return ToolSpec(tool.name, f"{tool.spec.description}\n\nAgents:\n{about}", parameters)
 
-    def _state(self, ctx: Any) -> _RunState:
-        state: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+    def _state(self, ctx: Any) -> _TeamState:
+        state: _TeamState = ctx.own_state(self, _TeamState)
         return state
 
     # Delegation.

@@ -19,7 +19,7 @@ from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
 from ._tool import CheckedArguments, Effect, Tool
-from .mcp_connection import Connection, ConnectionLostError, McpError, Target
+from .mcp_connection import ConnectionLostError, McpConnection, McpError, Target
 
 _MAX_NAME, _MAX_DEFAULT = 64, 40
 _MAX_PROBLEMS = 5
@@ -126,7 +126,7 @@ class McpServer:
                 what = f"the folder from which the MCP server {target.name} imports code"
                 register_own_file(self, OwnFile(os.path.dirname(script), what, is_folder=True, imported=True))
         self._lock = threading.RLock()
-        self._connection: Connection | None = None
+        self._connection: McpConnection | None = None
         self._tools: tuple[Tool, ...] = ()
         self._listed = self._closed = False
         self._may_restart = True
@@ -188,7 +188,7 @@ class McpServer:
         self._may_restart = True
         return _result_value(result)
 
-    def _connected(self) -> Connection:
+    def _connected(self) -> McpConnection:
         with self._lock:
             if self._closed:
                 raise McpError(f"the MCP server {self.name!r} is closed; create a new mcp(...)")
@@ -200,7 +200,7 @@ class McpServer:
                     raise McpError(f"the MCP server {self.name!r} is down. {self._restart_note()}")
                 self._may_restart = False
             try:
-                self._connection = Connection(self._target)
+                self._connection = McpConnection(self._target)
             except McpError as error:
                 raise McpError(f"the MCP server {self.name!r} cannot be used: {error}") from None
             return self._connection

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, lru_cache, partial
@@ -14,8 +14,10 @@ from typing import (
     TYPE_CHECKING,
     Annotated,
     Any,
+    Concatenate,
     Generic,
     Literal,
+    Protocol,
     Union,
     get_args,
     get_origin,
@@ -37,13 +39,18 @@ from .arguments import has_path_format, paths_in, url_properties, urls_in
 if TYPE_CHECKING:  # with defaults, so that ``Tool`` alone means any tool; ``typing`` has them from Python 3.13 on
     from typing_extensions import ParamSpec, TypeVar
 
+    from .._kernel.hook_types import HookContext
+
     P = ParamSpec("P", default=...)
     R_co = TypeVar("R_co", covariant=True, default=Any)
+    Ctx = TypeVar("Ctx", bound=HookContext)
+    Ctx_contra = TypeVar("Ctx_contra", contravariant=True, default=Any)
 else:
     from typing import ParamSpec, TypeVar
 
     P = ParamSpec("P")
     R_co = TypeVar("R_co", covariant=True)
+    Ctx_contra = TypeVar("Ctx_contra", contravariant=True)
 
 Effect = Literal["read", "write", "delete", "execute", "network"]
 """An effect of a tool outside the run: reading, writing or deleting files and other data, running code, network use."""
@@ -70,11 +77,13 @@ class CheckedArguments(msgspec.Struct, frozen=True):
         return cls(arguments, values) if problem is None else f"Invalid arguments for {tool}: {problem}"
 
 
-class Tool(Generic[P, R_co]):
+class Tool(Generic[P, R_co, Ctx_contra]):
     """A function that a model may call. Calling the tool calls the function, with the same signature.
 
     Args:
-        fn: a sync function (runs in a worker thread) or an async one. A parameter named ``ctx`` gets the context.
+        fn: a sync function (runs in a worker thread) or an async one. A parameter named ``ctx`` gets the context. If
+            it returns an iterator, the model gets a list. A generator function is refused: report progress with
+            ``ctx.progress``.
         name: the name; the function's name if omitted.
         description: the description; from the docstring if omitted.
         timeout: seconds after which a call fails.
@@ -145,6 +154,11 @@ class Tool(Generic[P, R_co]):
         self.untrusted = self.may("network") if untrusted is None else untrusted
         self.dangerous = self.may("write", "delete", "network") if dangerous is None else dangerous
         self._folder = None if folder is None else os.fspath(folder)
+        if _is_generator(fn) or _is_generator(getattr(fn, "__call__", None)):  # noqa: B004 - may be an object
+            raise RegistrationError(
+                f"tool {self.name!r} is a generator: a tool has one result, so return a list of the items, and report "
+                "progress with ctx.progress(fraction, message)"
+            )
         self.is_async = inspect.iscoroutinefunction(fn)
         self._params = dict(inspect.signature(fn).parameters)
         self.takes_ctx = self._params.pop("ctx", None) is not None
@@ -154,6 +168,12 @@ class Tool(Generic[P, R_co]):
         self.texts = _checked_texts(self.name, texts, self._params)
         self._description = description
         self.__doc__ = fn.__doc__
+
+    if not TYPE_CHECKING:
+
+        def __class_getitem__(cls, given: Any) -> Any:
+            """Complete ``Tool[[int], str]``: before Python 3.13, type variables have no defaults."""
+            return super().__class_getitem__((*given, Any) if isinstance(given, tuple) and len(given) == 2 else given)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R_co:
         """Call the function itself, without hooks."""
@@ -221,11 +241,11 @@ class Tool(Generic[P, R_co]):
         return shown, again if stable else values  # a validator with side effects must not run twice
 
     def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Call the function with the values of :class:`CheckedArguments`."""
+        """Call the function with the values of :class:`CheckedArguments`, and return its result."""
         if self.takes_ctx:
             values = {**values, "ctx": ctx}
         fn: Callable[..., Any] = self.fn
-        return fn(**values) if self.is_async else in_thread(fn, **values)
+        return _result_of(fn(**values) if self.is_async else in_thread(_call_in_thread, fn, values))
 
     @property
     def folder(self) -> str:
@@ -369,6 +389,24 @@ class Tool(Generic[P, R_co]):
         return f"Invalid arguments for {self.name}: " + "; ".join(problems)
 
 
+def _is_generator(fn: Any) -> bool:
+    return inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
+
+
+async def _result_of(work: Awaitable[Any]) -> Any:
+    """Return the result of a tool. An iterator is read here, once: a journal, a tape and the run all use the result."""
+    value = await work
+    if isinstance(value, AsyncIterator):
+        raise TypeError("the tool returned an async generator: return a list of its items")
+    return list(value) if isinstance(value, Iterator) else value
+
+
+def _call_in_thread(fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:
+    """Call a sync tool. An iterator that it returns is read in the thread of the tool, because that may take long."""
+    value = fn(**values)
+    return list(value) if isinstance(value, Iterator) else value
+
+
 def check_effects(effects: Iterable[Effect], name: str) -> frozenset[Effect]:
     """Check a list of effects; ``name`` says in error messages where it comes from.
 
@@ -458,6 +496,45 @@ def _drop_titles(schema: Any) -> None:
             _drop_titles(value)
 
 
+if TYPE_CHECKING:
+
+    class ContextTool(Tool[Concatenate[Ctx_contra, P], R_co, Ctx_contra], Generic[P, R_co, Ctx_contra]):
+        """A tool whose first parameter is the context, so that the context of its agent is checked.
+
+        Calls that name all arguments are not checked: a type checker cannot keep the name of the first parameter.
+        """
+
+        @overload
+        def __call__(self, ctx: Ctx_contra, /, *args: P.args, **kwargs: P.kwargs) -> R_co: ...
+        @overload
+        def __call__(self, **kwargs: Any) -> R_co: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:  # type: ignore[misc]
+            """Call the function itself, without hooks."""
+
+    class ToolDecorator(Protocol):
+        """The decorator ``@tool(...)``."""
+
+        @overload
+        def __call__(self, fn: Callable[Concatenate[Ctx, P], R_co], /) -> ContextTool[P, R_co, Ctx]: ...
+        @overload
+        def __call__(self, fn: Callable[P, R_co], /) -> Tool[P, R_co, object]: ...
+
+
+@overload
+def tool(
+    fn: Callable[Concatenate[Ctx, P], R_co],
+    /,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout: float | None = None,
+    folder: str | os.PathLike[str] | None = None,
+    effects: Iterable[Effect] | None = None,
+    untrusted: bool | None = None,
+    dangerous: bool | None = None,
+    texts: Iterable[str] = (),
+    repeatable: bool = True,
+) -> ContextTool[P, R_co, Ctx]: ...
 @overload
 def tool(
     fn: Callable[P, R_co],
@@ -472,7 +549,7 @@ def tool(
     dangerous: bool | None = None,
     texts: Iterable[str] = (),
     repeatable: bool = True,
-) -> Tool[P, R_co]: ...
+) -> Tool[P, R_co, object]: ...
 @overload
 def tool(
     *,
@@ -485,7 +562,7 @@ def tool(
     dangerous: bool | None = None,
     texts: Iterable[str] = (),
     repeatable: bool = True,
-) -> Callable[[Callable[P, R_co]], Tool[P, R_co]]: ...
+) -> ToolDecorator: ...
 def tool(
     fn: Callable[..., Any] | None = None,
     /,

@@ -52,7 +52,7 @@ class Target(msgspec.Struct, frozen=True):
         return None if self.call_timeout is None else max(SILENCE, 2 * self.call_timeout)
 
 
-class Connection:
+class McpConnection:
     """An open session with a server. It starts, runs and ends in one thread.
 
     Raises:
@@ -236,7 +236,7 @@ class Connection:
         return f"{why}. Its error output: {error_output}" if error_output else why
 
 
-_open: set[Connection] = set()
+_open: set[McpConnection] = set()
 
 
 @atexit.register

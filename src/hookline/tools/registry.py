@@ -12,6 +12,19 @@ from .._kernel.values import ToolSpec
 from ._tool import Tool
 
 
+class NamedFunction(Protocol):
+    """A function or a method that becomes a tool. A :class:`Tool` is none, so that its context is checked."""
+
+    @property
+    def __name__(self) -> str:
+        """The name of the tool."""
+        ...
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return the result of the tool."""
+        ...
+
+
 class Toolset(Protocol):
     """An object that provides tools, such as an MCP server. It can be passed wherever a tool can.
 

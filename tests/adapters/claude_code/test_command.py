@@ -575,6 +575,21 @@ def test_a_hook_keeps_claude_code_going_at_most_three_times(claude):
     assert claude.send("Stop", stop_hook_active=True) == {}
 
 
+def test_the_output_of_a_run_is_the_last_reply(new):
+    claude = new("""
+from pathlib import Path
+from hookline import observer
+from hookline.points import ON_RUN_END
+
+@observer(ON_RUN_END)
+def keep(ctx, result):
+    (Path(__file__).parent / "output").write_text(result.output)
+""")
+    claude.send("UserPromptSubmit", prompt="Hello")
+    claude.send("Stop", stop_hook_active=False, last_assistant_message="Good day.")
+    assert (claude.folder / "output").read_text() == "Good day."
+
+
 @pytest.mark.parametrize(("trigger", "decision"), [("manual", "block"), ("auto", None)])
 def test_a_hook_blocks_a_compaction(claude, trigger, decision):
     assert claude.send("PreCompact", trigger=trigger, custom_instructions="").get("decision") == decision

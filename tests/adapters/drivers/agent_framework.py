@@ -15,8 +15,9 @@ from agent_framework import (
 )
 from agent_framework import Message as ChatMessage
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest
 from hookline.adapters.agent_framework import SUPPORT, HooklineMiddleware
+from hookline.models import ModelResponse
 
 from ..loops import Case, LoopDriver, Outcome
 

@@ -11,8 +11,9 @@ from google.adk.models.llm_response import LlmResponse
 from google.adk.runners import InMemoryRunner
 from google.genai import types
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest
 from hookline.adapters.google_adk import SUPPORT, HooklinePlugin
+from hookline.models import ModelResponse
 
 from ..loops import Case, LoopDriver, Outcome
 

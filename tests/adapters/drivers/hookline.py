@@ -3,7 +3,7 @@
 from hookline import Agent, RunFailedError
 from hookline.events import TextDelta
 
-from ..loops import Case, LoopDriver, Outcome
+from ..loops import Case, LoopDriver, Outcome, in_thread
 
 
 class Driver(LoopDriver):
@@ -19,7 +19,8 @@ class Driver(LoopDriver):
         outcome = Outcome()
         try:
             if case.mode == "sync":
-                outcome.reply = agent.run(case.task, metadata=metadata, sinks=[outcome.events.append]).reply
+                options = {"metadata": metadata, "sinks": [outcome.events.append]}
+                outcome.reply = (await in_thread(agent.run, case.task, **options)).reply
             elif case.mode == "stream":
                 async for event in agent.stream(case.task, metadata=metadata):
                     outcome.events.append(event)

@@ -8,8 +8,9 @@ from langchain_core.language_models import BaseChatModel
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, SystemMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatGenerationChunk, ChatResult
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest
 from hookline.adapters.langchain import SUPPORT, HooklineMiddleware
+from hookline.models import ModelResponse
 
 from ..loops import Case, LoopDriver, Outcome
 

@@ -15,8 +15,9 @@ from openai.types.responses import (
     ResponseUsage,
 )
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest
 from hookline.adapters.openai_agents import SUPPORT, HooklineRunner
+from hookline.models import ModelResponse
 
 from ..loops import Case, LoopDriver, Outcome, in_thread
 

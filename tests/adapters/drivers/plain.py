@@ -3,8 +3,9 @@
 import asyncio
 from typing import Any
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest
 from hookline.adapters._foreign import Adapter, ForeignRun, RunOverError, Support
+from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
 from hookline.tools import Tool
 

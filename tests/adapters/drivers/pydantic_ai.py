@@ -9,8 +9,9 @@ from pydantic_ai.messages import ModelResponse as AiResponse
 from pydantic_ai.messages import TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest
 from hookline.adapters.pydantic_ai import SUPPORT, HooklineCapability
+from hookline.models import ModelResponse
 
 from ..loops import Case, LoopDriver, Outcome, in_thread
 

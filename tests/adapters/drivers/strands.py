@@ -7,8 +7,9 @@ from typing import Any
 from strands import Agent, tool
 from strands.models import Model
 
-from hookline import Message, ModelRequest, ModelResponse
+from hookline import Message, ModelRequest
 from hookline.adapters.strands import SUPPORT, HooklinePlugin
+from hookline.models import ModelResponse
 
 from ..loops import Case, LoopDriver, Outcome
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Message, tool
-from hookline.providers.local.grounding import Conversation, call_grammar
+from hookline.providers.local.grounding import ConversationWords, call_grammar
 
 
 @tool
@@ -32,7 +32,7 @@ class Letters:
 
 
 def grammar(made, *texts, role="user"):
-    return call_grammar(made.spec, Conversation([Message(role, text, call_id="1") for text in texts]), Letters())
+    return call_grammar(made.spec, ConversationWords([Message(role, text, call_id="1") for text in texts]), Letters())
 
 
 def spans(text):
@@ -116,7 +116,7 @@ def test_values_of_tool_results_can_be_used_and_their_keys_cannot():
     ],
 )
 def test_the_numbers_of_a_conversation_are_those_that_stand_alone(text, numbers):
-    assert Conversation([Message("user", text)]).numbers == numbers
+    assert ConversationWords([Message("user", text)]).numbers == numbers
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_composed_text_and_parameters_that_opt_out_are_free():
     made = tool(lambda to, body, topic: None, name="write", description="Write.")
     fields = {"to": {"type": "string"}, "body": {"type": "string"}, "topic": {"type": "string", "x-grounded": False}}
     spec = made.spec.replace(parameters={"type": "object", "properties": fields, "required": list(fields)})
-    text = call_grammar(spec, Conversation([Message("user", "Write to Ann")]), Letters())
+    text = call_grammar(spec, ConversationWords([Message("user", "Write to Ann")]), Letters())
     start = text.splitlines()[1]
     assert re.findall(r'\\"(\w+)\\": " "\\"" span', start) == ["to"]
     assert re.findall(r'\\"(\w+)\\": " json', start) == ["body", "topic"]
@@ -153,7 +153,7 @@ def test_llama_accepts_the_grammar_of_any_conversation(engine, text):
         "maybe": {"anyOf": [{"type": "integer"}, {"type": "null"}]},
     }
     spec = order.spec.replace(parameters={"type": "object", "properties": fields, "required": ["größe", "kind"]})
-    made = call_grammar(spec, Conversation([Message("user", text)]), engine.tokenize)
+    made = call_grammar(spec, ConversationWords([Message("user", text)]), engine.tokenize)
     replies = []
     engine._server.handle_completions(
         {"prompt": "x", "n_predict": 60, "temperature": 0.0, "grammar": made}, replies.append

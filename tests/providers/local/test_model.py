@@ -12,13 +12,13 @@ from hookline import (
     HookResult,
     Message,
     ModelRequest,
-    ModelResponse,
     RegistrationError,
     RunFailedError,
     hook,
     observer,
     tool,
 )
+from hookline.models import ModelResponse
 from hookline.models.protocol import FINISH_REASONS, Model
 from hookline.payloads import ToolCall, ToolSpec
 from hookline.providers.local import weights

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hookline import Agent, ScriptedModel
-from hookline.payloads import ModelResponse
+from hookline.models import ModelResponse
 from hookline.stores.run_queries import Conversation, conversations
 from hookline.teams import Roster
 

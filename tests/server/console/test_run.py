@@ -12,7 +12,7 @@ from starlette.testclient import TestClient
 from hookline import BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply
 from hookline.config.settings import Settings
 from hookline.explain.from_events import EventsView
-from hookline.payloads import ModelResponse
+from hookline.models import ModelResponse
 from hookline.records.hook import RecordHook
 from hookline.server import Caller, asgi
 from hookline.server.console.run import RunSections

@@ -61,7 +61,7 @@ Each has the field to use instead, and the values that prevent nothing.
 """
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class HandlerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """The answer of one handler. ``failure`` says why there is none, if it counts as one."""
 
     handler: Handler
@@ -93,7 +93,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
         return "allow" if self.output.decision == "approve" else None
 
 
-def read_answer(handler: Handler, ran: Ran) -> Answer:
+def read_answer(handler: Handler, ran: Ran) -> HandlerAnswer:
     """Return the answer of a command.
 
     Raises:
@@ -105,7 +105,7 @@ def read_answer(handler: Handler, ran: Ran) -> Answer:
     errors = ran.stderr.strip()
     if ran.code == BLOCKED:  # even if its JSON says something else
         reason = (output and _reason(output)) or errors or f"Blocked by the hook {handler.label}."
-        return Answer(handler=handler, blocked=True, reason=_cut(reason), output=output or _NO_OUTPUT)
+        return HandlerAnswer(handler=handler, blocked=True, reason=_cut(reason), output=output or _NO_OUTPUT)
     if output is not None:
         return _from_output(handler, output)
     if problem and (is_json or ran.code == 0):
@@ -114,10 +114,10 @@ def read_answer(handler: Handler, ran: Ran) -> Answer:
         how = f"it was ended by signal {-ran.code}" if ran.code < 0 else f"it ended with exit code {ran.code}"
         return failed(handler, f"{how}: {errors.splitlines()[-1][:300]}" if errors else how)
     text = ran.stdout.strip() if handler.event in CONTEXT_FROM_TEXT else ""
-    return Answer(handler=handler, context=_cut(text))
+    return HandlerAnswer(handler=handler, context=_cut(text))
 
 
-def read_reply(handler: Handler, status: int, body: bytes) -> Answer:
+def read_reply(handler: Handler, status: int, body: bytes) -> HandlerAnswer:
     """Return the answer of a URL: only JSON in a response with a status of 200 to 299 decides.
 
     Raises:
@@ -132,10 +132,10 @@ def read_reply(handler: Handler, status: int, body: bytes) -> Answer:
         return not_understood(handler, problem)
     if text.strip():  # such as the login page of a proxy
         return failed(handler, "its response is not a JSON object")
-    return Answer(handler=handler)
+    return HandlerAnswer(handler=handler)
 
 
-def failed(handler: Handler, problem: str) -> Answer:
+def failed(handler: Handler, problem: str) -> HandlerAnswer:
     """Return the answer of a handler that failed.
 
     Raises:
@@ -144,10 +144,10 @@ def failed(handler: Handler, problem: str) -> Answer:
     text = f"The {handler.event} hook {handler.label} failed: {problem}"
     if handler.on_failure == "closed":
         raise ClaudeHookError(f"{text} ({handler.where})")
-    return Answer(handler=handler, blocked=handler.on_failure == "block", reason=_cut(text), failure=text)
+    return HandlerAnswer(handler=handler, blocked=handler.on_failure == "block", reason=_cut(text), failure=text)
 
 
-def not_understood(handler: Handler, problem: str) -> Answer:
+def not_understood(handler: Handler, problem: str) -> HandlerAnswer:
     """Return the answer of a handler that decided something, but not in a way that Hookline understands.
 
     It may have been a denial. So it blocks where a hook can prevent something, also if failures do not.
@@ -238,12 +238,14 @@ def _reason(output: HookOutput) -> str:
     return output.reason or (specific and specific.permission_decision_reason) or ""
 
 
-def _from_output(handler: Handler, output: HookOutput) -> Answer:
+def _from_output(handler: Handler, output: HookOutput) -> HandlerAnswer:
     specific = output.hook_specific_output
     context = specific.additional_context if specific is not None else ""
     blocked = output.decision == "block"
     reason = _reason(output) or (f"Blocked by the hook {handler.label}." if blocked else "")
-    return Answer(handler=handler, blocked=blocked, reason=_cut(reason), context=_cut(context or ""), output=output)
+    return HandlerAnswer(
+        handler=handler, blocked=blocked, reason=_cut(reason), context=_cut(context or ""), output=output
+    )
 
 
 def _cut(text: str) -> str:
@@ -253,7 +255,7 @@ def _cut(text: str) -> str:
 class Answers:
     """The answers of all handlers of one event, in the order of the settings."""
 
-    def __init__(self, answers: Sequence[Answer]) -> None:
+    def __init__(self, answers: Sequence[HandlerAnswer]) -> None:
         self.all = tuple(answers)
 
     def __bool__(self) -> bool:
@@ -283,7 +285,7 @@ class Answers:
         return None
 
     @property
-    def updated_input(self) -> tuple[Answer, dict[str, Any]] | None:
+    def updated_input(self) -> tuple[HandlerAnswer, dict[str, Any]] | None:
         """The last new input of a tool, and who gave it."""
         for answer in reversed(self.all):
             if answer.specific is not None and answer.specific.updated_input is not None and not answer.blocked:

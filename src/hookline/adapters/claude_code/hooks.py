@@ -43,7 +43,7 @@ from ..._net.urls import parse_url
 from ..._run.events import log
 from ..._toolbox.processes import set_variables
 from ...plugins.trust import check_file
-from .answers import Answer, Answers, failed, not_understood, read_answer, read_reply
+from .answers import Answers, HandlerAnswer, failed, not_understood, read_answer, read_reply
 from .errors import ClaudeHookError
 from .processes import MAX_OUTPUT, Ran, Script, read_variables, shell_argv
 from .protocol import BatchCall, HookInput, ToolMap, encode
@@ -79,7 +79,7 @@ class _Judged(msgspec.Struct, frozen=True):
     ask: str | None = None
 
 
-class _RunState:
+class _HandlersState:
     """What the hooks of one run have to remember."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class _RunState:
         self.compacting = False
         self.env_file = ""
         """The file for variables of commands, while ``SessionStart`` hooks run."""
-        self.late: deque[Answer] = deque()
+        self.late: deque[HandlerAnswer] = deque()
         """Answers of handlers in the background, which come at any time and from other threads."""
 
 
@@ -292,7 +292,7 @@ class ClaudeHooks:
         self, point: str, ctx: Any, payload: Any, *, phase: str = "rewrite"
     ) -> Awaitable[HookResult | None] | None:
         """Call the hooks of the events that belong to a point."""
-        own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+        own: _HandlersState = ctx.own_state(self, _HandlersState)
         ctx.tree_state.setdefault(id(self), ctx.ids.session_id)  # nested runs belong to the session of the outer one
         if point == BEFORE_TOOL:
             return self._before_tool(ctx, own, payload, may_rewrite=phase == "rewrite")
@@ -315,7 +315,7 @@ class ClaudeHooks:
 
     # The events of a run.
 
-    async def _run_start(self, ctx: Any, own: _RunState, payload: RunStart) -> HookResult | None:
+    async def _run_start(self, ctx: Any, own: _HandlersState, payload: RunStart) -> HookResult | None:
         if ctx.depth:
             answers = await self._call("SubagentStart", ctx, ctx.agent_name)
             stop = answers.stop
@@ -335,7 +335,7 @@ class ClaudeHooks:
             return HookResult.end(why, reason="the prompt was blocked")
         return self._with_context(ctx, *found)
 
-    async def _session_start(self, ctx: Any, own: _RunState, source: str) -> Answers:
+    async def _session_start(self, ctx: Any, own: _HandlersState, source: str) -> Answers:
         session = self._session_of(ctx)
         file = self._shared.folder / f"{file_name_for(session)}.env"
         own.env_file = str(file)
@@ -352,7 +352,7 @@ class ClaudeHooks:
                 set_variables(ctx, known)
         return answers
 
-    async def _before_step(self, ctx: Any, own: _RunState) -> HookResult | None:
+    async def _before_step(self, ctx: Any, own: _HandlersState) -> HookResult | None:
         """Apply what came too late for an earlier point."""
         if own.stop is not None:
             return HookResult.end(own.stop, reason=_STOPPED)
@@ -368,7 +368,7 @@ class ClaudeHooks:
                 return HookResult.end(stop, reason=_STOPPED)
         return self._with_context(ctx, *found)
 
-    def _late(self, own: _RunState) -> Answers:
+    def _late(self, own: _HandlersState) -> Answers:
         answers = []
         while own.late:
             answers.append(own.late.popleft())
@@ -389,7 +389,7 @@ class ClaudeHooks:
             return result
         return HookResult.stop(stop, reason="PostToolBatch", state=None if result is None else result.state)
 
-    async def _on_stop(self, ctx: Any, own: _RunState, stopping: Stopping) -> HookResult | None:
+    async def _on_stop(self, ctx: Any, own: _HandlersState, stopping: Stopping) -> HookResult | None:
         if stopping.signals[0].kind not in ("completed", "finish_reason") or own.stop is not None:
             return None  # a limit, an error or a hook stopped the run: it did not finish its work
         last = next((m.content for m in reversed(ctx.state.messages) if m.role == "assistant"), "")
@@ -417,7 +417,7 @@ class ClaudeHooks:
     # The events of a tool call.
 
     async def _before_tool(
-        self, ctx: Any, own: _RunState, request: ToolCallRequest, *, may_rewrite: bool
+        self, ctx: Any, own: _HandlersState, request: ToolCallRequest, *, may_rewrite: bool
     ) -> HookResult | None:
         tool, key = _tool(ctx, request.name), (request.id, request.attempt)
         judged = None if may_rewrite else own.judged.get(key)
@@ -485,7 +485,7 @@ class ClaudeHooks:
         new = result.replace(result=result_of(name, updated))
         return HookResult.replace(new, reason=notice or f"a {event} hook", state=state)
 
-    async def _approval(self, ctx: Any, own: _RunState, asked: ApprovalRequest) -> HookResult | None:
+    async def _approval(self, ctx: Any, own: _HandlersState, asked: ApprovalRequest) -> HookResult | None:
         call = asked.call
         tool = _tool(ctx, call.name)
         name, arguments = self._translator.call(call.name, call.arguments, tool)
@@ -513,7 +513,7 @@ class ClaudeHooks:
             return HookResult.edit(new, by=_BY)
         return HookResult.approve(by=_BY)
 
-    async def _before_compaction(self, ctx: Any, own: _RunState, payload: Compaction) -> HookResult | None:
+    async def _before_compaction(self, ctx: Any, own: _HandlersState, payload: Compaction) -> HookResult | None:
         answers = await self._call("PreCompact", ctx, "auto", trigger="auto", custom_instructions="")
         if (stop := answers.stop) is not None:
             own.stop = stop
@@ -567,7 +567,7 @@ class ClaudeHooks:
             **given,
         )
         encoded = encode(data)
-        own: _RunState = ctx.hook_state.setdefault(id(self), _RunState())
+        own: _HandlersState = ctx.own_state(self, _HandlersState)
         tasks = [
             asyncio.ensure_future(self._call_one(handler, encoded, own))
             for handler in chosen.values()
@@ -598,7 +598,7 @@ class ClaudeHooks:
                         name,
                     )
 
-    def _starts_in_background(self, handler: Handler, data: bytes, own: _RunState) -> bool:
+    def _starts_in_background(self, handler: Handler, data: bytes, own: _HandlersState) -> bool:
         """Start a handler that the run does not wait for; return false for all others."""
         if not handler.background and handler.event != "Notification":
             return False
@@ -609,7 +609,7 @@ class ClaudeHooks:
             self._in_background(handler, own, lambda: read_answer(handler, script.run()), script)
         return True
 
-    async def _call_one(self, handler: Handler, data: bytes, own: _RunState) -> Answer | None:
+    async def _call_one(self, handler: Handler, data: bytes, own: _HandlersState) -> HandlerAnswer | None:
         if handler.url:
             return await _post(handler, data)
         script = self._script(handler, data, own)
@@ -623,7 +623,7 @@ class ClaudeHooks:
             return None
         return read_answer(handler, ran)
 
-    def _script(self, handler: Handler, data: bytes, own: _RunState) -> Script:
+    def _script(self, handler: Handler, data: bytes, own: _HandlersState) -> Script:
         for file in handler.scripts:
             try:
                 check_file(file, file.read_bytes())
@@ -637,7 +637,11 @@ class ClaudeHooks:
         return _script_of(handler, data, self.folder, env)
 
     def _in_background(
-        self, handler: Handler, own: _RunState, get_answer: Callable[[], Answer], script: Script | None = None
+        self,
+        handler: Handler,
+        own: _HandlersState,
+        get_answer: Callable[[], HandlerAnswer],
+        script: Script | None = None,
     ) -> None:
         """Get an answer in a thread. Its context, and with ``asyncRewake`` its exit code 2, reach the model later."""
         shared = self._shared
@@ -646,7 +650,7 @@ class ClaudeHooks:
             try:
                 answer = get_answer()
             except ClaudeHookError as error:  # the run has gone on
-                answer = Answer(handler=handler, failure=str(error))
+                answer = HandlerAnswer(handler=handler, failure=str(error))
             if answer.blocked:
                 text = f"{handler.event} hook feedback: {answer.reason}" if handler.wakes else answer.context
                 answer = msgspec.structs.replace(answer, blocked=False, context=text)
@@ -690,7 +694,7 @@ def _egress(origin: str) -> Egress:
     return Egress([origin], schemes=("http", "https"), private=True)
 
 
-async def _post(handler: Handler, data: bytes) -> Answer:
+async def _post(handler: Handler, data: bytes) -> HandlerAnswer:
     """Post the input to the URL of a handler, and return its answer."""
     headers = {"Content-Type": "application/json", "User-Agent": "hookline"}
     headers |= {name: _with_variables(text, handler.env_names) for name, text in handler.headers.items()}
@@ -733,7 +737,7 @@ def _end_sessions(
     chosen = {each.identity: each for each in endings if each.matcher.matches(reason)}.values()
     seconds = max((handler.timeout for handler in chosen), default=0.0)  # for all of them together
     end = time.monotonic() + seconds
-    running: list[tuple[Handler, Callable[[], Answer]]] = []
+    running: list[tuple[Handler, Callable[[], HandlerAnswer]]] = []
     for session, transcripts in sessions.items():
         path = str(transcripts[""].path) if "" in transcripts else ""
         data = HookInput(
@@ -748,7 +752,7 @@ def _end_sessions(
             log.warning("The SessionEnd hook %s failed: %s", handler.label, error)
 
 
-def _start_ending(handler: Handler, data: bytes, folder: str, end: float) -> Callable[[], Answer]:
+def _start_ending(handler: Handler, data: bytes, folder: str, end: float) -> Callable[[], HandlerAnswer]:
     """Start a handler of ``SessionEnd``; return a function that waits for its answer until ``end``."""
     if handler.url:
         return lambda: _post_until(end, handler, data)
@@ -758,7 +762,7 @@ def _start_ending(handler: Handler, data: bytes, folder: str, end: float) -> Cal
     return lambda: read_answer(handler, script.follow() if problem is None else Ran(problem=problem))
 
 
-def _post_until(end: float, handler: Handler, data: bytes) -> Answer:
+def _post_until(end: float, handler: Handler, data: bytes) -> HandlerAnswer:
     # One after the other: while Python exits, no thread can be started.
     left = end - time.monotonic()
     if left <= 0:

@@ -231,7 +231,7 @@ def read_settings(
                 f"{file.path}: enabledPlugins: hooks of Claude Code's plugins are not read; "
                 "name their hooks/hooks.json too"
             )
-        reader = _Reader(file.path, project, skip, on_failure, notes)
+        reader = _SettingsReader(file.path, project, skip, on_failure, notes)
         for handler in reader.handlers(table.get("hooks", {})):
             handlers.setdefault((*handler.identity, handler.matcher.text), handler)
     found = ClaudeSettings(tuple(handlers.values()), tuple(file.path for file, _ in tables), tuple(notes))
@@ -320,7 +320,7 @@ def _table(value: Any, path: Path, where: str) -> dict[str, Any]:
     return value
 
 
-class _Reader:
+class _SettingsReader:
     """Reads the hooks of one file."""
 
     def __init__(

@@ -21,7 +21,7 @@ from .messages import MessageIds, Topic, checked_topic, parse_payload, reply_pay
 if TYPE_CHECKING:
     from paho.mqtt.client import MQTTMessage
 
-    from .client import Connection
+    from .client import MqttConnection
 
 log = logging.getLogger("hookline")
 
@@ -134,7 +134,7 @@ class MqttChannel:
         self._health = Health(False, "not started")
         self._task: asyncio.Task[None] | None = None
         self._stopping = asyncio.Event()
-        self._connection: Connection | None = None
+        self._connection: MqttConnection | None = None
         self._sending = InFlight()
 
     async def start(self, deliver: Deliver) -> None:
@@ -224,15 +224,15 @@ class MqttChannel:
             if self._status_topic:
                 await connection.send(self._status_topic, b"offline", self._qos, retain=True)
 
-    def _connect(self) -> Connection:
+    def _connect(self) -> MqttConnection:
         import aiomqtt
 
-        from .client import Connection
+        from .client import MqttConnection
 
         will = aiomqtt.Will(self._status_topic, b"offline", self._qos, True) if self._status_topic else None
-        return Connection(**self._options, identifier=self.client_id, will=will, timeout=_RESPONSE_TIMEOUT)
+        return MqttConnection(**self._options, identifier=self.client_id, will=will, timeout=_RESPONSE_TIMEOUT)
 
-    async def _deliver_messages(self, connection: Connection, delivery: RetryingDelivery) -> None:
+    async def _deliver_messages(self, connection: MqttConnection, delivery: RetryingDelivery) -> None:
         received = connection.take_messages()
         messages = (message for each in received if (message := self._parse(each)) is not None)
         if not await delivery.deliver_all(messages):

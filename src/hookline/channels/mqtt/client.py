@@ -21,7 +21,7 @@ class RejectedError(MqttError):
     """The broker permanently rejects a published message."""
 
 
-class Connection(aiomqtt.Client):
+class MqttConnection(aiomqtt.Client):
     """A connection with features that ``aiomqtt`` does not offer.
 
     Messages are acknowledged only by :meth:`ack`, they keep their duplicate flag (``dup``), and the reason code of the
@@ -44,7 +44,7 @@ class Connection(aiomqtt.Client):
         self._messages: list[MQTTMessage] = []
         self._acknowledgements: dict[int, asyncio.Future[ReasonCode]] = {}
 
-    async def __aenter__(self) -> Connection:
+    async def __aenter__(self) -> MqttConnection:
         try:
             await super().__aenter__()
         except MqttError:

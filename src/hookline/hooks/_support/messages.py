@@ -93,11 +93,11 @@ async def add_system_text(hook: object, ctx: Any, request: ModelRequest, make: C
     """
     if request.purpose != "step":
         return None
-    state = ctx.hook_state.setdefault(id(hook), {})
+    state: dict[str, str] = ctx.own_state(hook, dict)
     if "text" not in state:
         state["text"] = ""
         state["text"] = await ctx.once(f"text of {type(hook).__name__}", partial(asyncio.to_thread, make))
-    text: str = state["text"]
+    text = state["text"]
     if not text.strip():
         return None
     messages = list(request.messages)

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..._kernel.errors import RegistrationError
 
-Entry = str | re.Pattern[str]
+WordPattern = str | re.Pattern[str]
 
 _INVISIBLE = re.compile(  # ignorable characters in Unicode, and control characters other than whitespace
     r"[\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u2065\u3164"
@@ -30,7 +30,7 @@ class WordList:
         RegistrationError: it is not a list, or an entry has the wrong type.
     """
 
-    def __init__(self, entries: Iterable[Entry], name: str) -> None:
+    def __init__(self, entries: Iterable[WordPattern], name: str) -> None:
         self._rules = _rules(entries, name)
 
     def __bool__(self) -> bool:
@@ -47,7 +47,7 @@ class WordList:
 class _Rule:
     """A compiled entry."""
 
-    def __init__(self, entry: Entry) -> None:
+    def __init__(self, entry: WordPattern) -> None:
         self._as_written = not isinstance(entry, str)
         if isinstance(entry, str):
             self.name, words = entry, normalize_text(entry)

@@ -24,7 +24,7 @@ from .attachments import (
 )
 from .common import (
     Json,
-    Reply,
+    ParsedReply,
     ToolNames,
     arguments_text,
     final_reason,
@@ -95,7 +95,7 @@ class ChatCompletionsApi:
         """Return the body of a request for a streamed reply that ends with its usage."""
         return {"stream_options": {"include_usage": True}, **body, "stream": True}
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply; ``None`` if it has no content."""
         choices = data.get("choices")
         if not choices:
@@ -104,7 +104,7 @@ class ChatCompletionsApi:
         calls = [_call(call) for call in message.get("tool_calls") or ()]
         refusal = text_of(message.get("refusal"))
         reason = _FINISHES.get(choices[0].get("finish_reason") or "", "other")
-        return Reply(
+        return ParsedReply(
             text_of(message.get("content")) or refusal,
             calls,
             final_reason(reason, calls, bool(refusal)),

@@ -20,7 +20,7 @@ _MOST = 2**53  # far more than any real count, and still exact in every JSON par
 _UNFIT = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-class Reply(msgspec.Struct):
+class ParsedReply(msgspec.Struct):
     """A parsed reply. Tool names are still as the API sent them.
 
     ``usage`` and ``cost``, in USD, are ``None`` if the server did not report them. ``cache_writes`` are the tokens
@@ -79,7 +79,7 @@ class ModelApi(Protocol):
         """Return the body of a request for a streamed reply."""
         ...
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply; ``None`` if it has no content."""
         ...
 

@@ -16,7 +16,7 @@ from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Usage
 from .attachments import IMAGES
 from .chat_completions import ChatCompletionsApi, ChatCompletionsStream
-from .common import Json, Reply, ToolNames, token_count
+from .common import Json, ParsedReply, ToolNames, token_count
 
 MAX_REMEMBERED = 1000
 """Maximum number of tool calls of which the vendor's own fields are remembered."""
@@ -91,7 +91,7 @@ class CompatibleApi(ChatCompletionsApi):
         """Return the body of a request for a streamed reply."""
         return super().streamed(body) if self._quirks.stream_options else {**body, "stream": True}
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply; ``None`` if it has no content."""
         reply = super().read(data)
         if reply is None:

@@ -11,7 +11,7 @@ from typing import Any
 from ..._kernel.payloads import ModelRequest
 from ...models.attachments import DOWNLOAD
 from ...models.errors import BadRequestError
-from .common import Json, Reply, ToolNames
+from .common import Json, ParsedReply, ToolNames
 from .messages import MessagesApi, MessagesStream
 
 _LIMITS = {"max_tokens": "maxTokens", "temperature": "temperature", "top_p": "topP", "stop_sequences": "stopSequences"}
@@ -69,7 +69,7 @@ class ConverseApi:
             body["additionalModelRequestFields"] = given
         return body
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply; ``None`` if it has no content."""
         message = (data.get("output") or {}).get("message")
         if not message:

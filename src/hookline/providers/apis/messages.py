@@ -11,7 +11,7 @@ from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, Usage
 from ...models.errors import BadRequestError
 from .attachments import IMAGES, PDF, base64_of, data_of, is_image, unsupported
-from .common import Json, Reply, ToolNames, final_reason, parameters_schema, text_of, token_count, valid_id
+from .common import Json, ParsedReply, ToolNames, final_reason, parameters_schema, text_of, token_count, valid_id
 
 OPENING = "(The conversation begins.)"
 """The first user message of a conversation that starts with the assistant, which the API does not allow."""
@@ -72,7 +72,7 @@ class MessagesApi:
         """Return the body of a request for a streamed reply."""
         return {**body, "stream": True}
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply; ``None`` if it has no content."""
         blocks = data.get("content")
         if not isinstance(blocks, list):
@@ -89,7 +89,7 @@ class MessagesApi:
             text = _text_of_answer(used[0].get("input"))
             reason = "stop" if reason == "tool_calls" else reason
         usage = data.get("usage")
-        return Reply(
+        return ParsedReply(
             text,
             calls,
             final_reason(reason, calls, refused=False),

@@ -11,7 +11,7 @@ from ..._kernel.values import Message, ToolCall, Usage
 from .attachments import IMAGES, PDF, data_url, file_name, file_text, is_image, unsupported
 from .common import (
     Json,
-    Reply,
+    ParsedReply,
     ToolNames,
     arguments_text,
     final_reason,
@@ -66,7 +66,7 @@ class ResponsesApi:
         """Return the body of a request for a streamed reply."""
         return {**body, "stream": True}
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply; ``None`` if it has no content."""
         if not isinstance(data.get("output"), list):
             return None
@@ -83,7 +83,7 @@ class ResponsesApi:
         if data.get("status", "completed") != "completed":
             reason = _INCOMPLETE_REASONS.get((data.get("incomplete_details") or {}).get("reason") or "", "other")
         model, usage = data.get("model") or "", _usage(data.get("usage"))
-        return Reply("".join(text), calls, final_reason(reason, calls, refused), model, usage)
+        return ParsedReply("".join(text), calls, final_reason(reason, calls, refused), model, usage)
 
     def stream(self) -> ResponsesStream:
         """Return an object that assembles a streamed reply."""

@@ -18,9 +18,9 @@ from ..._base.frozen import json_text, scrub, thaw
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, ToolSpec
 from ..apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
-from ..apis.common import Json, Reply, ToolNames
+from ..apis.common import Json, ParsedReply, ToolNames
 from .grammar_schemas import ANSWER, ARGUMENTS, TOOL, arguments_schema, example, reply_schema, text_schema
-from .grounding import Conversation, Tokenize, call_grammar
+from .grounding import ConversationWords, Tokenize, call_grammar
 
 # Defaults for parameters that the request does not set. Small models often do not know when to stop.
 _TOOL_PARAMS: dict[str, Any] = {"max_tokens": 256, "temperature": 0.0, "dry_multiplier": 0.8, "dry_allowed_length": 24}
@@ -70,7 +70,7 @@ class ConstrainedApi(ChatCompletionsApi):
     def _shape(self) -> dict[str, Any]:
         return reply_schema(self._tools, answer=self._format, may_answer=self._may_answer)
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a reply: a call if it names a tool, else an answer."""
         reply = super().read(data)
         if reply is None or not self._tools:
@@ -97,10 +97,10 @@ class ConstrainedApi(ChatCompletionsApi):
 
 
 class GroundedApi(ConstrainedApi):
-    """Chat completions for one request, of which it is known whether to call a tool, and which.
+    """Chat completions for one request whose tool, or the decision to call none, is already chosen.
 
-    The arguments are values of the conversation. The prompt has only the examples that the model needs. With
-    ``show_all`` it has all of them, so that it begins like the prompt before, and llama.cpp can reuse its work.
+    The arguments are values of the conversation. The prompt contains only the examples that the model needs. With
+    ``show_all`` it contains all of them, so that it begins like the previous prompt, and llama.cpp can reuse its cache.
     """
 
     def __init__(self, request: ModelRequest, call: str | None, tokenize: Tokenize, *, show_all: bool = False) -> None:
@@ -117,7 +117,7 @@ class GroundedApi(ConstrainedApi):
         made = super().body(request, model, names)
         if self._call is not None:
             del made["response_format"]
-            made["grammar"] = call_grammar(self._call, Conversation(request.messages), self._tokenize)
+            made["grammar"] = call_grammar(self._call, ConversationWords(request.messages), self._tokenize)
         return made
 
     def _shape(self) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def calls_since_asked(messages: Sequence[Message]) -> list[str]:
 
 
 def divided(messages: Sequence[Message], parts: Mapping[str, str], call: str) -> list[Message]:
-    """Return messages in which the user asks for one call at a time, up to the next: the form of the examples."""
+    """Return messages in which the user asks for one call at a time, up to the next call, as in the examples."""
     begin = max(at for at, message in enumerate(messages) if message.role == "user")
     made, asked = list(messages[:begin]), ""
     for message in [*messages[begin + 1 :], None]:
@@ -156,7 +156,7 @@ class _AnswerStream(ChatCompletionsStream):
 
 
 class AnswerReader:
-    """Reads the text of ``{"answer": "..."}`` while it arrives."""
+    """Extracts the text of ``{"answer": "..."}`` from a stream."""
 
     def __init__(self) -> None:
         self._raw, self._at = "", -1

@@ -1,6 +1,6 @@
-"""Arguments that stand in the conversation.
+"""Restrict arguments to values that occur in the conversation.
 
-A very small model copies values from the examples in its prompt, or makes them up. Here a grammar lets it write only
+A very small model copies values from the examples in its prompt, or invents them. Here a grammar lets it write only
 words and numbers of the user's messages and of tool results. The grammar is made here because a JSON schema cannot say
 "any run of these words" in less than one alternative for each, nor how a word is divided into tokens: a model that has
 to spell a word in unusual tokens loses its thread.
@@ -27,17 +27,17 @@ _EDGE = re.compile(r"[\w/~.@#$€£+%&*-].*[\w/%+#*]|\w", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.,:/-])-?\d{1,15}(?:\.\d{1,15})?(?=[a-z]{1,3}\b|(?![\w:/-]|\.\d))")
 _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}\b)")
 _EDGES = frozenset(("a", "an", "and", "at", "by", "for", "from", "in", "is", "my", "of", "or", "the", "to", "with"))
-"""Words of English that no value begins or ends with, unless they are capitalized as in a title."""
+"""English words that cannot begin or end a value, unless they are capitalized as in a title."""
 
 _NUMERALS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
-class Conversation:
+class ConversationWords:
     """The words and numbers of a conversation that may become arguments.
 
     Example::
 
-        >>> Conversation([Message("user", "Set a timer of 5 minutes for the eggs.")]).numbers
+        >>> ConversationWords([Message("user", "Set a timer of 5 minutes for the eggs.")]).numbers
         [5]
     """
 
@@ -79,7 +79,7 @@ def _leaves(value: Any) -> Iterator[str]:
 
 
 def _phrases(text: str) -> Iterator[list[str]]:
-    """Yield the parts of a text between punctuation that no name or title crosses, as words."""
+    """Yield the words of each part of a text between punctuation marks that cannot be inside a name or title."""
     for part in _BREAK.split(text):
         if words := _WORD.findall(part):
             yield words
@@ -107,7 +107,7 @@ Tokenize = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 """Returns the tokens of each of several texts."""
 
 
-def call_grammar(tool: ToolSpec, conversation: Conversation, tokenize: Tokenize) -> str:
+def call_grammar(tool: ToolSpec, conversation: ConversationWords, tokenize: Tokenize) -> str:
     """Return a grammar for a call of a tool with arguments from the conversation.
 
     Text is any run of words, and a number one of the numbers. A parameter with an ``enum`` or a ``format`` keeps them,
@@ -134,14 +134,14 @@ def _required_numbers(tool: ToolSpec) -> list[str]:
     return [name for name in schema["required"] if _is_number(schema["properties"][name])]
 
 
-def _taken_numbers(tool: ToolSpec, conversation: Conversation) -> Iterator[str]:
+def _taken_numbers(tool: ToolSpec, conversation: ConversationWords) -> Iterator[str]:
     """Yield the numbers of the user's last message, as written, if required numbers take all of them."""
     if len(conversation.asked) <= len(_required_numbers(tool)):
         yield from (f"{sign}{number}" for number in conversation.asked for sign in ("", "$", "€", "£"))
 
 
 def _between(phrase: Sequence[str], names: Collection[str]) -> Iterator[list[str]]:
-    """Yield the parts of a phrase between words that are no values: "the south branch" means "south" for a branch."""
+    """Yield the parts of a phrase between words that cannot be values: "south" of "the south branch" for a branch."""
     part: list[str] = []
     for word in [*phrase, None]:
         if word is not None and _trimmed(word) not in names:
@@ -160,7 +160,7 @@ def _can_end(word: str) -> bool:
 
 
 class _Rules:
-    def __init__(self, conversation: Conversation, *, has_spans: bool) -> None:
+    def __init__(self, conversation: ConversationWords, *, has_spans: bool) -> None:
         self.lines: list[str] = []
         self._conversation, self._has_spans = conversation, has_spans
 
@@ -190,7 +190,7 @@ class _Rules:
         return f"{_literal('{')} {self._members(needed, optional)} {_literal('}')}"
 
     def _members(self, needed: list[str], optional: list[str]) -> str:
-        """Return the members of an object in order, with commas between those that are there."""
+        """Return the rule for the members of an object, in order, with commas between the members that are present."""
         parts, comma = [f" {_literal(', ')} ".join(needed)], _literal(", ")
         if needed:
             parts += [f"({comma} {member})?" for member in optional]
@@ -240,7 +240,7 @@ def _fits(number: float, schema: Mapping[str, Any]) -> bool:
 def _span_rules(phrases: Sequence[Sequence[str]], tokenize: Tokenize) -> list[str]:
     """Return the rules of ``span``: any run of words of a phrase, without the punctuation around it.
 
-    ``wI_J`` is what may follow after word J - 1 of phrase I. A word in the middle keeps its punctuation.
+    The rule ``wI_J`` matches the text after word J - 1 of phrase I. A word in the middle keeps its punctuation.
     """
     starts, rules, texts = list[str](), list[tuple[str, list[str]]](), list[str]()
 

@@ -28,14 +28,14 @@ _active_calls: set[threading.Event] = set()
 _exit_lock = threading.Lock()
 _exiting = False
 _EXIT_WAIT = 30.0
-"""Seconds that the end of the program waits for llama.cpp, which can be stopped after each token or batch."""
+"""Seconds to wait for llama.cpp at exit. It can be stopped after each token or batch."""
 
 _MAX_LIKELIHOODS = 512
 
 
 @contextmanager
 def _llama_call() -> Iterator[None]:
-    """Mark a call into llama.cpp, so that the end of the program waits for it. No calls start after that.
+    """Mark a call into llama.cpp, so that the exit of the program waits for it. No call starts during the exit.
 
     Raises:
         RuntimeError: the program is ending.
@@ -64,10 +64,10 @@ def _wait_for_calls() -> None:
 
 
 def _after_fork() -> None:
-    """Let a forked process load engines of its own.
+    """Forget the inherited engines, so that a forked process loads its own.
 
     The threads of llama.cpp do not survive a fork, and freeing an engine waits for them. So the inherited engines are
-    kept until the process exits, which it has to do with ``os._exit()``, as the children of multiprocessing do.
+    kept until the process exits. It must exit with ``os._exit()``, as the children of multiprocessing do.
     """
     global _lock, _exit_lock
     _inherited.extend(_engines.values())
@@ -94,7 +94,7 @@ def engine_for(path: Path, context: int) -> LlamaEngine:
 
 
 def threads() -> tuple[int, int]:
-    """Return how many threads generate tokens, and how many process prompts.
+    """Return the number of threads for generation and the number of threads for prompt processing.
 
     Generation waits for its slowest thread at every layer. On a small machine that does anything else, a second thread
     makes it several times slower. Prompt processing works in batches and gains from every core.
@@ -104,7 +104,7 @@ def threads() -> tuple[int, int]:
 
 
 class LlamaEngine:
-    """One loaded model. It is safe to use from several threads; requests wait for one another."""
+    """One loaded model. Several threads may use it; requests are processed one at a time."""
 
     def __init__(self, path: Path, context: int) -> None:
         try:
@@ -180,7 +180,7 @@ class LlamaEngine:
             work.cancel()
 
     def _constrained(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the request with a grammar instead of a schema. Its progress reports allow it to be cancelled."""
+        """Return the request with a grammar instead of a schema. Progress reports make it possible to cancel it."""
         made = dict(thaw(body), return_progress=True)
         shape = made.get("response_format")
         if isinstance(shape, dict) and shape.get("type") == "json_schema":
@@ -189,9 +189,9 @@ class LlamaEngine:
         return made
 
     def likelihood(self, prompt: str, text: str) -> tuple[float, ...]:
-        """Return the logarithm of the likelihood of each word after a prompt and a space. Known ones are kept.
+        """Return the log-likelihood of each word of ``text`` after a prompt and a space. Results are cached.
 
-        The words of ``text`` are divided by single spaces.
+        The words of ``text`` are separated by single spaces.
         """
         key = (prompt, text)
         if key not in self._likelihoods:

@@ -138,9 +138,9 @@ class LocalModel:
         return engine_for(self._path or weights.fetch(self._report), self._context)
 
     async def _grounded(self, engine: LlamaEngine, request: ModelRequest) -> tuple[GroundedApi, ModelRequest] | None:
-        """Decide whether to call a tool now, and which. None if the model itself is to decide.
+        """Decide which tool to call now, if any. Return ``None`` if the model itself must decide.
 
-        If the user asked for several calls, the returned request asks for this one.
+        If the user asked for several calls, the returned request asks only for this one.
         """
         if not (self._ground and request.tools) or request.tool_choice == "none":
             return None

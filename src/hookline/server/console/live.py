@@ -48,10 +48,10 @@ class _View:
         self.sections: Sections = {}
         self.problem = ""
         """Why the sections are not up to date, for people; empty if they are."""
-        self.readers: set[_Reader] = set()
+        self.readers: set[_OpenPage] = set()
 
 
-class _Reader:
+class _OpenPage:
     """One open page. It gets the sections that differ from those that it has."""
 
     def __init__(self, view: _View, seen: Sections) -> None:
@@ -139,7 +139,7 @@ class LiveViews:
         if view is None:
             made = await self._made(render, version, delay)
             view = self._views.setdefault(key, made)  # another page may have come first meanwhile
-        reader = _Reader(view, {})
+        reader = _OpenPage(view, {})
         view.readers.add(reader)
         reader.wake()
         if self._closed:

@@ -124,7 +124,7 @@ def _all_items(step: StepView) -> Iterator[Item]:
                 yield from _all_items(inner)
 
 
-class Verdict(NamedTuple):
+class VerdictLabel(NamedTuple):
     """A verdict in the line of a step."""
 
     verb: str
@@ -138,7 +138,7 @@ class StepLine(NamedTuple):
     calls: list[ToolCallView]
     more_calls: int
     text: str
-    verdicts: list[Verdict]
+    verdicts: list[VerdictLabel]
     more_verdicts: int
     tokens: int
     cost: float
@@ -154,7 +154,7 @@ def step_line(step: StepView, position: int = 0) -> StepLine:
         item.text for item in step.items if isinstance(item, EventView) and item.moments[0].point not in QUIET_POINTS
     ]
     spoken = [
-        Verdict(verb, next((each.hook for each in moment.decisions if each.verb == verb), ""))
+        VerdictLabel(verb, next((each.hook for each in moment.decisions if each.verb == verb), ""))
         for moment in step.moments()
         for verb in moment.verbs
     ]

@@ -294,7 +294,7 @@ class _Line(msgspec.Struct):
     status: Any = None
 
 
-class _Entry(msgspec.Struct, frozen=True):
+class _HashedLine(msgspec.Struct, frozen=True):
     """A line that is to be added, with its hash."""
 
     line: _Line
@@ -316,14 +316,14 @@ class _Entry(msgspec.Struct, frozen=True):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def _entry(line: bytes) -> _Entry | None:
+def _hashed_line(line: bytes) -> _HashedLine | None:
     """Parse a complete line; ``None`` if it is not a record."""
     content = line.removesuffix(b"\n")
     try:
         found = _decoder.decode(content)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    return _Entry(found, line_hash(content)) if 0 < found.seq < 1 << 53 else None
+    return _HashedLine(found, line_hash(content)) if 0 < found.seq < 1 << 53 else None
 
 
 class _MovedError(Exception):
@@ -432,11 +432,11 @@ class LogIndexer:
             end = find_end(file.fileno(), os.fstat(file.fileno()).st_size)
         return any(each.id == log.id for each in self.index.logs_with(end.seq, end.hash))
 
-    def _read(self) -> tuple[list[_Entry], FileId, int]:
+    def _read(self) -> tuple[list[_HashedLine], FileId, int]:
         """Read the next records; return them, and the place after them."""
         files = self._files()
         offset = self._offset
-        entries: list[_Entry] = []
+        entries: list[_HashedLine] = []
         rest = list(dropwhile(lambda path: files[path] != self._file, files))
         if not rest:
             raise _MovedError
@@ -447,7 +447,7 @@ class LogIndexer:
                 file.seek(offset)
                 for line in _lines(file):
                     offset += len(line)
-                    entry = _entry(line)
+                    entry = _hashed_line(line)
                     if entry is not None:
                         entries.append(entry)
                         if len(entries) == BATCH:
@@ -457,7 +457,7 @@ class LogIndexer:
             offset = 0
         return entries, files[rest[-1]], offset
 
-    def _add(self, entries: Sequence[_Entry]) -> None:
+    def _add(self, entries: Sequence[_HashedLine]) -> None:
         """Add records after those that the index has.
 
         Raises:
@@ -465,7 +465,7 @@ class LogIndexer:
         """
         with self.index.db.transaction(write=True, lock=self._lock) as db:
             self._check_unchanged(db)
-            new: list[_Entry] = []
+            new: list[_HashedLine] = []
             seq = 0 if self._log is None else self._log.seq
             for entry in entries:
                 if entry.line.seq > seq:  # lines of a damaged file may be repeated or moved
@@ -534,13 +534,13 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         yield line
 
 
-def _find(files: dict[Path, FileId], seq: int) -> tuple[Path, int, _Entry | None]:
+def _find(files: dict[Path, FileId], seq: int) -> tuple[Path, int, _HashedLine | None]:
     """Find the first record with this number or a greater one: its file, its offset in it, and the record."""
     oldest = next(iter(files))
-    found: tuple[Path, int, _Entry | None] = oldest, 0, None
+    found: tuple[Path, int, _HashedLine | None] = oldest, 0, None
     for path in reversed(files):
         with _opened(files, path) as file:
-            first = next(filter(None, map(_entry, _lines(file))), None)
+            first = next(filter(None, map(_hashed_line, _lines(file))), None)
             if first is not None:
                 offset, entry = _bisect(file, seq)
                 if entry is None:
@@ -551,13 +551,13 @@ def _find(files: dict[Path, FileId], seq: int) -> tuple[Path, int, _Entry | None
     return found
 
 
-def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
+def _bisect(file: BinaryIO, seq: int) -> tuple[int, _HashedLine | None]:
     """Find the first record of a file with this number or a greater one, by halves: lines are in order.
 
     Returns the place where its line begins, or an unreadable line before it.
     """
     low, high = 0, os.fstat(file.fileno()).st_size
-    found: _Entry | None = None
+    found: _HashedLine | None = None
     while low < high:
         middle = at = (low + high) // 2
         if middle:
@@ -567,7 +567,7 @@ def _bisect(file: BinaryIO, seq: int) -> tuple[int, _Entry | None]:
             file.seek(0)
         entry, line = None, b""
         for line in _lines(file):
-            entry = _entry(line)
+            entry = _hashed_line(line)
             if entry is not None:
                 break
             at += len(line)

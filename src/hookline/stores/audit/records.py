@@ -168,10 +168,10 @@ class ApprovalRecord(AuditRecord, frozen=True):
 
 
 class StopRecord(AuditRecord, frozen=True):
-    """A stop signal was recorded."""
+    """A stop signal was set."""
 
     type = "stop"
-    when = "a stop signal is recorded"
+    when = "a stop signal is set"
 
     kind: str
     hook: str

@@ -21,7 +21,7 @@ from .options import BLOCKED, MAX_INPUT, STALE, NoAnswerError, Options, encode_a
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from .refusal import Answer
+    from .refusal import CommandOutput
 
 MAX_ADDRESS = 100
 """Unix sockets have addresses of at most about 104 bytes."""
@@ -47,7 +47,7 @@ def run(options: Options) -> int:
     return code
 
 
-def _refuse(data: bytes, error: BaseException) -> tuple[bytes, bytes, int] | Answer:
+def _refuse(data: bytes, error: BaseException) -> tuple[bytes, bytes, int] | CommandOutput:
     """Return the answer to an event that could not be judged."""
     try:
         from .refusal import refusal
@@ -67,7 +67,7 @@ def _describe(error: BaseException) -> str:
     return text if isinstance(error, NoAnswerError) else f"{type(error).__name__}: {text}"
 
 
-def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Answer:
+def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | CommandOutput:
     if not data.strip():
         raise NoAnswerError("there is no event on stdin: this command is for the hooks of a coding agent")
     if len(data) > MAX_INPUT:
@@ -88,7 +88,7 @@ def _answer(options: Options, data: bytes) -> tuple[bytes, bytes, int] | Answer:
     return answer
 
 
-def _answer_once(options: Options, data: bytes, deadline: float) -> tuple[bytes, bytes, int] | Answer:
+def _answer_once(options: Options, data: bytes, deadline: float) -> tuple[bytes, bytes, int] | CommandOutput:
     """Load the rules and answer, in a process of its own: rules may hang, or end the process that loads them."""
     from .resident import answer_once
 

@@ -18,7 +18,7 @@ _KEPT = frozenset(("type", "filePath", "file_path", "media_type", "mimeType"))
 """Fields that say what a response is."""
 
 
-class Answer(NamedTuple):
+class CommandOutput(NamedTuple):
     """What the command prints, and its exit code."""
 
     stdout: bytes = b""
@@ -26,7 +26,7 @@ class Answer(NamedTuple):
     code: int = 0
 
 
-def denial(host: Host, event: str, reason: str) -> Answer:
+def denial(host: Host, event: str, reason: str) -> CommandOutput:
     """Return the answer that prevents an event in another agent than Claude Code.
 
     All of them obey exit code 2 with a reason on stderr and nothing on stdout. The first word is there because Gemini
@@ -36,11 +36,11 @@ def denial(host: Host, event: str, reason: str) -> Answer:
     if host == CODEX and event == "PreCompact":  # where Codex ignores exit code 2
         import json
 
-        return Answer(json.dumps({"continue": False, "stopReason": text}).encode())
-    return Answer(b"", text.encode(errors="backslashreplace") + b"\n", BLOCKED)
+        return CommandOutput(json.dumps({"continue": False, "stopReason": text}).encode())
+    return CommandOutput(b"", text.encode(errors="backslashreplace") + b"\n", BLOCKED)
 
 
-def refusal(variables: str, data: bytes, problem: str, details: str = "") -> Answer:
+def refusal(variables: str, data: bytes, problem: str, details: str = "") -> CommandOutput:
     """Return the answer to an event that cannot be judged.
 
     A call is denied, a prompt and a compaction are blocked, and a result is withheld. Where there is nothing to
@@ -67,7 +67,7 @@ def refusal(variables: str, data: bytes, problem: str, details: str = "") -> Ans
     message, notice = f"Hookline: {problem}, so this is not allowed.", f"Hookline: {details or problem}"
     if host != CLAUDE_CODE:
         if event in ("Stop", "SubagentStop", "SessionStart", "SessionEnd"):
-            return Answer(stderr=f"Hookline: {problem}\n".encode(errors="backslashreplace"))
+            return CommandOutput(stderr=f"Hookline: {problem}\n".encode(errors="backslashreplace"))
         return denial(host, event, f"{problem}, so this is not allowed.")
     output: dict[str, Any] = {"systemMessage": notice}
     code = 0
@@ -91,9 +91,9 @@ def refusal(variables: str, data: bytes, problem: str, details: str = "") -> Ans
     elif event in ("PermissionRequest", "Stop", "SubagentStop", "SessionStart", "SessionEnd", "PostToolUseFailure"):
         message = notice
     else:  # perhaps an event that should have been blocked
-        return Answer(b"", message.encode(errors="backslashreplace") + b"\n", BLOCKED)
+        return CommandOutput(b"", message.encode(errors="backslashreplace") + b"\n", BLOCKED)
     # Versions that do not understand the JSON still obey the exit code.
-    return Answer(json.dumps(output).encode(), message.encode(errors="backslashreplace") + b"\n", code)
+    return CommandOutput(json.dumps(output).encode(), message.encode(errors="backslashreplace") + b"\n", code)
 
 
 def with_text(response: Any, content: Any) -> Any:

@@ -13,7 +13,7 @@ import msgspec
 
 from ..protocol import HookInput, HookOutput, SpecificOutput, encode
 from .hosts import CLAUDE_CODE, CODEX
-from .refusal import Answer, denial
+from .refusal import CommandOutput, denial
 
 if TYPE_CHECKING:
     from .hosts import Host
@@ -25,12 +25,12 @@ _NO_QUESTION = (
 _NO_CHANGE = "A hook changed this call, and this coding agent does not apply the change."
 
 
-def render(host: Host, given: HookInput, output: HookOutput | None) -> Answer:
+def render(host: Host, given: HookInput, output: HookOutput | None) -> CommandOutput:
     """Return the answer with a decision; ``None`` is no decision."""
     if output is None or output == HookOutput():
-        return Answer()
+        return CommandOutput()
     if host == CLAUDE_CODE:
-        return Answer(encode(output))
+        return CommandOutput(encode(output))
     event, specific = given.hook_event_name, output.hook_specific_output
     if event == "PreToolUse":
         reason = _prevented_call(host, given, specific)
@@ -41,9 +41,9 @@ def render(host: Host, given: HookInput, output: HookOutput | None) -> Answer:
     if reason is not None:
         return denial(host, event, reason)
     if host == CODEX:
-        return Answer(encode(_for_codex(output)))
+        return CommandOutput(encode(_for_codex(output)))
     notice = f"{output.system_message}\n" if output.system_message else ""
-    return Answer(stderr=notice.encode(errors="backslashreplace"))
+    return CommandOutput(stderr=notice.encode(errors="backslashreplace"))
 
 
 def _prevented_call(host: Host, given: HookInput, specific: SpecificOutput | None) -> str | None:

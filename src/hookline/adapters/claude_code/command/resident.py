@@ -14,7 +14,7 @@ from ...._base.tasks import wait_at_most
 from ...._base.text import error_text
 from ...._kernel.errors import HooklineError
 from .options import MAX_INPUT, STALE, NoAnswerError, Options, decode_event, encode_answer
-from .refusal import Answer, refusal
+from .refusal import CommandOutput, refusal
 
 if TYPE_CHECKING:
     from .rules import Judge
@@ -47,7 +47,7 @@ def load_judge(options: Options) -> Judge:
     return Judge(rules, tools, sandboxed=options.sandboxed, allow_rewritten=options.allow_rewritten)
 
 
-def answer_once(options: Options, variables: str, data: bytes) -> Answer:
+def answer_once(options: Options, variables: str, data: bytes) -> CommandOutput:
     """Load the rules and answer one event in this process.
 
     What rules print or log must not be taken for a part of the answer: agents read stdout and stderr. Only a person at
@@ -177,13 +177,13 @@ class _Resident:
                 break
         return b"".join(pieces)
 
-    async def _answer(self, variables: str, data: bytes) -> Answer:
+    async def _answer(self, variables: str, data: bytes) -> CommandOutput:
         if os.fstat(2).st_size > MAX_LOG:
             os.ftruncate(2, 0)
         if self.judge.rules.changed():
             self._remove_socket()
             self._ended.set()
-            return Answer(code=STALE)
+            return CommandOutput(code=STALE)
         if len(data) > MAX_INPUT:
             return refusal(variables, data, "the event is too large")
         return await self.judge.answer(variables, data, self.options.seconds * _MARGIN)

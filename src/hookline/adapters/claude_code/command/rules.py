@@ -64,7 +64,7 @@ from ....plugins.trust import is_installed, only_trusted
 from ..protocol import EVENTS as KNOWN_EVENTS
 from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
 from .hosts import CLAUDE_CODE, CODEX, detect
-from .refusal import Answer, refusal, with_text
+from .refusal import CommandOutput, refusal, with_text
 from .rendering import render
 from .searches import ExcludeSecrets
 from .tools import SEARCHES, judged_argument, tools_for
@@ -186,7 +186,7 @@ class KeepRules:
         return None
 
 
-class _Run:
+class _PromptRun:
     """What follows one prompt, of the session or of one of its subagents."""
 
     def __init__(self, given: HookInput, prompt: str = "") -> None:
@@ -207,16 +207,16 @@ class _Session:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
-        self.runs: OrderedDict[str, _Run] = OrderedDict()
+        self.runs: OrderedDict[str, _PromptRun] = OrderedDict()
 
-    def run(self, given: HookInput) -> _Run:
+    def run(self, given: HookInput) -> _PromptRun:
         """Return the run that an event belongs to: a new prompt starts a new one."""
         key = given.agent_id or ""
         run = self.runs.get(key)
         is_new = run is None or given.hook_event_name == "UserPromptSubmit"
         is_new = is_new or (given.prompt_id is not None and run is not None and run.prompt_id != given.prompt_id)
         if is_new or run is None:
-            run = self.runs[key] = _Run(given, given.prompt or "")
+            run = self.runs[key] = _PromptRun(given, given.prompt or "")
             while len(self.runs) > MAX_RUNS:
                 self.runs.popitem(last=False)
         return run
@@ -240,7 +240,7 @@ class Judge:
         self.sandboxed, self.allow_rewritten = sandboxed, allow_rewritten
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
 
-    async def answer(self, variables: str, data: bytes, seconds: float | None = None) -> Answer:
+    async def answer(self, variables: str, data: bytes, seconds: float | None = None) -> CommandOutput:
         """Return the answer to one event, as Claude Code sends it on stdin.
 
         Args:
@@ -258,7 +258,7 @@ class Judge:
         if given.hook_event_name == "SessionEnd":
             self._sessions.pop(given.session_id, None)
         if given.hook_event_name in WITHOUT_POINT:
-            return Answer()
+            return CommandOutput()
         session = self._session(given.session_id)
         try:
             async with asyncio.timeout(seconds), session.lock:
@@ -299,7 +299,7 @@ class Judge:
             case _:
                 return await self._stop(run, given)
 
-    async def _fire(self, run: _Run, point: Point[Any], payload: Any) -> Verdict:
+    async def _fire(self, run: _PromptRun, point: Point[Any], payload: Any) -> Verdict:
         verdict = await self.rules.registry.fire(point, payload, ctx=run.ctx)
         for failure in verdict.failures:
             log.warning("hook %r failed at %s: %s", failure.source, point, failure.message)
@@ -307,13 +307,13 @@ class Judge:
 
     # The session and its prompts.
 
-    async def _session_start(self, run: _Run, given: HookInput) -> HookOutput | None:
+    async def _session_start(self, run: _PromptRun, given: HookInput) -> HookOutput | None:
         await self._fire(run, SESSION_START, SessionStart(given.session_id, platform="claude-code", ids=run.ids))
         if unused := self.rules.not_called():
             return HookOutput(system_message=_cut(f"Hookline: this has no effect in Claude Code: {'; '.join(unused)}"))
         return None
 
-    async def _prompt(self, run: _Run, given: HookInput) -> HookOutput | None:
+    async def _prompt(self, run: _PromptRun, given: HookInput) -> HookOutput | None:
         task = given.prompt or ""
         verdict = await self._fire(run, ON_RUN_START, RunStart(task, run.ids))
         if (stopped := _stopped(verdict)) is not None:
@@ -333,7 +333,7 @@ class Judge:
 
     # Tool calls.
 
-    async def _before_tool(self, run: _Run, given: HookInput, host: Host) -> HookOutput | None:
+    async def _before_tool(self, run: _PromptRun, given: HookInput, host: Host) -> HookOutput | None:
         if host != CLAUDE_CODE and (problem := self._unknown_call(given)):
             return _permission("deny", problem)
         request, added = self._request(run, given)
@@ -390,13 +390,13 @@ class Judge:
         specific = msgspec.structs.replace(specific, permission_decision_reason=reason)
         return msgspec.structs.replace(output, hook_specific_output=specific)
 
-    async def _approval(self, run: _Run, verdict: Verdict) -> ApprovalAnswer | None:
+    async def _approval(self, run: _PromptRun, verdict: Verdict) -> ApprovalAnswer | None:
         """Ask the hooks that approve calls. Without an answer, the user of Claude Code decides."""
         request = ApprovalRequest(verdict.payload, verdict.asks, verdict.payload.digest)
         answer: ApprovalAnswer | None = (await self._fire(run, APPROVAL_REQUESTED, request)).value
         return answer
 
-    async def _permission(self, run: _Run, given: HookInput) -> HookOutput | None:
+    async def _permission(self, run: _PromptRun, given: HookInput) -> HookOutput | None:
         from ...._kernel.payloads import Question
         from ..protocol import PermissionDecision
 
@@ -411,14 +411,14 @@ class Judge:
         elif answer.edit is not None:
             edited = request.replace(arguments=answer.edit)
             judged = await self._fire(run, BEFORE_TOOL, edited)
-            if judged.action is not HookAction.CONTINUE or judged.asks or judged.answer or judged.signals:
+            if judged.action is not HookAction.CONT or judged.asks or judged.answer or judged.signals:
                 return None  # another decision than the approver's: leave it to the user
             decision = PermissionDecision("allow", self._input(given, judged.payload, added))
         else:
             decision = PermissionDecision("allow")
         return HookOutput(hook_specific_output=SpecificOutput(hook_event_name="PermissionRequest", decision=decision))
 
-    async def _after_tool(self, run: _Run, given: HookInput) -> HookOutput | None:
+    async def _after_tool(self, run: _PromptRun, given: HookInput) -> HookOutput | None:
         request, _ = self._request(run, given)
         run.calls += 1
         failed = given.hook_event_name == "PostToolUseFailure"
@@ -458,7 +458,7 @@ class Judge:
             hook_specific_output=specific,
         )
 
-    async def _report_paths(self, run: _Run, request: ToolCallRequest) -> None:
+    async def _report_paths(self, run: _PromptRun, request: ToolCallRequest) -> None:
         registry = run.ctx.tool_registry
         tool = None if registry is None else registry.get(request.name)
         if tool is not None and TOOL_END_WITH_PATH in self.rules.registry.stack.points:
@@ -466,7 +466,7 @@ class Judge:
                 payload = ToolPath(request.name, path, tool.folder, request.id, run.ids)
                 await self._fire(run, TOOL_END_WITH_PATH, payload)
 
-    def _request(self, run: _Run, given: HookInput) -> tuple[ToolCallRequest, str]:
+    def _request(self, run: _PromptRun, given: HookInput) -> tuple[ToolCallRequest, str]:
         """Return a call under our names, and the name of an argument that was added for guards, if any."""
         claude, cwd = given.tool_name or "", given.cwd or os.getcwd()
         name, arguments = self.tools.to_hookline(claude, given.tool_input or {})
@@ -485,20 +485,19 @@ class Judge:
 
     # The end of a run.
 
-    async def _compaction(self, run: _Run, given: HookInput) -> HookOutput | None:
+    async def _compaction(self, run: _PromptRun, given: HookInput) -> HookOutput | None:
         verdict = await self._fire(run, BEFORE_COMPACTION, Compaction((), given.trigger or "", run.ids))
         if verdict.action is HookAction.BLOCK:
             return HookOutput(decision="block", reason=_cut(str(verdict.value)))
         return None
 
-    async def _stop(self, run: _Run, given: HookInput) -> HookOutput | None:
+    async def _stop(self, run: _PromptRun, given: HookInput) -> HookOutput | None:
         verdict = await self._fire(run, ON_STOP, Stopping((StopSignal("completed"),), run.ids))
         if verdict.action is HookAction.KEEP_GOING and run.kept_going < MAX_KEEP_GOING:
             run.kept_going += 1
             return HookOutput(decision="block", reason=_cut(verdict.value or "Continue: the task is not finished."))
-        result: AgentResult[Any] = AgentResult(
-            given.last_assistant_message or "", task=run.prompt, tool_calls=run.calls, ids=run.ids
-        )
+        reply = given.last_assistant_message or ""
+        result = AgentResult(reply, task=run.prompt, tool_calls=run.calls, ids=run.ids, output=reply)
         await self._fire(run, ON_RUN_END, result)
         return None
 
@@ -544,7 +543,7 @@ def _context(event: str, text: str) -> HookOutput | None:
 
 def _stopped(verdict: Verdict) -> str | None:
     """Return why the run must not continue; ``None`` if it may."""
-    if verdict.action is HookAction.END_TURN:
+    if verdict.action is HookAction.END:
         return _cut(str(verdict.value) or f"Hook {verdict.hook!r} ended the run.")
     for signal in verdict.signals:
         return _cut(signal.message or f"Hook {signal.hook!r} stopped the run.")

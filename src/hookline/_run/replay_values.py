@@ -1,4 +1,4 @@
-"""What a recording compares and repeats: digests of requests, and errors (DESIGN 6.11, 6.17)."""
+"""What a replay and a recovery compare and repeat: digests of requests, and errors (DESIGN 6.11, 6.17)."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .._kernel.values import Message, Usage
 from ..models.errors import ProviderError
 
 
-class RecordedError(Frozen, frozen=True, omit_defaults=True):
+class ErrorSnapshot(Frozen, frozen=True, omit_defaults=True):
     """The properties of an error that a run can react to."""
 
     type: str
@@ -26,13 +26,13 @@ class RecordedError(Frozen, frozen=True, omit_defaults=True):
     retry_after: float | None = None
 
     @classmethod
-    def from_error(cls, error: BaseException) -> RecordedError:
-        """Record an error."""
+    def from_error(cls, error: BaseException) -> ErrorSnapshot:
+        """Return the properties of an error."""
         family = next((name for name, kind in _FAMILIES.items() if isinstance(error, kind)), "")
         return cls(type(error).__name__, error_text(error), family, getattr(error, "retry_after", None))
 
     def error(self) -> BaseException:
-        """Make an error with the recorded type name, message and base class."""
+        """Make an error with this type name, message and base class."""
         kind = _FAMILIES.get(self.family, Exception)
         made: BaseException = type(self.type, (kind,), {})(self.message)
         if self.family == "provider":
@@ -53,7 +53,7 @@ def outcome_of(error: BaseException) -> dict[str, Any]:
     task = asyncio.current_task() if isinstance(error, asyncio.CancelledError) else None
     if isinstance(error, GeneratorExit) or (task is not None and task.cancelling()):
         return {"cancelled": True}
-    return {"raised": RecordedError.from_error(error)}
+    return {"raised": ErrorSnapshot.from_error(error)}
 
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")

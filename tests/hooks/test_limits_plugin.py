@@ -1,10 +1,11 @@
-"""guards: all limits in one plugin."""
+"""limits_plugin: all limits in one plugin."""
 
 import math
 
 import pytest
 
-from hookline import Agent, HookRegistry, RegistrationError, ScriptedModel, call, guards, reply, tool
+from hookline import Agent, HookRegistry, RegistrationError, ScriptedModel, call, reply, tool
+from hookline.hooks import limits_plugin
 from hookline.payloads import Usage
 
 
@@ -24,8 +25,8 @@ def names(plugin):
 
 
 def test_the_defaults_are_20_steps_32768_tokens_and_300_seconds():
-    plugin = guards()
-    assert plugin.name == "guards"
+    plugin = limits_plugin()
+    assert plugin.name == "limits"
     assert [(type(hook).__name__, hook.limit, hook.soft_limit) for hook in plugin.hooks] == [
         ("StepsLimitHook", 20, 0.8),
         ("TokenUsageLimitHook", 32768, 0.8),
@@ -34,12 +35,12 @@ def test_the_defaults_are_20_steps_32768_tokens_and_300_seconds():
 
 
 def test_none_disables_a_limit():
-    assert guards(None, None, None, finish_reasons=None).hooks == ()
-    assert names(guards(max_tokens=None)) == ["StepsLimitHook", "ExecutionTimeLimitHook"]
+    assert limits_plugin(None, None, None, finish_reasons=None).hooks == ()
+    assert names(limits_plugin(max_tokens=None)) == ["StepsLimitHook", "ExecutionTimeLimitHook"]
 
 
 def test_cost_calls_and_finish_reasons_are_added_if_given():
-    plugin = guards(max_cost=1.5, max_tool_calls=7, finish_reasons=["stop"], soft_limit=None)
+    plugin = limits_plugin(max_cost=1.5, max_tool_calls=7, finish_reasons=["stop"], soft_limit=None)
     assert names(plugin)[3:] == ["CostLimitHook", "ToolCallsLimitHook", "FinishReasonHook"]
     assert [hook.soft_limit for hook in plugin.hooks[:5]] == [None] * 5
 
@@ -61,7 +62,7 @@ def test_cost_calls_and_finish_reasons_are_added_if_given():
 )
 @pytest.mark.parametrize("allowed", [None, []])
 async def test_the_stricter_step_limit_applies_and_replaces_the_default(given, own, holds, allowed):
-    plugin = guards(given, None, None)
+    plugin = limits_plugin(given, None, None)
     agent = agent_of(plugin, [call("work")] * 60 + [reply("done")], **own)
     result = await agent.arun("x", allowed_plugins=allowed)
     assert agent.limits.steps == (math.inf if holds is None else holds)
@@ -73,23 +74,23 @@ async def test_the_stricter_step_limit_applies_and_replaces_the_default(given, o
 
 async def test_without_the_plugin_its_other_limits_do_not_apply():
     turns = [reply("a", usage=Usage(900, 0))]
-    assert (await agent_of(guards(max_tokens=1), turns).arun("x", allowed_plugins=[])).status == "completed"
+    assert (await agent_of(limits_plugin(max_tokens=1), turns).arun("x", allowed_plugins=[])).status == "completed"
 
 
 async def test_one_plugin_serves_several_agents():
-    plugin = guards(4)
+    plugin = limits_plugin(4)
     first, second = agent_of(plugin), agent_of(plugin, max_steps=2)
     assert [len((await agent.arun("x")).steps) for agent in (first, second)] == [4, 2]
 
 
 async def test_unplugged_limits_are_removed_except_the_agents_step_limit():
-    agent = agent_of(guards(30, max_tokens=1))
-    agent.unplug("guards")
+    agent = agent_of(limits_plugin(30, max_tokens=1))
+    agent.unplug("limits")
     assert (await agent.arun("x")).stop.message == "Step limit reached: 30/30"
 
 
 async def test_a_shared_registry_gets_the_hooks_once():
-    registry, plugin = HookRegistry(), guards(2)
+    registry, plugin = HookRegistry(), limits_plugin(2)
     for _ in range(2):
         agent = agent_of(plugin, hooks=registry)
     assert len(registry.at("before_step")) == 3
@@ -111,4 +112,4 @@ async def test_a_shared_registry_gets_the_hooks_once():
 )
 def test_invalid_arguments_are_rejected(options, problem):
     with pytest.raises(RegistrationError, match=problem):
-        guards(**options)
+        limits_plugin(**options)
