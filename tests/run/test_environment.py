@@ -49,6 +49,9 @@ class Noting:
         await report(ErrorInfo("hook", "Late", "the line is bad", "environment"))
         return await ask()
 
+    async def wake_up(self, name, *, waited=True):
+        pass
+
     def steered(self, run_id, text):
         self.seen.append(("steered", run_id, text))
 

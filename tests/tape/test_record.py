@@ -331,6 +331,7 @@ def test_the_names_in_the_file_do_not_follow_the_names_of_classes() -> None:
         "approval",
         "count",
         "once",
+        "wakeup",
         "readings",
         "event",
         "steering",

@@ -19,15 +19,17 @@ class StillRunningError(Exception):
     """The time limit passed and the awaited work has not finished."""
 
 
-async def with_timeout(seconds: float, awaitable: Awaitable[Any], shielded: bool = False) -> Any:
+async def with_timeout(seconds: float | None, awaitable: Awaitable[Any], shielded: bool = False) -> Any:
     """Await something for at most ``seconds``, then cancel and abandon it, even if it ignores the cancellation.
 
     ``asyncio.wait_for`` would wait until the cancelled work ends. With ``shielded``, a cancellation of the caller does
-    not interrupt the work; the caller must check for its own cancellation afterwards.
+    not interrupt the work; the caller must check for its own cancellation afterwards. ``None`` is no limit.
 
     Raises:
         StillRunningError: the work has not finished.
     """
+    if seconds is None:
+        return await awaitable
     task, end = asyncio.ensure_future(capture_exit(awaitable)), time.monotonic() + seconds
     while not task.done():
         try:
@@ -95,10 +97,20 @@ async def settle() -> None:
 
 
 @coroutine
-def watch_cancellation(work: Awaitable[T], notice: Callable[[], object]) -> Generator[Any, Any, T]:
-    """Await ``work``, and call ``notice`` whenever the task is cancelled, before ``work`` sees the exception.
+def watch_await(
+    work: Awaitable[T],
+    *,
+    suspended: Callable[[], object] | None = None,
+    cancelled: Callable[[], object] | None = None,
+) -> Generator[Any, Any, T]:
+    """Await ``work``, and notice what happens to the task meanwhile.
 
     An ``except CancelledError`` around ``work`` would come last: after all that ``work`` does about the cancellation.
+
+    Args:
+        work: what to await.
+        suspended: called whenever the task waits, so that other tasks run.
+        cancelled: called whenever the task is cancelled, before ``work`` sees the exception.
     """
     steps = work.__await__()
     step: Callable[[Any], Any] = steps.send
@@ -109,6 +121,8 @@ def watch_cancellation(work: Awaitable[T], notice: Callable[[], object]) -> Gene
         except StopIteration as done:
             result: T = done.value
             return result
+        if suspended is not None:
+            suspended()
         try:
             given = yield awaited
             step = steps.send
@@ -116,8 +130,8 @@ def watch_cancellation(work: Awaitable[T], notice: Callable[[], object]) -> Gene
             steps.close()
             raise
         except BaseException as error:  # noqa: BLE001 - for the work
-            if isinstance(error, asyncio.CancelledError):
-                notice()
+            if cancelled is not None and isinstance(error, asyncio.CancelledError):
+                cancelled()
             given, step = error, steps.throw
 
 

@@ -156,9 +156,13 @@ class Firing(Settlement):
                         result = entry.call(ctx, self.payload)
                     if entry.is_async or hasattr(result, "__await__"):
                         call.is_sync = False
-                        if entry.timeout is not None or scope.cancellation.deadline is not None:
+                        if (
+                            entry.timeout is not None
+                            or scope.hold is not None
+                            or scope.cancellation.deadline is not None
+                        ):
                             result = self._in_time(entry, result)
-                        result = await (result if scope.hold is None else scope.hold(entry, result))
+                        result = await result
                     call.hooks = NO_HOOKS
                     if (result is not None or tracing) and self.apply(entry, phase, result):
                         return
@@ -192,8 +196,11 @@ class Firing(Settlement):
         if deadline is not None:
             left = max(0.0, deadline - time.monotonic())
             limit = left if limit is None else min(limit, left)
+        hold, is_grace = self.scope.hold, deadline is not None
         try:
-            return await awaitable if limit is None else await with_timeout(limit, awaitable, deadline is not None)
+            if hold is None:
+                return await with_timeout(limit, awaitable, is_grace)
+            return await hold(entry, awaitable, limit, is_grace)
         except StillRunningError:
             raise HookTimeoutError(f"still running after {limit:g} s") from None
 
@@ -241,8 +248,7 @@ class Firing(Settlement):
         call.is_sync = False
         HOOK_CALL.set(call)
         try:
-            in_time, hold = self._in_time(entry, awaitable), self.scope.hold
-            result = await (in_time if hold is None else hold(entry, in_time))
+            result = await self._in_time(entry, awaitable)
             call.hooks = NO_HOOKS
             if result is not None or self.scope.tracing:
                 self.began = began

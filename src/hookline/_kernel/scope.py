@@ -205,10 +205,20 @@ class Observation(Protocol):
 
 
 class Hold(Protocol):
-    """Awaits an async hook, and holds its result back if the hook was interrupted before (DESIGN 6.11)."""
+    """Awaits an async hook of a run with a tape or a journal, so that its end comes at the same place again."""
 
-    async def __call__(self, entry: HookEntry, result: Awaitable[Any], /) -> Any:
-        """Return the result of the hook."""
+    async def __call__(self, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool, /) -> Any:
+        """Return the result of the hook.
+
+        Args:
+            entry: the hook.
+            result: what it returned.
+            limit: its time limit in seconds.
+            is_grace: whether the limit is the grace period after a cancellation.
+
+        Raises:
+            StillRunningError: the hook exceeded its time limit: now, or in the recording that is repeated.
+        """
         ...
 
 
@@ -229,7 +239,7 @@ class Scope:
     durable: Observation | None = None
     """Calls the observers of a durable run, unless they have been called before (DESIGN 6.17)."""
     hold: Hold | None = None
-    """Awaits async hooks in a replay and in recovery, where a hook may be faster than it was."""
+    """Awaits async hooks: records when they end, or repeats that (DESIGN 6.11, 6.17)."""
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx

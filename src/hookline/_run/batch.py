@@ -11,7 +11,7 @@ Each call takes the same steps:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial, reduce
 from typing import Any, Literal
 
@@ -38,6 +38,7 @@ from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools._tool import jsonable, take_attachments
 from .context import CALL
 from .engine import Engine
+from .environment import TOOL_TIMER
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
 from .termination import RunEndedError, RunStoppedError, stronger_cause
@@ -98,7 +99,7 @@ class Batch:
                 self._block_changed(calls)
                 if asked := [call for call in calls if call.asks and call.result is None]:
                     engine.checkpoint()
-                    await self._each([self._approve(call) for call in asked])
+                    await self._each(asked, self._approve)
                     self._block_changed(calls)  # an approver may hold on to the arguments of any of them
             engine.checkpoint()
             executing = True
@@ -288,22 +289,30 @@ class Batch:
         slots = asyncio.Semaphore(self.engine.agent.max_parallel_tools)
 
         async def limited(call: PendingCall) -> None:
+            waits = slots.locked()
             async with slots:
+                await self.engine.environment.wake_up(f"slot for {call.request.id}", waited=waits)
                 await self._invoke(call)
 
-        await self._each([limited(call) for call in ready])
+        await self._each(ready, limited)
 
-    async def _each(self, work: list[Any]) -> None:
-        """Await all work concurrently. The first failure cancels the rest."""
-        if len(work) == 1:
-            await work[0]
-        elif work:
-            tasks = [asyncio.ensure_future(capture_exit(item)) for item in work]
+    async def _each(self, calls: list[PendingCall], work: Callable[[PendingCall], Awaitable[None]]) -> None:
+        """Do this work for all calls concurrently. The first failure cancels the rest."""
+
+        async def begin(call: PendingCall) -> None:
+            await self.engine.environment.wake_up(f"start of {call.request.id}")
+            await work(call)
+
+        if len(calls) == 1:
+            await work(calls[0])
+        elif calls:
+            tasks = [asyncio.ensure_future(capture_exit(begin(call))) for call in calls]
             try:
                 done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             except BaseException:
                 await _abandon(tasks)
                 raise
+            await self.engine.environment.wake_up("concurrent calls")
             await _abandon([task for task in tasks if not task.done()])
             causes = [cause for task in done if (cause := task.exception()) is not None]
             if causes:
@@ -373,9 +382,13 @@ class Batch:
         work = engine.wrap(request, work)
         token = CALL.set(request)
         try:
-            value = await work if limit is None else await with_timeout(limit, work)
+            value = await with_timeout(limit, work)
+        except Exception:
+            await engine.environment.wake_up(TOOL_TIMER, waited=limit is not None)
+            raise
         finally:
             CALL.reset(token)
+        await engine.environment.wake_up(TOOL_TIMER, waited=limit is not None)
         if type(value) is str:
             return jsonable(value), ()
         value, attachments = take_attachments(value)

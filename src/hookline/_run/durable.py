@@ -23,7 +23,16 @@ from typing import Any, Never, TypeVar
 import msgspec
 
 from .._base.frozen import json_encoder, plain
-from .._base.tasks import StillRunningError, abandon, forever, settle, with_timeout
+from .._base.tasks import (
+    StillRunningError,
+    abandon,
+    capture_exit,
+    forever,
+    raise_exit,
+    settle,
+    watch_await,
+    with_timeout,
+)
 from .._base.workers import in_thread
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
@@ -81,7 +90,7 @@ from .journal import (
     steering_decoder,
     with_contents,
 )
-from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, without_addresses
+from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key, without_addresses
 from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
@@ -95,9 +104,15 @@ QUIET_SECONDS = 0.02
 """A run that waits for approvals is suspended after this time without other activity."""
 
 
+_RESULT = "result"
+"""The name of the wakeup after the call of a tool."""
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
-_SOFT = frozenset(("event", "text", "observed", "spent"))
+_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup"))
 """Kinds of entries that recovery may skip after a cancellation or a time limit."""
+_SKIPPED = frozenset(("text", "observed", "wakeup"))
+"""Kinds of entries that need not occur again."""
+_TIMED_OUT = msgspec.Raw(b"true")
+"""The data of a wakeup after a hook that exceeded its timeout."""
 _TEXT = (TextDelta, Discarded)
 _NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message", "note"))
 
@@ -160,6 +175,10 @@ class DurableRun:
         """The entry of a cancellation that arrived after the suspending write had been requested."""
         self._handoff: tuple[str, str] | None = None
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
+        self._in_flight: dict[str, list[Call]] = {}
+        """By lane, the calls that have begun and not ended, in this order."""
+        self._awake: dict[str, asyncio.Task[Any] | None] = {}
+        """By lane, the task that has continued at an entry of the journal and has not waited since."""
         self._load(claim.entries)
 
     def _load(self, entries: Sequence[bytes]) -> None:
@@ -169,6 +188,12 @@ class DurableRun:
         self._inputs: deque[int] = deque()
         """The positions of external input that recovery has not repeated yet."""
         self._draws: dict[tuple[str, str], deque[Any]] = {}
+        self._counts: dict[str, float | None] = {}
+        """Token counts and prices from models, by key."""
+        self._has_wakeups = not entries
+        """Whether the journal has an entry for each wakeup. Journals of earlier versions have none."""
+        self._claimed: set[int] = set()
+        """The positions of wakeups for whose turn a task waits."""
         last: float | None = None
         for data in entries:
             entry = entry_decoder.decode(data)
@@ -178,6 +203,10 @@ class DurableRun:
                     if kind == "monotonic":
                         last = value
                 continue
+            if entry.kind == "count":
+                self._counts[entry.key] = msgspec.json.decode(entry.data)
+                continue
+            self._has_wakeups = self._has_wakeups or entry.kind == "began"
             if entry.kind in _EXTERNAL:
                 self._inputs.append(len(self._entries))
             else:
@@ -187,7 +216,8 @@ class DurableRun:
         self._reached = 0
         self._relaxed: list[tuple[int, float]] = []
         """Ranges of positions in which events may differ, because they follow a cancellation or a time limit."""
-        self._turns: list[tuple[int, asyncio.Future[None]]] = []
+        self._turns: list[tuple[int, asyncio.Future[None], bool]] = []
+        """The positions for which tasks wait, and whether these are wakeups."""
         self._late: dict[int, list[Steering]] = {}
         """The steering messages that arrived too late for a request, by the position of that request."""
         self._deferred: list[Callable[[], object]] = []
@@ -359,12 +389,17 @@ class DurableRun:
         for budget in engine.budget.chain():  # including the budget of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
-        if self.is_recovering:
-            engine.hold = self._hold
-        place = PLACE.set((f"{run_id}/", LIVE))
+        engine.hold = self._hold
+        lane = f"{run_id}/"
+        place = PLACE.set((lane, LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
         try:
             self._advance()
+            head = self._head(lane)
+            if head is not None and self._entries[head].kind == "began":
+                self._take(lane)
+            elif not self.is_recovering:
+                self._put(lane, "began")
             result = await work()
         finally:
             self._root = None
@@ -383,8 +418,7 @@ class DurableRun:
             place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
         self._engines[engine.ids.run_id] = engine
         engine.cancellation.postpone = self._when_suspended
-        if self.is_recovering:
-            engine.hold = self._hold
+        engine.hold = self._hold
         if self.error is not None:
             engine.abandon()
         try:
@@ -447,19 +481,25 @@ class DurableRun:
 
     def _head(self, lane: str) -> int | None:
         """Return the position of the next entry of a lane, or ``None`` if there is none."""
-        entries = self._lanes.get(lane)
-        while entries:
-            entry = self._entries[entries[0]]
+        entries, claimed = self._lanes.get(lane, ()), 0
+        while claimed < len(entries):
+            position = entries[claimed]
+            entry = self._entries[position]
+            if position in self._claimed:
+                claimed += 1
+                continue
             if entry.kind == "spent":
                 self._charge(spent_decoder.decode(entry.data))
             elif entry.kind != "resumed":
-                return entries[0]
-            self._take(lane)
+                return position
+            self._remove(lane, position)
         return None
 
     def _take(self, lane: str) -> None:
         """Mark the next entry of a lane as repeated."""
-        self._remove(lane, self._lanes[lane][0])
+        position = self._head(lane)
+        assert position is not None  # the caller has seen it
+        self._remove(lane, position)
 
     def _remove(self, lane: str, position: int) -> None:
         """Mark an entry of a lane as repeated."""
@@ -492,31 +532,147 @@ class DurableRun:
         self._wake()
 
     def _wake(self) -> None:
-        for position, turn in sorted(self._turns, key=lambda pair: pair[0]):
-            if (self._reached >= position or self.error is not None) and not turn.done():
+        for position, turn, is_wakeup in sorted(self._turns, key=lambda waiting: waiting[0]):
+            is_over = self.error is not None or (is_wakeup and bool(self._relaxed))
+            if (self._reached >= position or is_over) and not turn.done():
                 turn.set_result(None)
 
-    async def _turn(self, position: int) -> None:
+    async def _turn(self, position: int, *, is_wakeup: bool = False) -> None:
         """Wait until recovery has repeated all entries before this position."""
         if self._reached < position and self.error is None:
-            pair = position, asyncio.get_running_loop().create_future()
-            self._turns.append(pair)
+            waiting = position, asyncio.get_running_loop().create_future(), is_wakeup
+            self._turns.append(waiting)
             try:
-                await pair[1]
+                await waiting[1]
             finally:
-                self._turns.remove(pair)
+                self._turns.remove(waiting)
         if self.error is not None:
             await self._stop()
 
-    async def _hold(self, hook: HookEntry, result: Awaitable[Any]) -> Any:
-        """Await a hook. If it finishes earlier than in the recording, wait for the input that interrupted it there."""
-        try:
-            value = await result
-        except Exception:
+    # Wakeups: where a part of the run continued after it had awaited something of its own.
+
+    async def wake_up(self, name: str, *, waited: bool = True) -> None:
+        """Record that an await of the run's own code has ended; in recovery, wait until it ended in the journal."""
+        lane, mode = PLACE.get()
+        if not mode and (self._has_wakeups or not self.is_recovering):
+            position = self._wakeup_of(lane, name)
+            if waited or position is not None:
+                await self._continue(lane, name, position)
+
+    async def _hold(self, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool) -> Any:
+        """Await a hook, and record when the run continued after it. In recovery, the journal says when, and if in time.
+
+        A hook that finishes earlier than in the recording also waits for the input that interrupted it there.
+        """
+        lane, mode = PLACE.get()
+        if mode or is_grace:
+            value = await with_timeout(limit, result, is_grace)
             await self._input_first()
+            return value
+        name, waited = f"{hook.point} {hook.name}", False
+        self._awake.pop(lane, None)
+
+        def suspended() -> None:
+            nonlocal waited
+            waited = True
+            self._awake.pop(lane, None)
+
+        try:
+            work = result if limit is None else self._in_time(lane, name, result, limit)
+            value = await watch_await(work, suspended=suspended)
+        except StillRunningError:
             raise
-        await self._input_first()
+        except Exception:
+            await self._hook_ended(lane, name, waited=waited)
+            raise
+        await self._hook_ended(lane, name, waited=waited)
         return value
+
+    async def _hook_ended(self, lane: str, name: str, *, waited: bool) -> None:
+        await self._input_first()
+        head = self._head(lane)
+        if head is not None:
+            if self._is_wakeup(head, name):  # otherwise, it did not wait then
+                await self._continue(lane, name, head)
+        elif (self._has_wakeups if self.is_recovering else waited) and self._is_asleep(lane):
+            await self._continue(lane, name, None)
+
+    def _is_asleep(self, lane: str) -> bool:
+        """Return whether the current task has not continued at an entry of the journal since it began to wait."""
+        return self._awake.get(lane) is not asyncio.current_task()
+
+    async def _in_time(self, lane: str, name: str, result: Awaitable[Any], limit: float) -> Any:
+        """Await a hook that has a timeout. If the journal says how that ended, no clock is read.
+
+        Raises:
+            StillRunningError: the hook exceeded its timeout.
+        """
+        calls, context = len(self._in_flight.get(lane, ())), contextvars.copy_context()
+        task = asyncio.get_running_loop().create_task(capture_exit(result), context=context)
+        position = self._wakeup_of(lane, name)
+        try:
+            if position is None:
+                if self.is_recovering and self._has_wakeups:  # its time begins when the journal has ended
+                    end = asyncio.ensure_future(self._until_end(lane))
+                    try:
+                        await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
+                    finally:
+                        abandon(end)
+                return raise_exit(task.result() if task.done() else await with_timeout(limit, task))
+            if self._entries[position].data != _TIMED_OUT:
+                return raise_exit(await task)
+            turn = asyncio.ensure_future(self._turn(position, is_wakeup=True))
+            try:
+                await asyncio.wait({task, turn}, return_when=asyncio.FIRST_COMPLETED)
+                if task.done() and self._head(lane) != position:
+                    return raise_exit(task.result())  # a later call of the hook exceeded its timeout
+                await turn
+            finally:
+                abandon(turn)
+        except StillRunningError:
+            if self.is_recovering and (self._head(lane) is not None or not self._has_wakeups):
+                raise  # the journal does not say how this call ended
+            await self._until_end(lane)
+        finally:
+            abandon(task)
+        for call in self._in_flight.get(lane, [])[calls:]:
+            call.end(JournalAnswer(cut=True))
+        context.run(PLACE.set, (lane, PAST))  # the hook may ignore its cancellation: it is no longer part of the run
+        self._woke(lane, name, position, timed_out=True)
+        raise StillRunningError
+
+    def _is_wakeup(self, position: int, name: str) -> bool:
+        entry = self._entries[position]
+        return entry.kind == "wakeup" and entry.key == name
+
+    def _wakeup_of(self, lane: str, name: str) -> int | None:
+        """Return the position of the next wakeup of a lane that has this name."""
+        ahead = self._lanes.get(lane, ()) if self.is_recovering else ()
+        return next((i for i in ahead if self._is_wakeup(i, name) and i not in self._claimed), None)
+
+    async def _continue(self, lane: str, name: str, position: int | None) -> None:
+        """Continue a lane at a wakeup; without one, when everything in the journal has happened again."""
+        if position is None:
+            await self._until_end(lane)
+        else:
+            self._claimed.add(position)
+            if not self._is_relaxed(position):
+                await self._turn(position, is_wakeup=True)
+        self._woke(lane, name, position)
+
+    async def _until_end(self, lane: str) -> None:
+        """Wait for the end of the journal: there, an await of this lane had not ended."""
+        is_nested = self._root is None or not lane.startswith(f"{self._root.ids.run_id}/")
+        if self.is_recovering and not any(is_nested or end == inf for _, end in self._relaxed):
+            await self._turn(len(self._entries), is_wakeup=True)
+
+    def _woke(self, lane: str, name: str, position: int | None, *, timed_out: bool = False) -> None:
+        """Record a wakeup, or mark the one at this position as repeated."""
+        if position is None:
+            self._put(lane, "wakeup", name, timed_out or None)
+        elif position in self._lanes[lane]:
+            self._remove(lane, position)
+        self._awake[lane] = asyncio.current_task()
 
     async def _input_first(self) -> None:
         """Wait for the external input that the journal has before the next entry of this lane."""
@@ -624,7 +780,7 @@ class DurableRun:
             if entry.kind == "event" and entry.key == key:
                 self._take(lane)
                 return False
-            if entry.kind not in ("text", "observed"):
+            if entry.kind not in _SKIPPED:
                 if self._is_relaxed(head):
                     return self._compare_relaxed(lane, key)
                 self._differ(_describe(entry), _describe(JournalEntry(lane, "event", key)))
@@ -650,19 +806,28 @@ class DurableRun:
         before, error = firing.failures, firing.error
         if mode in (PAST, WATCHING_PAST) or head is not None:
             failures: tuple[ErrorInfo, ...] | None = ()
+            observed = None
             if head is not None and self._entries[head].kind == "observed" and self._entries[head].key == firing.point:
-                failures = failures_decoder.decode(self._entries[head].data)
-                self._take(lane)
+                failures, observed = failures_decoder.decode(self._entries[head].data), head
             if failures is not None:
                 deciding = self._deciding_hooks(firing)
                 again = [entry for entry in firing.chain.observers if id(entry.hook) in deciding]
                 await self._call_observers(firing, verdict, again, PAST)
+            if observed is not None:
+                if not self._is_relaxed(observed):
+                    await self._turn(observed, is_wakeup=True)  # the run continued there after the observers
+                self._remove(lane, observed)
+                self._awake[lane] = asyncio.current_task()
+            if failures is not None:
                 firing.failures, firing.error = (*before, *failures), error
                 firing.has_results = firing.has_results or bool(failures)
                 return
         await self._call_observers(firing, verdict, firing.chain.observers, INSIDE)
         if not mode and firing.point != ON_TOKEN:
+            if self._has_wakeups:
+                await self._until_end(lane)
             failed_closed = firing.error is not error
+            self._awake[lane] = asyncio.current_task()
             self._put(lane, "observed", firing.point, None if failed_closed else firing.failures[len(before) :])
 
     async def _call_observers(
@@ -731,6 +896,16 @@ class DurableRun:
         if mode not in _UNJOURNALED and not self._writer.muted:
             self._drawn.setdefault(lane, []).append((kind, value))
         return value
+
+    def counted(self, model: str, key: Callable[[RequestDigests], str], count: Callable[[], Any]) -> Any:
+        """Return a number from a model, as it was counted first."""
+        if PLACE.get()[1] in _UNJOURNALED:
+            return count()
+        name = model + key(self._digests)
+        if name not in self._counts:
+            self._counts[name] = value = count()
+            self._put("", "count", name, value)
+        return self._counts[name]
 
     def _set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
         lane, mode = PLACE.get()
@@ -837,6 +1012,8 @@ class DurableRun:
                 raise error
             if self._is_leaving:
                 await forever()
+        call = Call(self, lane, key, None)
+        self._in_flight.setdefault(lane, []).append(call)
         self._beginning += 1
         try:
             await self._turn(len(self._entries))
@@ -847,7 +1024,7 @@ class DurableRun:
                 await self._stop()
         finally:
             self._beginning -= 1
-        return Call(self, lane, key, None)
+        return call
 
     async def _committed(self) -> None:
         if not await self._writer.flush() and self.error is not None:
@@ -857,7 +1034,7 @@ class DurableRun:
         """Return the position of the next entry of a lane, skipping entries about text and observers."""
         while (head := self._head(lane)) is not None:
             entry = self._entries[head]
-            if entry.kind in ("text", "observed") or (entry.kind == "event" and self._is_relaxed(head)):
+            if entry.kind in _SKIPPED or (entry.kind == "event" and self._is_relaxed(head)):
                 self._take(lane)
             else:
                 return head
@@ -898,10 +1075,10 @@ class DurableRun:
         try:
             await self._turn(position)
         except asyncio.CancelledError:
-            if self._is_relaxed(position):  # a repeated cancellation or time limit came before the answer
-                self.give_up(call)
+            self.give_up(call)
             raise
         self._remove(call.lane, position)
+        self._awake[call.lane] = asyncio.current_task()
         answer = self.peek(call)
         if answer.cut:
             await forever()
@@ -915,6 +1092,12 @@ class DurableRun:
         """Return the answer of a call before recovery has reached its position."""
         assert call.answered is not None
         return with_contents(answer_decoder, self._entries[call.answered].data)
+
+    def _answered(self, call: Call, answer: JournalAnswer) -> None:
+        if call in (calls := self._in_flight.get(call.lane, [])):
+            calls.remove(call)
+        self._put(call.lane, "answered", call.key, answer)
+        self._awake[call.lane] = asyncio.current_task()
 
     def give_up(self, call: Call) -> None:
         """Skip the answer of a call that its caller no longer awaits."""
@@ -943,14 +1126,18 @@ class DurableRun:
         key = f"tool {request.name} {request.id} {request.attempt} {arguments}"
         call = await self.begin(key, commit=True, repeatable=tool.repeatable)
         if call.answered is not None:
-            answer = await self.answer_of(call)
+            try:
+                answer = await self.answer_of(call)
+            except Exception:
+                await self.wake_up(_RESULT)
+                raise
+            await self.wake_up(_RESULT)
             if answer.timed_out:
                 raise StillRunningError
             return WithAttachments(answer.value, answer.attachments) if answer.attachments else answer.value
 
         async def work() -> tuple[Any, JournalAnswer]:
-            made = tool.call(values, ctx)
-            value = await (made if tool.timeout is None else with_timeout(tool.timeout, made))
+            value = await with_timeout(tool.timeout, tool.call(values, ctx))
             own, attachments = take_attachments(value)
             return value, JournalAnswer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
 
@@ -966,6 +1153,7 @@ class DurableRun:
         """Wait until the result of a tool is committed, so that hooks and later calls never depend on a lost result."""
         if not call.unjournaled:
             await self._committed()
+            await self.wake_up(_RESULT)
 
     async def _call_agents(self, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         if tool.timeout is None:
@@ -975,6 +1163,7 @@ class DurableRun:
         timer = self._set_timer(None, tool.timeout, lambda: None if late.done() else late.set_result(None))
         try:
             await asyncio.wait({task, late}, return_when=asyncio.FIRST_COMPLETED)
+            await self.wake_up(_RESULT)
             if task.done():
                 return task.result()
             raise StillRunningError
@@ -1146,7 +1335,7 @@ class Call:
         """Record the answer, once."""
         if not self.ended and not self.unjournaled:
             self.ended = True
-            self._run._put(self.lane, "answered", self.key, answer)
+            self._run._answered(self, answer)
 
 
 class DurableModel:
@@ -1157,13 +1346,28 @@ class DurableModel:
         self.name, self.provider = model.name, model.provider
         if hasattr(model, "stream"):
             self.stream = self._stream
+        for name in ("price", "count_request"):
+            if hasattr(model, name):
+                setattr(self, name, getattr(self, f"_{name}"))
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._model, name)
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Return the number of tokens of a text or of messages."""
-        return self._model.count_tokens(content)
+        return int(self._counted(lambda digests: digests.count_key(content), lambda: self._model.count_tokens(content)))
+
+    def _count_request(self, request: ModelRequest) -> int:
+        model: Any = self._model
+        return int(self._counted(lambda digests: digests.request_key(request), lambda: model.count_request(request)))
+
+    def _price(self, usage: Usage) -> float | None:
+        model: Any = self._model
+        price: float | None = self._counted(lambda _: price_key(usage), lambda: model.price(usage))
+        return price
+
+    def _counted(self, key: Callable[[RequestDigests], str], count: Callable[[], Any]) -> Any:
+        return self._run.counted(f"{self.provider} {self.name} ", key, count)
 
     async def _begin(self, request: ModelRequest) -> Call:
         digests = self._run._digests.of(request)
@@ -1218,9 +1422,11 @@ class DurableModel:
         finally:
             self._run._flying -= 1
             answer.pieces = pieces
-            call.end(answer)
-            if (close := getattr(given, "aclose", None)) is not None:
-                await close()
+            try:
+                if (close := getattr(given, "aclose", None)) is not None:
+                    await close()
+            finally:
+                call.end(answer)  # at last: the run continues here
         if response is not None:
             if call.unjournaled:
                 self._run.spent(request.ids.run_id, response.usage, response.cost)
@@ -1311,6 +1517,8 @@ def _is_step(entry: JournalEntry, run: str) -> bool:
 
 def _is_about_text(entry: JournalEntry) -> bool:
     """Whether an entry is about shown text or about observers: recovery may skip it."""
+    if entry.kind == "wakeup":
+        return entry.key.startswith(f"{ON_TOKEN} ")
     return entry.kind in ("text", "observed") or entry.key.startswith(f"hook_executed {ON_TOKEN} ")
 
 

@@ -13,7 +13,7 @@ from contextlib import ExitStack, suppress
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from .._base.tasks import StillRunningError, watch_cancellation, with_timeout
+from .._base.tasks import StillRunningError, watch_await, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import ErrorReport, RunStart
@@ -331,7 +331,7 @@ class Engine(Scope):
                 except Exception:  # noqa: BLE001 - an instrument must not affect the run
                     log.exception("instrument() of hook %r failed", hook)
             wrapped, notice = self.wrap(start, work()), self.on_interruption
-            return await (wrapped if notice is None else watch_cancellation(wrapped, notice))
+            return await (wrapped if notice is None else watch_await(wrapped, cancelled=notice))
 
     def add_recorder(self, recorder: Recorder, points: frozenset[str]) -> None:
         """Record the fires of these points. Several recorders may record the same run."""

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from random import Random
 
 
+TOOL_TIMER = "tool with a timeout"
+"""The name of the wakeup after a tool whose timeout the run applies itself."""
+
+
 class Boundary(Protocol):
     """Intercepts all calls of a run to models, tools and approvers, and may answer them itself.
 
@@ -55,6 +59,10 @@ class Boundary(Protocol):
 
     def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
         """Return the result of ``read()``, which a hook read with ``ctx.once``."""
+        ...
+
+    def wake_up(self, name: str, *, waited: bool = True) -> Awaitable[None]:
+        """Wait until the run may continue, after it has awaited work of its own: see :meth:`Environment.wake_up`."""
         ...
 
     def steered(self, run_id: str, message: Message) -> None:
@@ -141,6 +149,19 @@ class Environment:
             return plain(jsonable(await found if hasattr(found, "__await__") else found))
 
         return await (value() if self.boundary is None else self.boundary.once(name, value))
+
+    async def wake_up(self, name: str, *, waited: bool = True) -> None:
+        """Continue after the run has awaited work of its own: concurrent calls, a nested run, or its turn to begin.
+
+        A recording says where this was among all that happened, because hooks with shared state depend on it. A replay
+        waits for that place. Calls and hooks do this themselves.
+
+        Args:
+            name: what was awaited. In a part of the run, concurrent awaits have different names.
+            waited: whether something else could happen meanwhile.
+        """
+        if self.boundary is not None:
+            await self.boundary.wake_up(name, waited=waited)
 
     def model(self, model: Model) -> Model:
         """Return the model to call."""

@@ -13,7 +13,7 @@ from .._base.frozen import Frozen, History, any_digest
 from .._base.text import error_text
 from .._kernel.errors import ModelError
 from .._kernel.payloads import ModelRequest
-from .._kernel.values import Message
+from .._kernel.values import Message, Usage
 from ..models.errors import ProviderError
 
 
@@ -132,3 +132,8 @@ class RequestDigests:
                 pair = known[id(message)] = message, sha256(data).digest()
             found.append(pair[1])
         return b"".join(found)
+
+
+def price_key(usage: Usage) -> str:
+    """Return the key of a price."""
+    return f"price {usage.to_json().decode()}"

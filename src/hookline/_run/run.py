@@ -125,6 +125,8 @@ class Run(Generic[OutputT]):
 
     async def _run_for(self, future: concurrent.futures.Future[AgentResult[OutputT]]) -> None:
         try:
+            if self._in_outer is not None:
+                await self._engine.environment.wake_up(f"start of {self._engine.ids.run_id}")
             future.set_result(await self._run())
         except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would end the thread of the loop
             future.set_exception(error)

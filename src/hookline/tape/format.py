@@ -17,7 +17,7 @@ from .._base.errors import PlainError
 from .._base.frozen import EMPTY, Frozen, any_digest, plain
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.points import ON_TOKEN, POINTS, TABLE
-from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
 from .._run.budget import NO_LIMITS, Limits
 from .._run.options import StreamMode
 from .._run.replay_values import ErrorSnapshot, RequestDigests, without_addresses, without_empty_attachments
@@ -223,10 +223,26 @@ class CountEntry(TapeEntry, frozen=True, tag="count"):
 
 
 class OnceEntry(TapeEntry, frozen=True, tag="once"):
-    """A value that a hook read with ``ctx.once``."""
+    """A value that a hook read with ``ctx.once``, or how reading it failed; tapes of earlier versions have no failures.
+
+    It is a wakeup (:class:`WakeupEntry`) too.
+    """
 
     name: str = ""
     value: Any = None
+    raised: ErrorSnapshot | None = None
+    cancelled: bool = False
+
+
+class WakeupEntry(TapeEntry, frozen=True, tag="wakeup"):
+    """A part of the run continued after it had awaited something of its own: a hook, concurrent calls, a nested run.
+
+    ``name`` is what it awaited; of a hook, its point and its name. ``timed_out`` says that the hook exceeded its
+    timeout. Tapes of earlier versions have no wakeups.
+    """
+
+    name: str = ""
+    timed_out: bool = False
 
 
 class ReadingsEntry(TapeEntry, frozen=True, tag="readings"):
@@ -302,6 +318,7 @@ AnyEntry = (
     | ApprovalEntry
     | CountEntry
     | OnceEntry
+    | WakeupEntry
     | ReadingsEntry
     | EventEntry
     | SteeringEntry
@@ -388,8 +405,3 @@ class Version2Digests(RequestDigests):
             return any_digest(content)[:16]
         messages = [msgspec.json.decode(without_empty_attachments(message.to_json())) for message in content]
         return any_digest(messages)[:16]
-
-
-def price_key(usage: Usage) -> str:
-    """Return the key of a price."""
-    return f"price {usage.to_json().decode()}"

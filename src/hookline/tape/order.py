@@ -5,6 +5,9 @@ The order comes from the tape alone; no clock is read:
 - An entry is *needed* if a replay produces it again: an event, a request, a call. The tape returns an answer when every
   needed entry before it has been produced. So answers to concurrent calls come in the recorded order, however long
   hooks take. The replay waits for a slow hook just as a run does.
+- A *wakeup* is where a part of the run continued after it had awaited a hook, ``ctx.once``, concurrent calls or a
+  nested run. In a replay, it waits until everything recorded before has been produced, and what follows waits for it.
+  A hook that is no longer called has no wakeup: the replay skips it when its branch is past it.
 - External input (a steering message, a cancellation, the timer of a time limit) is repeated as soon as everything
   recorded before it has been produced; a cancelled caller, where the run saw that first. Until then, hooks wait for
   their turn too, so that no part of the run is ahead of it.
@@ -40,10 +43,12 @@ _DATA = (
     fmt.ReadingsEntry,
     fmt.CountEntry,
     fmt.OnceEntry,
+    fmt.WakeupEntry,
     fmt.ValidationEntry,
     fmt.HookInterruptionEntry,
 )
 _NOT_PRODUCED = frozenset((*_DATA, *_EXTERNAL))
+_WAKEUPS = (fmt.OnceEntry, fmt.WakeupEntry)
 
 T = TypeVar("T")
 _NONE: Mapping[object, Any] = {}
@@ -95,7 +100,7 @@ class Order:
         self._pending = self.branches.needed[:]
         """For each entry, whether it is still to be produced."""
         self._external = _external(entries)
-        for position in self._external:
+        for position in (*self._external, *self.branches.all_wakeups()):
             self._pending[position] = True
         self._is_repeating = False
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
@@ -106,13 +111,51 @@ class Order:
         """The position after the last one that has been produced."""
         self.intact = True
         """Whether the replay has followed the order of the tape so far."""
+        self._is_limited = False
+        """Whether a time limit has been reached, after which each part of the run reacts at its own speed."""
 
     def produced(self, position: int) -> None:
         """Mark an entry as produced."""
         self._pending[position] = False
+        self._pass_wakeups(self._entries[position].branch, position)
         if position >= self.furthest:
             self.furthest = position + 1
         self._advance()
+
+    def claim(self, branch: int, position: int) -> None:
+        """Expect a wakeup, for whose turn a task is about to wait. Earlier ones of the branch do not come any more."""
+        wakeups = self.branches.wakeups(branch)
+        if position in wakeups:
+            wakeups.remove(position)
+        self.skip_wakeups(branch, position)
+
+    def woke(self, position: int) -> None:
+        """Mark a wakeup as repeated."""
+        self._pending[position] = False
+        self._advance()
+
+    def wakeup_of(self, branch: int, name: str) -> int | None:
+        """Return the position of the next wakeup of a branch that has this name, or ``None`` if there is none."""
+        for position in self.branches.wakeups(branch) if self.has_turns else ():
+            entry = self._entries[position]
+            if type(entry) is fmt.WakeupEntry and entry.name == name:
+                return position
+        return None
+
+    def is_next(self, hook: HookEntry, branch: int, position: int) -> bool:
+        """Return whether a branch has produced all its entries before the end of this hook."""
+        before = (i for i in self.branches.positions(branch) if i < position and self._pending[i])
+        return all(self._is_of_other_observer(i, hook) for i in before)
+
+    def skip_wakeups(self, branch: int, position: int) -> None:
+        """Do not wait for the wakeups of a branch before this position."""
+        self._pass_wakeups(branch, position)
+        self._advance()
+
+    def _pass_wakeups(self, branch: int, position: int) -> None:
+        wakeups = self.branches.wakeups(branch)
+        while wakeups and wakeups[0] < position:
+            self._pending[wakeups.pop(0)] = False
 
     def is_pending(self, position: int) -> bool:
         """Return whether an entry is still to be produced."""
@@ -138,25 +181,45 @@ class Order:
         position = self.next_in(branch)
         done = [i for i in self.branches.positions(branch) if i < position]
         for child in self.branches.started_in(branch, after=done[-1] if done else -1):
+            self._pass_wakeups(child, position)
             for i in self.branches.positions(child):
                 if i < position:
                     self._pending[i] = False
-        self._advance()
+        self.skip_wakeups(branch, position)
         return position
 
-    async def wait_for(self, position: int, branch: int | None = None, *, in_hook: bool = False) -> None:
+    @property
+    def has_turns(self) -> bool:
+        """Whether wakeups wait for their turn."""
+        return self.intact and not self._is_limited
+
+    def end_turns(self) -> None:
+        """Do not wait for wakeups any more."""
+        self._is_limited = True
+        for position in self.branches.all_wakeups():
+            self._pending[position] = False
+        self._advance()
+        self._wake()
+
+    async def wait_for(
+        self, position: int, branch: int | None = None, *, in_hook: bool = False, is_wakeup: bool = False
+    ) -> None:
         """Wait until everything recorded before this position has been produced, or the order is lost.
 
         Args:
             position: the position of an answer.
             branch: the branch that waits for it, if any.
             in_hook: whether a hook of this branch waits for it. Other hooks may run at the same time.
+            is_wakeup: whether it is a wakeup.
         """
-        while self.intact and self.reached < position:
+        while self.intact and self.reached < position and (self.has_turns or not is_wakeup):
             missing = self.reached
             if branch is not None and self._is_past(missing, position, branch, in_hook):
                 await settle()  # a run that was just started begins within these iterations
                 if self.intact and self.reached == missing and self._is_past(missing, position, branch, in_hook):
+                    if isinstance(self._entries[missing], _WAKEUPS):
+                        self.woke(missing)
+                        continue
                     self._missing(missing)
                     self.abandon()
             else:
@@ -200,10 +263,8 @@ class Order:
         for position in self.branches.interruptions(branch):
             entry = self._entries[position]
             assert isinstance(entry, fmt.HookInterruptionEntry)
-            if (entry.point, entry.hook) == (hook.point, hook.name):
-                before = (i for i in self.branches.positions(branch) if i < position and self._pending[i])
-                if all(self._is_of_other_observer(i, hook) for i in before):
-                    return position
+            if (entry.point, entry.hook) == (hook.point, hook.name) and self.is_next(hook, branch, position):
+                return position
         return None
 
     def _is_of_other_observer(self, position: int, hook: HookEntry) -> bool:
@@ -304,9 +365,12 @@ class Branches:
         self._parents: dict[int, int] = {}
         self._started: dict[int, int] = {}
         self._interruptions: dict[int, list[int]] = {}
+        self._wakeups: dict[int, list[int]] = {}
         for position, entry in enumerate(entries):
             if type(entry) is fmt.HookInterruptionEntry and not entry.inside:
                 self._interruptions.setdefault(entry.branch, []).append(position)
+            elif isinstance(entry, _WAKEUPS) and not entry.inside:
+                self._wakeups.setdefault(entry.branch, []).append(position)
             elif type(entry) is fmt.BranchEntry and not entry.inside:
                 self._parents.setdefault(entry.branch, entry.parent)
                 self._started.setdefault(entry.branch, position)
@@ -328,6 +392,15 @@ class Branches:
     def interruptions(self, branch: int) -> list[int]:
         """Return the positions at which hooks of a branch were interrupted. The caller removes what it repeats."""
         return self._interruptions.get(branch, [])
+
+    def wakeups(self, branch: int) -> list[int]:
+        """Return the positions at which a branch continued. The caller removes those that are repeated or skipped."""
+        return self._wakeups.get(branch, [])
+
+    def all_wakeups(self) -> Iterator[int]:
+        """Yield the positions of the wakeups of all branches."""
+        for positions in self._wakeups.values():
+            yield from positions
 
     def after(self, branch: int) -> int:
         """Return the position at which an ancestor went on after a branch had ended, or the end of the tape."""

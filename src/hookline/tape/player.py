@@ -17,6 +17,7 @@ from .._base.tasks import (
     forever,
     raise_exit,
     settle,
+    with_timeout,
 )
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
@@ -28,8 +29,9 @@ from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
 from .._run.engine import Engine
+from .._run.environment import TOOL_TIMER
 from .._run.events import AllEventsExcept, RunFinished, ToolEnded, ToolStarted
-from .._run.replay_values import ErrorSnapshot, RequestDigests
+from .._run.replay_values import ErrorSnapshot, RequestDigests, price_key
 from .._run.run import Run
 from .._run.sources import install_sources
 from .._run.termination import RunStoppedError
@@ -169,7 +171,10 @@ class Player:
         given = self._index.results.get(called.number)
         timed_out = self._timed_out(called, given) if tool.timeout is not None else None
         if tool.runs_agents and called.runs_agents:
-            return await self._until(timed_out, tool.call(values, ctx))
+            value = await self._until(timed_out, tool.call(values, ctx))
+            if given is not None and timed_out is None:
+                await self.playback.wait_for_answer(given[0])
+            return value
         for index, report in self._index.reports.get(called.number, ()):
             await self.playback.wait_for_answer(index)
             self.playback.produced(index)
@@ -210,7 +215,8 @@ class Player:
         ended, outcome = self._index.ended.get((called.run, request.id, request.attempt), (-1, ""))
         if outcome != "error" or (given is not None and given[0] < ended and not given[1].cancelled):
             return None
-        return ended if given is None else min(ended, given[0])
+        woke = self._index.timed.get(self._index.branches.get((called.run, request.id, request.attempt), -1), ended)
+        return min(ended, woke) if given is None else min(ended, woke, given[0])
 
     async def _until(self, position: int | None, work: Awaitable[Any]) -> Any:
         """Await work, but not beyond this position on the tape."""
@@ -267,9 +273,30 @@ class Player:
             self.playback.produced(position)
 
     async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
-        """Return the recorded value, or read it if the tape has none."""
+        """Return the recorded value when its turn comes, or read it if the tape has none."""
         known = self._index.once.get((self.playback.branch, name))
-        return known.popleft() if known else await read()
+        if not known:
+            return await read()
+        position, entry = known.popleft()
+        try:
+            await self.playback.continue_at(position)
+            if entry.cancelled:
+                await forever()
+        except asyncio.CancelledError:
+            if not entry.cancelled:  # the value is that of a later call
+                known.appendleft((position, entry))
+            raise
+        if entry.raised is not None:
+            raise entry.raised.error()
+        return entry.value
+
+    async def wake_up(self, name: str, *, waited: bool = True) -> None:
+        """Wait until an await of the run's own code had ended in the recording."""
+        position = self.playback.order.wakeup_of(self.playback.branch, name)
+        if position is not None:
+            await self.playback.continue_at(position)
+        elif waited and self._index.has_wakeups:
+            await self.playback.wait_for_input()
 
     def steered(self, run_id: str, message: Message) -> None:
         """Do nothing: the tape itself sends the steering messages."""
@@ -382,6 +409,7 @@ class Playback:
             self.run.steer(entry.text, entry.attachments)
         elif isinstance(entry, fmt.TimerEntry):
             self.timers.fire(entry)
+            self.order.end_turns()
         elif isinstance(entry, (fmt.CancellationEntry, fmt.InterruptionEntry)) and self.run is not None:
             self._cancelled = True
             if isinstance(entry, fmt.CancellationEntry):
@@ -390,22 +418,35 @@ class Playback:
                 self.interrupt()
             self.order.abandon()  # the tape does not record how fast each task reacts
 
-    async def wait_until(self, position: int) -> None:
+    async def wait_until(self, position: int, *, is_wakeup: bool = False) -> None:
         """Wait until everything recorded before an answer of this branch has been produced."""
-        await self.order.wait_for(position, self.branch, in_hook=self._in_hook())
+        self.order.skip_wakeups(self.branch, position)
+        await self.order.wait_for(position, self.branch, in_hook=self._in_hook(), is_wakeup=is_wakeup)
+
+    async def continue_at(self, position: int) -> None:
+        """Wait for the turn of a wakeup of this branch, and repeat it."""
+        self.order.claim(self.branch, position)
+        try:
+            if not self.stop_reason:
+                await self._uninterrupted(self.wait_until(position, is_wakeup=True))
+        finally:
+            self.order.woke(position)
 
     async def wait_for_answer(self, position: int) -> None:
         """Wait until an answer may be returned. A cancellation meanwhile comes after it, as in the recording."""
         await self._uninterrupted(self.wait_until(position))
 
-    async def hold(self, engine: Engine, hook: HookEntry, result: Awaitable[Any]) -> Any:
+    async def hold(
+        self, engine: Engine, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+    ) -> Any:
         """Return the result of a hook. A cancellation interrupts it if it did so in the recording, and only then.
 
-        While external input is to come, the hook also waits for its turn, so that no part of the run is ahead of it.
+        The run continues after the hook where it did in the recording, and the timeout of the hook is the tape's. While
+        external input is to come, the hook also waits for its turn, so that no part of the run is ahead of it.
         """
         position = self.order.interruption_of(hook, self.branch)
         if position is None:
-            return await self._uninterrupted(self._in_turn(result))
+            return await self._uninterrupted(self._in_turn(hook, self._in_time(hook, result, limit, is_grace)))
         self.order.branches.interruptions(self.branch).remove(position)
         value = await result
         if not engine.cancellation.is_cancelled():  # the hook was faster than in the recording
@@ -413,18 +454,59 @@ class Playback:
             await settle()
         return value
 
-    async def _in_turn(self, result: Awaitable[Any]) -> Any:
+    async def _in_time(self, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool) -> Any:
+        """Await a hook. If the tape says how that ended, its timeout is the tape's, and no clock is read.
+
+        Raises:
+            StillRunningError: the hook exceeded its timeout.
+        """
+        position = None if limit is None or is_grace else self.order.wakeup_of(self.branch, _name_of(hook))
+        if position is None:
+            return await with_timeout(limit, result, is_grace)
+        entry = self.tape.entries[position]
+        assert isinstance(entry, fmt.WakeupEntry)
+        if not entry.timed_out:
+            return await result
+        task, turn = asyncio.ensure_future(capture_exit(result)), asyncio.ensure_future(self.order.wait_for(position))
+        try:
+            await asyncio.wait({task, turn}, return_when=asyncio.FIRST_COMPLETED)
+            if task.done() and not (self.order.intact and self.order.is_next(hook, self.branch, position)):
+                return raise_exit(task.result())  # a later call of the hook exceeded its timeout
+            await self.continue_at(position)
+            raise StillRunningError
+        finally:
+            abandon(task)
+            abandon(turn)
+
+    async def _in_turn(self, hook: HookEntry, result: Awaitable[Any]) -> Any:
         try:
             value = await result
-        except Exception:
-            await self._wait_for_turn()
+        except StillRunningError:
             raise
-        await self._wait_for_turn()
+        except Exception:
+            await self._wait_for_turn(hook)
+            raise
+        await self._wait_for_turn(hook)
         return value
 
-    async def _wait_for_turn(self) -> None:
-        if self.order.expects_input:
-            await self.wait_until(self.order.next_in(self.branch))
+    async def _wait_for_turn(self, hook: HookEntry) -> None:
+        position = self.order.wakeup_of(self.branch, _name_of(hook))
+        if position is not None and self.order.is_next(hook, self.branch, position):
+            await self.continue_at(position)
+        elif self.order.has_turns:
+            await self.wait_for_input()
+
+    async def wait_for_input(self) -> None:
+        """Wait for the external input before the next entry of this branch; without one, for the end of the tape."""
+        following = self.order.next_in(self.branch)
+        if self.stop_reason:
+            return
+        if not self.order.has_turns:
+            await settle()  # a cancellation or time limit that is under way arrives
+        elif self.order.expects_input:
+            await self.wait_until(following)
+        elif following == len(self.tape.entries):
+            await self.order.wait_for(following)
 
     async def _uninterrupted(self, result: Awaitable[Any]) -> Any:
         """Await something to its end. A cancellation meanwhile comes at the next ``await`` after it."""
@@ -493,6 +575,10 @@ class Playback:
         return self.compare.decisions(self._end, self._exact)
 
 
+def _name_of(hook: HookEntry) -> str:
+    return f"{hook.point} {hook.name}"
+
+
 def _event_time(event: AnyEvent) -> float:
     """Return the Unix time of an event."""
     return event.at if isinstance(event, Event) else float(event["at"])
@@ -551,7 +637,7 @@ class ReplayModel:
 
     def price(self, usage: Usage) -> float | None:
         """Return the recorded price, if there is one."""
-        return self._player.counted.get(fmt.price_key(usage))
+        return self._player.counted.get(price_key(usage))
 
 
 Call = tuple[str, str, int]
@@ -577,8 +663,11 @@ class EntryIndex:
         """The position at which the run finished a call, and its outcome."""
         self.approved: dict[Call, tuple[int, fmt.ApprovalEntry]] = {}
         self.counted: dict[str, float | None] = {}
-        self.once: dict[tuple[int, str], deque[Any]] = {}
+        self.once: dict[tuple[int, str], deque[tuple[int, fmt.OnceEntry]]] = {}
         """The values that hooks read with ``ctx.once``, in order, by branch and name."""
+        self.has_wakeups = False
+        self.timed: dict[int, int] = {}
+        """By branch, the position at which the run continued after a tool with a timeout."""
         self.inside: dict[int, list[fmt.ModelRequestEntry | fmt.ToolCallEntry]] = {}
         """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
         self.runs: dict[str, int] = {}
@@ -613,7 +702,11 @@ class EntryIndex:
             case fmt.ApprovalEntry() if not entry.inside:
                 self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
             case fmt.OnceEntry() if not entry.inside:
-                self.once.setdefault((entry.branch, entry.name), deque()).append(entry.value)
+                self.once.setdefault((entry.branch, entry.name), deque()).append((position, entry))
+            case fmt.WakeupEntry(name=name) if not entry.inside:
+                self.has_wakeups = True
+                if name == TOOL_TIMER:
+                    self.timed[entry.branch] = position
             case fmt.CountEntry():
                 self.counted[entry.key] = entry.value
 

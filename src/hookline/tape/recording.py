@@ -21,7 +21,7 @@ from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
 from .._base.package import __version__
-from .._base.tasks import watch_cancellation
+from .._base.tasks import StillRunningError, watch_await, with_timeout
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
 from .._kernel.hook import HookEntry
@@ -35,7 +35,7 @@ from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, ToolStarted, log
-from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of
+from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key
 from .._run.sources import install_sources, real_clock
 from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
@@ -184,6 +184,8 @@ class Recording:
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
+        self._awake: dict[int, asyncio.Task[Any] | None] = {}
+        """By branch, the task that has continued at an entry of the tape and has not waited since."""
         self._cancellation = engine.cancellation
         self._interruptions: list[tuple[int, int]] = []
         """The cancellations of the task that were not taken back: their level and their number."""
@@ -396,15 +398,59 @@ class Recording:
             self._interruptions.append((level, self.number()))
             self.write(fmt.InterruptionEntry, number=self._interruptions[-1][1])
 
-    async def hold(self, engine: Engine, inner: Hold | None, hook: HookEntry, result: Awaitable[Any]) -> Any:
-        """Await a hook, through the ``hold`` that the run had before, and record that a cancellation interrupted it."""
-        interrupted: list[bool] = []
+    async def hold(
+        self,
+        engine: Engine,
+        inner: Hold | None,
+        hook: HookEntry,
+        result: Awaitable[Any],
+        limit: float | None,
+        is_grace: bool,
+    ) -> Any:
+        """Await a hook, through the ``hold`` that the run had before, and record when and how that ended."""
+        branch, _ = _places.get().get(self, _START)
+        interrupted = waited = timed_out = False
+
+        def suspended() -> None:
+            nonlocal waited
+            waited = True
+            self._awake.pop(branch, None)
+
+        def cancelled() -> None:
+            nonlocal interrupted
+            interrupted = True
+
         try:
-            work = result if inner is None else inner(hook, result)
-            return await watch_cancellation(work, lambda: interrupted.append(True))
+            work = with_timeout(limit, result, is_grace) if inner is None else inner(hook, result, limit, is_grace)
+            return await watch_await(work, suspended=suspended, cancelled=cancelled)
+        except StillRunningError:
+            timed_out = True
+            raise
         finally:
             if interrupted and engine.cancellation.is_cancelled():  # a hook that limits its own time takes it back
                 self.write(fmt.HookInterruptionEntry, point=hook.point, hook=hook.name)
+            elif waited and self._awake.get(branch) is not asyncio.current_task():
+                self._woke(f"{hook.point} {hook.name}", timed_out=timed_out)
+
+    async def wake_up(self, name: str, *, waited: bool = True) -> None:
+        """Record that an await of the run's own code has ended."""
+        if self.inner is not None:
+            await self.inner.wake_up(name, waited=waited)
+        if waited:
+            self._woke(name)
+
+    def _woke(self, name: str, *, timed_out: bool = False) -> None:
+        """Record a wakeup. Values that were read before belong to the next entry that a replay compares."""
+        branch, inside = _places.get().get(self, _START)
+        if not inside:
+            self._awake[branch] = asyncio.current_task()
+            self._lines.append(fmt.WakeupEntry(0.0, 0, branch, (), name, timed_out))
+
+    def answered(self, kind: type[fmt.TapeEntry], **fields: Any) -> None:
+        """Record an answer, at which the current task continues."""
+        branch, _ = _places.get().get(self, _START)
+        self._awake[branch] = asyncio.current_task()
+        self.write(kind, **fields)
 
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""
@@ -511,9 +557,15 @@ class Recording:
 
     async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
         """Read a value for a hook and record it."""
-        value = await (read() if self.inner is None else self.inner.once(name, read))
-        self.write(fmt.OnceEntry, name=name, value=value)
-        return value
+        result: dict[str, Any] = {}
+        try:
+            result["value"] = value = await (read() if self.inner is None else self.inner.once(name, read))
+            return value
+        except BaseException as error:
+            result = outcome_of(error)
+            raise
+        finally:
+            self.answered(fmt.OnceEntry, name=name, **result)
 
     def counted(self, key: str, value: float | None) -> None:
         """Record a number from the model, once for each key."""
@@ -664,7 +716,7 @@ class RecordedModel:
             ended = outcome_of(error)
             raise
         finally:
-            self._tape.write(fmt.ModelReplyEntry, number=number, **ended)
+            self._tape.answered(fmt.ModelReplyEntry, number=number, **ended)
 
     async def _stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
         number, pieces = self._tape.model_request(self._model, request), list[str]()
@@ -686,9 +738,11 @@ class RecordedModel:
             ended = outcome_of(error)
             raise
         finally:
-            self._tape.write(fmt.ModelReplyEntry, number=number, pieces=tuple(pieces), **ended)
-            if (close := getattr(given, "aclose", None)) is not None:
-                await close()
+            try:
+                if (close := getattr(given, "aclose", None)) is not None:
+                    await close()
+            finally:  # at last: the run continues here
+                self._tape.answered(fmt.ModelReplyEntry, number=number, pieces=tuple(pieces), **ended)
         if response is not None:
             yield response
 
@@ -705,7 +759,7 @@ class RecordedModel:
 
     def _price(self, usage: Usage) -> float | None:
         price: float | None = self._model.price(usage)  # type: ignore[attr-defined]
-        self._tape.counted(fmt.price_key(usage), price)
+        self._tape.counted(price_key(usage), price)
         return price
 
 

@@ -420,7 +420,9 @@ class Team(AgentPerSession):
         gate = state.gate = state.gate or asyncio.Semaphore(self.max_parallel)
         spawned = False
         try:
+            waits = gate.locked()
             async with gate:
+                await services_of(ctx).environment.wake_up(f"turn of {name}", waited=waits)
                 subagent = await self._ask_hooks(ctx, Subagent(ctx.ids, task, name))
                 spawned = True
                 return await self._run_subagent(ctx, subagent)
@@ -482,9 +484,11 @@ class Team(AgentPerSession):
             try:
                 await _fire_closed(fire, SUBAGENT_SPAWNED, subagent)
                 result = await _result(run)
+                await engine.environment.wake_up(f"end of {run.ids.run_id}")
                 while (task := self.follow_up(session, result)) is not None:
                     run = self._start(task, ctx, session)
                     result = await _result(run)
+                    await engine.environment.wake_up(f"end of {run.ids.run_id}")
             except BaseException as cause:
                 run.cancel("its caller did not wait for it")
                 result = await _last_result(run)

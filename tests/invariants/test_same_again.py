@@ -1,0 +1,377 @@
+"""A run with the same hooks goes the same way again, from its tape and from its journal (DESIGN 6.11, 6.17, 7.11).
+
+Each promise is checked for both. Three subagents run concurrently, and everything takes other times the second time:
+pauses are numbers of iterations of the event loop, from a seed, so no test depends on a clock.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from hookline import Agent, HookResult, hook, observer, tool
+from hookline._run import durable
+from hookline._run.journal import Append
+from hookline.payloads import ModelResponse, ToolCall
+from hookline.stores import RunStore
+from hookline.tape import TapeHook, areplay
+from hookline.teams import Team
+from tests.durable_scene import World
+from tests.properties import examples
+from tests.run.test_durable import EACH_ENTRY, CountingModel, Crashes
+
+POINTS = ("before_tool", "after_tool", "before_llm", "after_llm")
+
+
+@pytest.fixture(autouse=True)
+def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(durable, "STALL_SECONDS", 20.0)
+
+
+class Process:
+    """What differs between two processes that execute the same run.
+
+    Args:
+        seed: how long everything takes.
+        is_first: whether this process records the run. Otherwise it repeats it.
+    """
+
+    def __init__(self, seed: int, *, is_first: bool) -> None:
+        self.is_first = is_first
+        self._random = Random(seed)
+
+    async def pause(self) -> None:
+        """Let other tasks run."""
+        for _ in range(self._random.choice((0, 1, 2, 5, 17))):
+            await asyncio.sleep(0)
+
+
+class Counter:
+    """A hook that counts all calls of the tree and says the number."""
+
+    points = frozenset(POINTS)
+    name = "counter"
+
+    def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult:
+        return counted(ctx, self)
+
+
+def counted(ctx: Any, owner: object) -> HookResult:
+    """Count in the state that all runs of the tree share."""
+    state = ctx.tree_state
+    state[id(owner)] = number = state.get(id(owner), 0) + 1
+    return HookResult.cont(reason=f"number {number}")
+
+
+def sync_counter(process: Process) -> list[Any]:
+    return [Counter()]
+
+
+def counter_after_once(process: Process) -> list[Any]:
+    class Reader(Counter):
+        async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult:  # type: ignore[override]
+            await ctx.once("pause", process.pause)
+            return counted(ctx, self)
+
+    return [Reader()]
+
+
+def counter_after_a_pause_of_another_hook(process: Process) -> list[Any]:
+    @hook(*POINTS, priority=10)
+    async def slow(ctx: Any, payload: Any) -> None:
+        await process.pause()
+
+    return [slow, Counter()]
+
+
+def counter_after_observers(process: Process) -> list[Any]:
+    @observer(*POINTS)
+    async def watch(ctx: Any, payload: Any) -> None:
+        await process.pause()
+
+    return [watch, Counter()]
+
+
+def token_count(process: Process) -> list[Any]:
+    @hook("before_llm")
+    def sized(ctx: Any, request: Any) -> HookResult:
+        return HookResult.cont(reason=f"{ctx.llm.count_tokens('text')} tokens")
+
+    return [sized]
+
+
+def hook_that_timed_out(process: Process) -> list[Any]:
+    """The hook never ends in the first process, and ends at once in the second one."""
+
+    @hook(*POINTS, timeout=0.001, on_failure="open", priority=10)
+    async def judge(ctx: Any, payload: Any) -> None:
+        if process.is_first:
+            await asyncio.Event().wait()
+
+    return [judge, Counter()]
+
+
+def hook_that_timed_out_while_it_read(process: Process) -> list[Any]:
+    """The same, with a reading that was interrupted: the second process does not make it up."""
+
+    async def read() -> str:
+        if process.is_first:
+            await asyncio.Event().wait()
+        return "late"
+
+    @hook("before_tool", timeout=0.001, on_failure="open", priority=10)
+    async def judge(ctx: Any, payload: Any) -> HookResult:
+        return HookResult.cont(reason=await ctx.once("value", read))
+
+    return [judge, Counter()]
+
+
+def hook_that_was_in_time(process: Process) -> list[Any]:
+    """The hook has much time in the first process, and too little in the second one."""
+
+    @hook(*POINTS, timeout=60 if process.is_first else 1e-6, on_failure="open", priority=10)
+    async def judge(ctx: Any, payload: Any) -> None:
+        await asyncio.sleep(0)
+        await process.pause()
+
+    return [judge, Counter()]
+
+
+HOOKS: tuple[Callable[[Process], list[Any]], ...] = (
+    sync_counter,
+    counter_after_once,
+    counter_after_a_pause_of_another_hook,
+    counter_after_observers,
+    token_count,
+    hook_that_timed_out,
+    hook_that_timed_out_while_it_read,
+    hook_that_was_in_time,
+)
+EACH_HOOK = pytest.mark.parametrize("hooks", HOOKS, ids=lambda each: each.__name__)
+
+
+class PricedModel(CountingModel):
+    """A model whose token counts are others in another process."""
+
+    def __init__(self, replies: list[Any], process: Process) -> None:
+        super().__init__(replies)
+        self._process = process
+
+    async def complete(self, request: Any) -> ModelResponse:
+        await self._process.pause()
+        return await super().complete(request)
+
+    def count_tokens(self, content: Any) -> int:
+        return 10 if self._process.is_first else 11
+
+
+Batches = tuple[int, ...]
+"""The number of concurrent calls in each step of a subagent."""
+
+
+def team(process: Process, hooks: list[Any], helpers: tuple[Batches, ...] = ((1, 1), (1, 1), (1, 1))) -> Agent:
+    """Return an agent that delegates to all its helpers at once."""
+
+    @tool
+    async def work(n: int) -> str:
+        """Work for a while."""
+        await process.pause()
+        return f"did {n}"
+
+    @tool(timeout=60)
+    async def limited(n: int) -> str:
+        """Work for a while, with a timeout."""
+        await process.pause()
+        return f"did {n}"
+
+    def helper(name: str, batches: Batches) -> Agent:
+        steps = [
+            ModelResponse(
+                "",
+                tuple(
+                    ToolCall(f"{name}{step}.{n}", "limited" if n % 2 else "work", {"n": n}) for n in range(1, size + 1)
+                ),
+            )
+            for step, size in enumerate(batches)
+        ]
+        return Agent(name, llm=PricedModel([*steps, "done"], process), tools=[work, limited])
+
+    members = [helper(f"helper{i}", batches) for i, batches in enumerate(helpers)]
+    calls = tuple(ToolCall(each.name, "delegate", {"to": each.name, "task": "go"}) for each in members)
+    model = PricedModel([ModelResponse("", calls), "done"], process)
+    return Agent("boss", llm=model, tools=[Team(members)], hooks=hooks)
+
+
+@EACH_HOOK
+async def test_a_replay_is_the_same_at_any_speed(tmp_path: Path, hooks: Callable[[Process], list[Any]]) -> None:
+    path = tmp_path / "run.tape"
+    for seed in range(3):
+        first = Process(seed, is_first=True)
+        await team(first, hooks(first)).arun("go", hooks=[TapeHook(path)])
+        for other in range(4):
+            again = Process(100 * seed + other, is_first=False)
+            replay = await areplay(path, team(again, hooks(again)))
+            assert (replay.first_difference, replay.stop_reason) == ("", "")
+
+
+@pytest.mark.timeout(600)  # it continues the run hundreds of times
+@EACH_ENTRY
+@EACH_HOOK
+def test_a_run_continues_from_each_entry_of_its_journal_at_any_speed(
+    tmp_path: Path, hooks: Callable[[Process], list[Any]], step: int
+) -> None:
+    (tmp_path / "world").mkdir()
+    crashes = Crashes(World(tmp_path / "world"))
+    first = Process(1, is_first=True)
+    team(first, hooks(first)).run("go", durable=crashes.store, run_id="r")
+    for number, (_, store) in enumerate(crashes.worlds(each_entry=True, step=step)):
+        again = Process(number, is_first=False)
+        result = team(again, hooks(again)).run("go", durable=store, run_id="r")
+        assert (result.status, result.reply) == ("completed", "done")
+
+
+_batches = st.lists(st.integers(1, 3), max_size=2).map(tuple)
+_helpers = st.lists(_batches, min_size=1, max_size=3).map(tuple)
+_hooks = st.lists(st.sampled_from(HOOKS), min_size=1, max_size=3, unique=True)
+
+
+@pytest.mark.slow
+@given(_helpers, _hooks, st.integers(0, 10**6), st.lists(st.floats(0, 1), min_size=3, max_size=3))
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_tree_with_any_of_these_hooks_goes_the_same_way_again(
+    helpers: tuple[Batches, ...], hooks: list[Callable[[Process], list[Any]]], seed: int, ends: list[float]
+) -> None:
+    def agent(process: Process) -> Agent:
+        return team(process, [each for make in hooks for each in make(process)], helpers)
+
+    with TemporaryDirectory() as folder:
+        path, store = Path(folder) / "run.tape", RunStore(Path(folder) / "runs.db")
+        entries, head = list[bytes](), list[Any]()
+        append, claim = store.journal.append, store.journal.claim
+
+        def recorded(write: Append) -> None:
+            append(write)
+            entries.extend(write.entries)
+
+        store.journal.append = recorded  # type: ignore[method-assign]
+        store.journal.claim = lambda *args: head.extend(args) or claim(*args)  # type: ignore[method-assign, func-returns-value]
+        agent(Process(seed, is_first=True)).run("go", durable=store, run_id="r", hooks=[TapeHook(path)])
+        store.close()
+        replay = asyncio.run(areplay(path, agent(Process(seed + 1, is_first=False))))
+        assert (replay.first_difference, replay.stop_reason) == ("", "")
+        for number, end in enumerate(int(each * len(entries)) for each in ends):
+            continued = continued_from(Path(folder) / f"{number}.db", head, entries[:end])
+            result = agent(Process(seed + 2 + number, is_first=False)).run("go", durable=continued, run_id="r")
+            assert result.status == "completed"
+            continued.close()
+
+
+def continued_from(path: Path, head: list[Any], entries: list[bytes]) -> RunStore:
+    """Return a store with a run whose process ended after these entries."""
+    store = RunStore(path)
+    epoch = store.journal.claim(*head[:3]).epoch
+    if entries:
+        store.journal.append(Append("r", epoch, 1, entries))
+    store.journal.append(Append("r", epoch, len(entries) + 1, status="interrupted"))
+    return store
+
+
+def reader(process: Process, helpers: tuple[Batches, ...] = ((1,),)) -> Agent:
+    """Return an agent with one subagent, and a hook that reads something and has time enough."""
+
+    @hook(*POINTS, timeout=60)
+    async def judge(ctx: Any, payload: Any) -> HookResult:
+        await process.pause()
+        return HookResult.cont(reason=await ctx.once("value", lambda: "first" if process.is_first else "second"))
+
+    return team(process, [judge, Counter()], helpers)
+
+
+async def test_a_tape_without_wakeups_is_still_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "run.tape"
+    await reader(Process(1, is_first=True)).arun("go", hooks=[TapeHook(path)])
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"entry":"wakeup"' not in line]
+    assert len(kept) < len(lines)
+    path.write_text("".join(kept))
+    replay = await areplay(path, reader(Process(2, is_first=False)))
+    assert (replay.first_difference, replay.stop_reason) == ("", "")
+
+
+@EACH_ENTRY
+def test_a_journal_without_wakeups_is_still_continued(tmp_path: Path, step: int) -> None:
+    (tmp_path / "world").mkdir()
+    crashes = Crashes(World(tmp_path / "world"))
+    reader(Process(1, is_first=True)).run("go", durable=crashes.store, run_id="r")
+    entries = [entry for _, written, _ in crashes.commits for entry in written]
+    older = [entry for entry in entries if msgspec.json.decode(entry)[1] not in ("began", "wakeup", "count")]
+    assert len(older) < len(entries)
+    for end in range(0, len(older), step):
+        store = continued_from(tmp_path / f"{end}.db", list(crashes._start), older[:end])
+        assert reader(Process(end, is_first=False)).run("go", durable=store, run_id="r").reply == "done"
+        store.close()
+
+
+async def test_a_reading_that_failed_fails_again(tmp_path: Path) -> None:
+    path, seen = tmp_path / "run.tape", list[str]()
+
+    def agent(*, fails: bool) -> Agent:
+        def read() -> str:
+            if fails:
+                raise OSError("unreachable")
+            return "there"
+
+        @hook("before_llm")
+        async def look(ctx: Any, request: Any) -> HookResult:
+            try:
+                return HookResult.cont(reason=await ctx.once("look", read))
+            except Exception as error:  # noqa: BLE001 - a replay raises an error of the same name
+                seen.append(f"{type(error).__name__}: {error}")
+                return HookResult.cont(reason="nothing")
+
+        return Agent("a", llm=CountingModel(["done"]), hooks=[look])
+
+    await agent(fails=True).arun("go", hooks=[TapeHook(path)])
+    assert (await areplay(path, agent(fails=False))).same
+    assert seen == ["OSError: unreachable"] * 2
+
+
+async def test_a_replay_without_a_hook_that_waited_has_no_other_difference(tmp_path: Path) -> None:
+    """The places where the run continued after that hook do not count as missing."""
+
+    @hook("before_tool")
+    def named(ctx: Any, request: Any) -> HookResult:
+        return HookResult.cont(reason=request.name)
+
+    path = tmp_path / "run.tape"
+    first = Process(1, is_first=True)
+    slow, _ = counter_after_a_pause_of_another_hook(first)
+    await team(first, [slow, named]).arun("go", hooks=[TapeHook(path)])
+    for seed in range(4):
+        replay = await areplay(path, team(Process(seed, is_first=False), [named]))
+        assert (replay.first_difference, replay.stop_reason) == ("", "")
+
+
+async def test_a_tape_names_the_hook_that_timed_out(tmp_path: Path) -> None:
+    path = tmp_path / "run.tape"
+    first = Process(1, is_first=True)
+    await team(first, hook_that_timed_out(first), ((1,),)).arun("go", hooks=[TapeHook(path)])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    wakeups = [line for line in lines if isinstance(line, dict) and line["entry"] == "wakeup"]
+    assert {line["name"] for line in wakeups if line.get("timed_out")} == {f"{point} judge" for point in POINTS}
