@@ -19,15 +19,15 @@ from hookline import (
     tool,
 )
 from hookline._kernel.values import ErrorInfo
+from hookline._run.boundary import Boundary
 from hookline._run.environment import Environment
 from hookline.testing import scripted_agent
 
 
-class Noting:
+class Noting(Boundary):
     """A boundary that records all calls and passes them on. As a hook, it installs itself in the run."""
 
     points = ("on_run_start",)
-    is_replay = times_tools = False
 
     def __init__(self):
         self.seen = []
@@ -40,7 +40,7 @@ class Noting:
         self.seen.append(("validate", tool.name, dict(arguments)))
         return tool.validate(arguments)
 
-    async def call(self, request, tool, values, ctx):
+    async def call_tool(self, request, tool, values, ctx):
         self.seen.append(("call", request.name, tool.name, dict(values), ctx is not None))
         return await tool.call(values, ctx)
 
@@ -48,9 +48,6 @@ class Noting:
         self.seen.append(("approve", asked.call.name))
         await report(ErrorInfo("hook", "Late", "the line is bad", "environment"))
         return await ask()
-
-    async def wake_up(self, name, *, waited=True):
-        pass
 
     def steered(self, run_id, text):
         self.seen.append(("steered", run_id, text))
@@ -60,7 +57,7 @@ class Noting:
 
     @contextmanager
     def instrument(self, engine, start):
-        engine.environment.boundary = self
+        engine.set_boundary(self)
         yield
 
 

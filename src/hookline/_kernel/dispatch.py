@@ -14,7 +14,7 @@ from typing import Any
 
 import msgspec
 
-from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
+from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit
 from .errors import HookTimeoutError
 from .events import PointFired
 from .hook import HookEntry, Phase
@@ -100,11 +100,7 @@ class Firing(Settlement):
         """Call the observers in any case and return the verdict. ``self.error`` is set if a hook failed closed."""
         verdict = self.verdict()
         if self.chain.observers:
-            durable = self.scope.durable
-            if durable is None:
-                await self.call_observers(self.chain.observers, verdict)
-            else:
-                await durable.observe(self, verdict)
+            await self.scope.boundary.call_observers(self, verdict)
             if self.failures is not verdict.failures:
                 verdict = msgspec.structs.replace(verdict, failures=self.failures)
         self.publish(verdict)
@@ -158,7 +154,7 @@ class Firing(Settlement):
                         call.is_sync = False
                         if (
                             entry.timeout is not None
-                            or scope.hold is not None
+                            or not scope.boundary.is_direct
                             or scope.cancellation.deadline is not None
                         ):
                             result = self._in_time(entry, result)
@@ -196,11 +192,8 @@ class Firing(Settlement):
         if deadline is not None:
             left = max(0.0, deadline - time.monotonic())
             limit = left if limit is None else min(limit, left)
-        hold, is_grace = self.scope.hold, deadline is not None
         try:
-            if hold is None:
-                return await with_timeout(limit, awaitable, is_grace)
-            return await hold(entry, awaitable, limit, is_grace)
+            return await self.scope.boundary.await_hook(self, entry, awaitable, limit, deadline is not None)
         except StillRunningError:
             raise HookTimeoutError(f"still running after {limit:g} s") from None
 

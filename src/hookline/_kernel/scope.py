@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin, is_typeddi
 
 import msgspec
 
+from .._base.tasks import with_timeout
 from .errors import HookTimeoutError
 from .state import AgentState
 
 if TYPE_CHECKING:
-    from .._kernel.events import Event
+    from .dispatch import Firing
+    from .events import Event
     from .hook import HookEntry
     from .results import Verdict
 
@@ -196,21 +198,19 @@ class Recorder(Protocol):
         ...
 
 
-class Observation(Protocol):
-    """Decides which observers of a fire are called."""
+class HookBoundary:
+    """Awaits async hooks and calls observers. A recording notes how that ended; a replay repeats it (DESIGN 6.11)."""
 
-    async def observe(self, firing: Any, verdict: Verdict) -> None:
-        """Call the observers of a fire (a ``Firing``)."""
-        ...
+    is_direct = True
+    """Whether nothing is recorded or repeated."""
 
-
-class Hold(Protocol):
-    """Awaits an async hook of a run with a tape or a journal, so that its end comes at the same place again."""
-
-    async def __call__(self, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool, /) -> Any:
-        """Return the result of the hook.
+    def await_hook(
+        self, firing: Firing, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+    ) -> Awaitable[Any]:
+        """Return the result of an async hook.
 
         Args:
+            firing: the fire.
             entry: the hook.
             result: what it returned.
             limit: its time limit in seconds.
@@ -219,7 +219,14 @@ class Hold(Protocol):
         Raises:
             StillRunningError: the hook exceeded its time limit: now, or in the recording that is repeated.
         """
-        ...
+        return with_timeout(limit, result, is_grace)
+
+    def call_observers(self, firing: Firing, verdict: Verdict) -> Awaitable[None]:
+        """Call the observers of a fire, unless they have been called before."""
+        return firing.call_observers(firing.chain.observers, verdict)
+
+
+_DIRECT = HookBoundary()
 
 
 class Scope:
@@ -236,10 +243,7 @@ class Scope:
     recorder: Recorder | None = None
     """Records the fires of ``recorded_points``."""
     recorded_points: frozenset[str] = frozenset()
-    durable: Observation | None = None
-    """Calls the observers of a durable run, unless they have been called before (DESIGN 6.17)."""
-    hold: Hold | None = None
-    """Awaits async hooks: records when they end, or repeats that (DESIGN 6.11, 6.17)."""
+    boundary: HookBoundary = _DIRECT
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx

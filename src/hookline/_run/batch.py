@@ -20,7 +20,7 @@ import msgspec
 from .._base.attachment import Attachment, check_size
 from .._base.errors import PlainError
 from .._base.frozen import fingerprint, private_copy
-from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit, with_timeout
+from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit
 from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.payloads import (
@@ -38,7 +38,6 @@ from .._kernel.values import ErrorInfo, Message, Outcome, StopSignal, ToolCall
 from ..tools._tool import jsonable, take_attachments
 from .context import CALL
 from .engine import Engine
-from .environment import TOOL_TIMER
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
 from .model_call import MAX_RETRIES
 from .termination import RunEndedError, RunStoppedError, stronger_cause
@@ -176,8 +175,7 @@ class Batch:
         arguments = call.call.arguments if request.arguments is call.arguments_copy else request.arguments
         if request.raw is not None and not arguments:
             return request, f"The arguments of {request.name} are not a JSON object. You sent: {request.raw:.200}"
-        boundary = self.engine.environment.boundary
-        checked = tool.validate(arguments) if boundary is None else boundary.validate(tool, arguments)
+        checked = self.engine.boundary.validate(tool, arguments)
         if isinstance(checked, str):
             return request, checked
         call.tool, call.values = tool, checked.values
@@ -249,8 +247,7 @@ class Batch:
 
     async def _ask(self, asked: ApprovalRequest) -> Verdict:
         ask = partial(self.engine.fire, APPROVAL_REQUESTED, asked, fatal=False)
-        boundary = self.engine.environment.boundary
-        return await (ask() if boundary is None else boundary.approve(asked, ask, self.engine.report))
+        return await self.engine.boundary.approve(asked, ask, self.engine.report)
 
     async def _decide(self, call: PendingCall, decision: Decision, by: str = "", message: str = "") -> None:
         call.asking = False
@@ -291,7 +288,7 @@ class Batch:
         async def limited(call: PendingCall) -> None:
             waits = slots.locked()
             async with slots:
-                await self.engine.environment.wake_up(f"slot for {call.request.id}", waited=waits)
+                await self.engine.boundary.wake_up(f"slot for {call.request.id}", waited=waits)
                 await self._invoke(call)
 
         await self._each(ready, limited)
@@ -300,7 +297,7 @@ class Batch:
         """Do this work for all calls concurrently. The first failure cancels the rest."""
 
         async def begin(call: PendingCall) -> None:
-            await self.engine.environment.wake_up(f"start of {call.request.id}")
+            await self.engine.boundary.wake_up(f"start of {call.request.id}")
             await work(call)
 
         if len(calls) == 1:
@@ -312,7 +309,7 @@ class Batch:
             except BaseException:
                 await _abandon(tasks)
                 raise
-            await self.engine.environment.wake_up("concurrent calls")
+            await self.engine.boundary.wake_up("concurrent calls")
             await _abandon([task for task in tasks if not task.done()])
             causes = [cause for task in done if (cause := task.exception()) is not None]
             if causes:
@@ -372,23 +369,11 @@ class Batch:
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
             raise LookupError(f"the tool {request.name!r} was removed before this call started")
         ctx = self._reports.context_of(call) if tool.takes_ctx else None
-        boundary, limit = engine.environment.boundary, tool.timeout
-        if boundary is None:
-            work = tool.call(values, ctx)
-        else:
-            work = boundary.call(request, tool, values, ctx)
-            if boundary.times_tools:  # in a replay, the recording determines the timeout
-                limit = None
-        work = engine.wrap(request, work)
         token = CALL.set(request)
         try:
-            value = await with_timeout(limit, work)
-        except Exception:
-            await engine.environment.wake_up(TOOL_TIMER, waited=limit is not None)
-            raise
+            value = await engine.wrap(request, engine.boundary.call_tool(request, tool, values, ctx))
         finally:
             CALL.reset(token)
-        await engine.environment.wake_up(TOOL_TIMER, waited=limit is not None)
         if type(value) is str:
             return jsonable(value), ()
         value, attachments = take_attachments(value)

@@ -102,7 +102,7 @@ class GatedModel:
     @property
     def _counter(self) -> Model:
         """The model that counts tokens. In a replay, the counts come from the recording."""
-        return self._model if self._environment is None else self._environment.model(self._model)
+        return self._model if self._environment is None else self._environment.boundary.model(self._model)
 
     def _count_parts(self, request: ModelRequest) -> int:
         tools = "".join(f"{tool.name} {tool.description} {json_text(tool.parameters)}\n" for tool in request.tools)
@@ -405,7 +405,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
     @property
     def is_durable(self) -> bool:
         """Whether this run has a journal, from which another process can continue it (``durable=``)."""
-        return self._services.environment.durable is not None
+        return self._services.environment.boundary.is_durable
 
     @property
     def is_abandoned(self) -> bool:

@@ -42,9 +42,10 @@ from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, Ru
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction, Verdict
 from .._kernel.state import AgentResult
-from .._kernel.values import ErrorInfo, Message, ModelResponse, Usage
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from ..models.protocol import Model
-from ..tools._tool import CheckedArguments, Tool, WithAttachments, jsonable, take_attachments
+from ..tools._tool import Tool, WithAttachments, jsonable, take_attachments
+from .boundary import Boundary
 from .budget import Spending
 from .engine import Engine
 from .events import (
@@ -54,6 +55,7 @@ from .events import (
     ApprovalAsked,
     Discarded,
     RunFinished,
+    Sink,
     SubagentEvent,
     TextDelta,
     ToolStarted,
@@ -130,7 +132,7 @@ PLACE: ContextVar[tuple[str, str]] = ContextVar("hookline_durable_place", defaul
 """The lane of the current task in the journal of its durable run, and its replay mode."""
 
 
-class DurableRun:
+class DurableRun(Boundary):
     """The boundary of a durable run.
 
     Args:
@@ -141,8 +143,8 @@ class DurableRun:
             :meth:`put_event`.
     """
 
-    is_replay = False
-    times_tools = True
+    is_direct = False
+    is_durable = True
 
     def __init__(self, journal: Journal, claim: Claim, claimed_at: float, *, stores_events: bool = True) -> None:
         self._journal, self._claim = journal, claim
@@ -368,9 +370,13 @@ class DurableRun:
         await self._writer.release()
         return self._writer.is_released
 
-    def executes(self, engine: Engine) -> bool:
-        """Whether this is the outermost run, before or while it is executed, and not a nested run."""
-        return self._root is None or self._root is engine
+    def journal_of(self, engine: Engine) -> DurableRun | None:
+        """Return this object if the run is the outermost run, before or while it is executed, and not a nested run."""
+        return self if self._root is None or self._root is engine else None
+
+    def sinks_of(self, ids: Ids) -> tuple[Sink, ...]:
+        """Return the sink that stores the events of the outermost run."""
+        return (self,) if self.stores_events and self.run_id == ids.run_id else ()
 
     def create_task(
         self, work: Coroutine[Any, Any, None], aio: asyncio.AbstractEventLoop, context: contextvars.Context
@@ -385,11 +391,10 @@ class DurableRun:
         run_id = engine.ids.run_id
         self._root = self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
-        install_sources(engine, self._read, self._set_timer)
+        install_sources(engine, self)
         for budget in engine.budget.chain():  # including the budget of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
-        engine.hold = self._hold
         lane = f"{run_id}/"
         place = PLACE.set((lane, LIVE))
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
@@ -418,7 +423,6 @@ class DurableRun:
             place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
         self._engines[engine.ids.run_id] = engine
         engine.cancellation.postpone = self._when_suspended
-        engine.hold = self._hold
         if self.error is not None:
             engine.abandon()
         try:
@@ -559,7 +563,9 @@ class DurableRun:
             if waited or position is not None:
                 await self._continue(lane, name, position)
 
-    async def _hold(self, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool) -> Any:
+    async def await_hook(
+        self, firing: Firing, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+    ) -> Any:
         """Await a hook, and record when the run continued after it. In recovery, the journal says when, and if in time.
 
         A hook that finishes earlier than in the recording also waits for the input that interrupted it there.
@@ -708,7 +714,7 @@ class DurableRun:
     def _steer(self, steering: Steering) -> None:
         engine = self._engines.get(steering.run)
         if engine is not None:
-            engine.steer(steering.message, replayed=True)
+            engine.repeat_steering(steering.message)
 
     def _too_late_for(self, run: str, position: int) -> int | None:
         """Return the position of the step request that was sent without this message, or ``None``."""
@@ -799,7 +805,7 @@ class DurableRun:
         self._put(lane, "event", key)
         return True
 
-    async def observe(self, firing: Firing, verdict: Verdict) -> None:
+    async def call_observers(self, firing: Firing, verdict: Verdict) -> None:
         """Call the observers of a fire, unless an earlier process called them."""
         lane, mode = PLACE.get()
         head = self._head(lane) if not mode else None
@@ -886,7 +892,8 @@ class DurableRun:
 
     # Clocks, random numbers, ids and timers.
 
-    def _read(self, kind: str, real: Callable[[], Any]) -> Any:
+    def read(self, kind: str, real: Callable[[], Any]) -> Any:
+        """Return the recorded value of the current lane; without one, read the actual value and record it."""
         lane, mode = PLACE.get()
         if mode not in _UNJOURNALED:
             known = self._draws.get((lane, kind))
@@ -907,7 +914,8 @@ class DurableRun:
             self._put("", "count", name, value)
         return self._counts[name]
 
-    def _set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
+    def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
+        """Set a timer. In recovery, it fires at its position in the journal."""
         lane, mode = PLACE.get()
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         later = getattr(clock, "call_later", None) or loop.call_later
@@ -944,6 +952,15 @@ class DurableRun:
     def defer(self, action: Callable[[], object]) -> None:
         """Steer or cancel the run after recovery, so that the input follows the entries of the journal."""
         self._deferred.append(partial(contextvars.copy_context().run, action))
+
+    def steer(self, engine: Engine, message: Message) -> bool:
+        """Add a message to a run of the tree; in recovery, after the entries of the journal."""
+        if self.is_stopping:
+            return False
+        if self.is_recovering:
+            self.defer(partial(engine.steer, message))
+            return True
+        return super().steer(engine, message)
 
     def steered(self, run_id: str, message: Message) -> None:
         """Record a message for a run of the tree."""
@@ -1114,11 +1131,7 @@ class DurableRun:
         """Return a model that records replies in the journal and answers from it."""
         return DurableModel(self, model)
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
-        """Validate arguments with the tool."""
-        return tool.validate(arguments)
-
-    async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+    async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call a tool, or return its recorded result. A tool that only runs agents is always called."""
         if tool.runs_agents:
             return await self._call_agents(tool, values, ctx)
@@ -1160,7 +1173,7 @@ class DurableRun:
             return await tool.call(values, ctx)
         task = asyncio.ensure_future(tool.call(values, ctx))
         late = asyncio.get_running_loop().create_future()
-        timer = self._set_timer(None, tool.timeout, lambda: None if late.done() else late.set_result(None))
+        timer = self.set_timer(None, tool.timeout, lambda: None if late.done() else late.set_result(None))
         try:
             await asyncio.wait({task, late}, return_when=asyncio.FIRST_COMPLETED)
             await self.wake_up(_RESULT)

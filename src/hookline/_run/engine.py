@@ -10,10 +10,9 @@ import threading
 from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
-from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from .._base.tasks import StillRunningError, watch_await, with_timeout
+from .._base.tasks import StillRunningError, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.payloads import ErrorReport, RunStart
@@ -25,6 +24,7 @@ from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
+from .boundary import Boundary
 from .cancellation import Cancellation
 from .context import Services, build_context
 from .events import EventStream, Failed, Signalled, Steered, TextDelta, ToolEnded, ToolStarted, log
@@ -106,7 +106,7 @@ class Engine(Scope):
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
         self.environment = services.environment
-        self.durable = services.environment.durable
+        self.boundary: Boundary = services.environment.boundary  # pyright: ignore[reportIncompatibleVariableOverride]
         self.abandoned = False
         """Whether another process, or a later one, continues the run, so that nothing counts that happens here."""
         self.ids = services.ids
@@ -122,8 +122,6 @@ class Engine(Scope):
         self.generations = 0
         self.without_attachments: Sequence[Message] = ()
         """The messages of the last request, if none of them has attachments."""
-        self.on_interruption: Callable[[], object] | None = None
-        """Called when the task of the run is cancelled, before the run sees the exception. An instrument may set it."""
         self.tools: ToolRegistry
         self._load_registrations()
         self._lock = threading.Lock()
@@ -330,8 +328,11 @@ class Engine(Scope):
                     stack.enter_context(hook.instrument(self, start))
                 except Exception:  # noqa: BLE001 - an instrument must not affect the run
                     log.exception("instrument() of hook %r failed", hook)
-            wrapped, notice = self.wrap(start, work()), self.on_interruption
-            return await (wrapped if notice is None else watch_await(wrapped, cancelled=notice))
+            return await self.boundary.watch(self, self.wrap(start, work()))
+
+    def set_boundary(self, boundary: Boundary) -> None:
+        """Set the boundary of the run and of the runs that start inside it from now on."""
+        self.boundary = self.environment.boundary = boundary
 
     def add_recorder(self, recorder: Recorder, points: frozenset[str]) -> None:
         """Record the fires of these points. Several recorders may record the same run."""
@@ -413,22 +414,16 @@ class Engine(Scope):
 
     # Messages from run.steer.
 
-    def steer(self, message: Message, *, replayed: bool = False) -> bool:
-        """Add a message before the next model call. Return false if there will be none here.
-
-        A message that is repeated from a journal is ``replayed``.
-        """
-        durable = None if replayed else self.environment.durable
+    def steer(self, message: Message) -> bool:
+        """Add a message before the next model call. Return false if there will be none here."""
         with self._lock:
-            if self.cancellation.finishing or (durable is not None and durable.is_stopping):
-                return False
-            if durable is not None and durable.is_recovering:
-                durable.defer(partial(self.steer, message))
-                return True
-            self.steered.append(message)
-            if self.environment.boundary is not None and not replayed:
-                self.environment.boundary.steered(self.ids.run_id, message)
-            return True
+            return not self.cancellation.finishing and self.boundary.steer(self, message)
+
+    def repeat_steering(self, message: Message) -> None:
+        """Add a message that the run received before another process resumed it."""
+        with self._lock:
+            if not self.cancellation.finishing:
+                self.steered.append(message)
 
     def append_steered(self) -> None:
         """Append the waiting messages to the transcript."""

@@ -274,9 +274,7 @@ class Loop:
         if self._task_added:
             engine.append_steered()  # too late for this run, but the next one will see it
         result = self._result()
-        durable = engine.environment.durable
-        continues = durable is not None and durable.continues
-        saved = _SessionSaver(engine.services.session, self._base, continues=continues)
+        saved = _SessionSaver(engine.services.session, self._base, continues=engine.boundary.continues)
         saved.save(state, result.messages)
         if engine.has_listeners(ON_RUN_END):
             settled = result

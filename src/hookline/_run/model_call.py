@@ -48,7 +48,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         OutputError: the final reply does not match the output type, and no retries are left.
     """
     inside_step = request.purpose == "step"
-    model = engine.environment.model(model)
+    model = engine.boundary.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not match the output type, which have a separate limit

@@ -255,7 +255,7 @@ class Preparation:
         store, run_id = self._options.get("durable"), self._options.get("run_id")
         if store is None:
             return None
-        if self.outer is not None and self._outer_environment.durable is not None:
+        if self.outer is not None and self._outer_environment.boundary.is_durable:
             raise HooklineError("a run inside a durable run is part of its journal: leave out durable=")
         stored = store.journal.get(run_id) if run_id is not None else None
         if stored is None:
@@ -294,7 +294,7 @@ class Preparation:
                 contents_of(self.attachments),
                 spent=self._base_services().budget.spending if self._given is not None else Spending(),
             )
-        services.environment.boundary = services.environment.durable = open_run(store, head)
+        services.environment.boundary = open_run(store, head)
 
     # Services and identity.
 
@@ -310,7 +310,7 @@ class Preparation:
             services.environment = self._outer_environment
         if (deps := options.get("deps")) is not None:
             services.deps = deps
-        if agent.deps_type is not None and not services.environment.is_replay:  # a recording has no deps
+        if agent.deps_type is not None and not services.environment.boundary.is_replay:  # a recording has no deps
             check_deps(agent.name, agent.deps_type, services.deps)
         if self._head is not None:
             services.ids = self._head.ids
@@ -436,10 +436,8 @@ class Preparation:
     def _make_events(self, hooks: RunHooks) -> tuple[EventStream, bool]:
         services, outer = self._services, self.outer
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
-        sinks = [*map(listener, listeners.values()), *self._agent.sinks, *self._sinks]
-        durable = services.environment.durable
-        if durable is not None and durable.stores_events and durable.run_id == services.ids.run_id:
-            sinks.append(durable)
+        boundary = services.environment.boundary
+        sinks = [*map(listener, listeners.values()), *self._agent.sinks, *self._sinks, *boundary.sinks_of(services.ids)]
         every_call = bool(self._options.get("every_call"))
         if outer is not None and (relay := outer.events.relay(services.ids)) is not None:
             sinks.append(relay)
@@ -449,7 +447,7 @@ class Preparation:
             return _SILENT, False
         clock = services.environment.clock
         stream = EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep)
-        stream.is_new = None if durable is None else durable.is_new
+        stream.is_new = boundary.is_new
         return stream, every_call
 
 

@@ -12,7 +12,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Generic
 
 from .._base.attachment import Attachment, attachments_of
 from .._base.tasks import StillRunningError, running_loop, with_timeout
@@ -25,6 +25,9 @@ from .engine import Engine
 from .loop import Loop
 from .output import OutputT
 from .termination import RunFailedError, status_of
+
+if TYPE_CHECKING:
+    from .durable import DurableRun
 
 
 class Run(Generic[OutputT]):
@@ -104,18 +107,16 @@ class Run(Generic[OutputT]):
             self._task = durable.create_task(work, aio, context)
 
     @property
-    def _durable(self) -> Any:
+    def _durable(self) -> DurableRun | None:
         """The journal of a durable run; ``None`` for other runs, and for a run that is a part of a durable one."""
-        durable = self._engine.environment.durable
-        return durable if durable is not None and durable.executes(self._engine) else None
+        return self._engine.boundary.journal_of(self._engine)
 
     async def _run(self) -> AgentResult[OutputT]:
         engine, loop = self._engine, self._loop
         start = RunStart(loop.task, engine.ids, loop.attachments)
         work = partial(engine.instrumented, start, loop.run)
-        durable = engine.environment.durable
         try:
-            return await (work() if durable is None else durable.execute(engine, start, work))
+            return await engine.boundary.execute(engine, start, work)
         finally:
             if self._unsubscribe is not None:
                 self._unsubscribe()
@@ -126,7 +127,7 @@ class Run(Generic[OutputT]):
     async def _run_for(self, future: concurrent.futures.Future[AgentResult[OutputT]]) -> None:
         try:
             if self._in_outer is not None:
-                await self._engine.environment.wake_up(f"start of {self._engine.ids.run_id}")
+                await self._engine.boundary.wake_up(f"start of {self._engine.ids.run_id}")
             future.set_result(await self._run())
         except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would end the thread of the loop
             future.set_exception(error)

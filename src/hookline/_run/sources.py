@@ -4,26 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from random import Random
-from typing import Any, Protocol
+from typing import Any
 
+from .boundary import Boundary
 from .engine import Engine
 from .environment import Environment
-
-
-class ReadValue(Protocol):
-    """A function that returns a value of a kind: ``time``, ``monotonic``, ``random``, ``bits`` or ``id``."""
-
-    def __call__(self, kind: str, real: Callable[[], Any]) -> Any:
-        """Return the value; ``real()`` reads the actual one."""
-        ...
-
-
-class SetTimer(Protocol):
-    """A function that schedules a callback; the returned object has a ``cancel()``."""
-
-    def __call__(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
-        """Set the timer, with ``clock.call_later`` if the clock has that method."""
-        ...
 
 
 class RoutedClock:
@@ -31,12 +16,11 @@ class RoutedClock:
 
     Args:
         inner: the actual clock. Its other attributes are available too.
-        read: returns the readings.
-        set_timer: sets a timer of the actual clock.
+        boundary: returns the readings, and sets timers of the actual clock.
     """
 
-    def __init__(self, inner: Any, read: ReadValue, set_timer: SetTimer) -> None:
-        self.inner, self._read, self._set_timer = inner, read, set_timer
+    def __init__(self, inner: Any, boundary: Boundary) -> None:
+        self.inner, self._read, self._set_timer = inner, boundary.read, boundary.set_timer
         self._real_time = real_clock(inner).time
 
     def time(self) -> float:
@@ -67,7 +51,7 @@ class RoutedRandom(Random):
 
     environment: Environment
     """Contains the actual generator, which it makes when it is needed."""
-    read: ReadValue
+    read: Callable[[str, Callable[[], Any]], Any]
 
     def __init__(self, x: Any = None) -> None:  # to seed a generator takes long, and its own numbers are not used
         self.gauss_next = None
@@ -91,14 +75,14 @@ class RoutedRandom(Random):
         return int(self.read("bits", lambda: f"{self.inner.getrandbits(k):x}"), 16)
 
 
-def install_sources(engine: Engine, read: ReadValue, set_timer: SetTimer) -> None:
-    """Route the clock, random numbers, ids and timers of a run and its nested runs through these functions."""
+def install_sources(engine: Engine, boundary: Boundary) -> None:
+    """Route the clock, random numbers, ids and timers of a run and its nested runs through a boundary."""
     # A seed of its own would cost a system call; the numbers come from ``inner``.
     environment, generator = engine.environment, RoutedRandom(0)
     generator.environment = environment.real = environment.copy()
-    generator.read = read
+    read = generator.read = boundary.read
     real = environment.new_id
-    environment.clock = engine.budget.clock = RoutedClock(environment.clock, read, set_timer)
+    environment.clock = engine.budget.clock = RoutedClock(environment.clock, boundary)
     environment.random = generator
 
     def new_id(prefix: str = "id") -> str:

@@ -509,7 +509,7 @@ class Runner:
             ctx.setdefault("ctx", AgentContext(session=session))
             environment = services_of(ctx["ctx"]).environment
             environment.name_run(durable.run_id if number == 1 else f"{durable.run_id}_{number}")
-            environment.boundary = environment.durable = durable
+            environment.boundary = durable
         async with indicator:
             try:
                 active.run = self._answerer.start(

@@ -89,8 +89,7 @@ class RecordHook:
 
     def instrument(self, engine: Any, start: RunStart) -> AbstractContextManager[None]:
         """Record a run, unless it is a replay."""
-        is_replay = getattr(engine.environment.boundary, "is_replay", False)
-        return nullcontext() if is_replay else self._recorded(engine, start)
+        return nullcontext() if engine.boundary.is_replay else self._recorded(engine, start)
 
     @contextmanager
     def _recorded(self, engine: Any, start: RunStart) -> Iterator[None]:

@@ -207,7 +207,8 @@ class RunExecutor:
             environment.name_run(record.id)
         elif durable is not None:  # the same in every process
             environment.name_run(f"{record.id}_{number}")
-        environment.boundary = environment.durable = durable
+        if durable is not None:
+            environment.boundary = durable
         run = answerer.start(
             task,
             session=session,

@@ -182,13 +182,17 @@ class ToolProgressEntry(TapeEntry, frozen=True, tag="tool_progress"):
 
 
 class ToolResultEntry(TapeEntry, frozen=True, tag="tool_result"):
-    """The result of a tool call. ``refused`` says that a hook blocked a model call made by the tool."""
+    """The result of a tool call.
+
+    ``refused`` says that a hook blocked a model call made by the tool, ``timed_out`` that it exceeded its timeout.
+    """
 
     number: int = 0
     value: Any = None
     raised: ErrorSnapshot | None = None
     cancelled: bool = False
     refused: bool = False
+    timed_out: bool = False
     attachments: tuple[Attachment, ...] = ()
 
 

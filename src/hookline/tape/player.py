@@ -6,7 +6,6 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from functools import partial
 from random import Random
 from typing import Any, Never
 
@@ -28,8 +27,8 @@ from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.values import Message, ModelResponse, Usage
+from .._run.boundary import Boundary
 from .._run.engine import Engine
-from .._run.environment import TOOL_TIMER
 from .._run.events import AllEventsExcept, RunFinished, ToolEnded, ToolStarted
 from .._run.replay_values import ErrorSnapshot, RequestDigests, price_key
 from .._run.run import Run
@@ -37,7 +36,7 @@ from .._run.sources import install_sources
 from .._run.termination import RunStoppedError
 from ..models.attachments import ANY_TYPE
 from ..models.protocol import Model
-from ..tools._tool import CheckedArguments, Tool, WithAttachments
+from ..tools._tool import Tool, WithAttachments
 from . import format as fmt
 from .compare import AnyEvent, Comparison, Decision
 from .order import BRANCH, Order
@@ -47,7 +46,7 @@ from .tape import TEXT_EVENTS, Tape
 NOT_CANCELLED = "a call that was cancelled in the recording was not cancelled in the replay"
 
 
-class Player:
+class Player(Boundary):
     """The :class:`~hookline._run.environment.Boundary` of a replayed run, and a hook of it that observes only.
 
     Args:
@@ -55,7 +54,8 @@ class Player:
         strict: whether a request or call that differs from the tape ends the replay.
     """
 
-    is_replay = times_tools = True
+    is_replay = True
+    is_direct = False
     points = frozenset({ON_RUN_END})
     phase = "observe"
 
@@ -86,11 +86,10 @@ class Player:
         """Make the run read clock, random numbers and ids from the tape."""
         fires = Fires(engine.ids.run_id, self.playback)
         engine.add_recorder(fires, fmt.recorded_points())
-        engine.hold = partial(self.playback.hold, engine)
         if engine.environment.clock is not self.clock:
             return self._run_inside(engine)
         engine.environment.random = Random(self.tape.run.ids.run_id)
-        install_sources(engine, self.read, self.set_timer)
+        install_sources(engine, self)
         self.playback.interrupt = engine.cancellation.interrupt
         self.playback.produced(self._index.runs[self.tape.run.ids.run_id])
         return nullcontext()
@@ -120,6 +119,12 @@ class Player:
             BRANCH.set(self.playback, self._index.branches.get(call, self.playback.branch))
         self.playback.compare_event(event)
 
+    def await_hook(
+        self, firing: Firing, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+    ) -> Awaitable[Any]:
+        """Return the result of a hook, at its place on the tape."""
+        return self.playback.await_hook(firing, entry, result, limit, is_grace)
+
     # Clock readings, random numbers and ids.
 
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
@@ -142,11 +147,7 @@ class Player:
         """Return a model that replies from the tape."""
         return ReplayModel(self, self.playback, model)
 
-    def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
-        """Validate arguments with the tool."""
-        return tool.validate(arguments)
-
-    async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+    async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Return the recorded result of the call.
 
         A tool that only runs agents is called, because the calls of these agents are on the tape.
@@ -169,31 +170,32 @@ class Player:
     ) -> Any:
         self.playback.produced(position)
         given = self._index.results.get(called.number)
-        timed_out = self._timed_out(called, given) if tool.timeout is not None else None
+        timed_out = given is not None and given[1].timed_out
         if tool.runs_agents and called.runs_agents:
-            value = await self._until(timed_out, tool.call(values, ctx))
-            if given is not None and timed_out is None:
+            value = await self._until(given[0] if given is not None and timed_out else None, tool.call(values, ctx))
+            if given is not None:
                 await self.playback.wait_for_answer(given[0])
             return value
         for index, report in self._index.reports.get(called.number, ()):
+            if given is not None and index > given[0]:
+                break  # the run no longer waited for the tool
             await self.playback.wait_for_answer(index)
             self.playback.produced(index)
             branch = BRANCH.set(self.playback, -called.number)
             if ctx is not None:
                 ctx.progress(report.fraction, report.message)
             BRANCH.reset(branch)
-        if timed_out is not None:
-            await self.playback.wait_until(timed_out)
-            raise StillRunningError
         ended, outcome = self._index.ended.get((called.run, request.id, request.attempt), (len(self.tape.entries), ""))
-        if outcome == "cancelled" or (given is not None and given[1].cancelled):
+        if not timed_out and (outcome == "cancelled" or (given is not None and given[1].cancelled)):
             await self.playback.wait_for_cancellation(ended if given is None else min(ended, given[0]))
         if given is None:
             return await self.playback.stop(f"the tape ends before {request.name} does")
         end, answer = given
         await self.playback.wait_for_answer(end)
         self.playback.produced(end)
-        self._charge(called)
+        self._charge(called, end)
+        if answer.timed_out:
+            raise StillRunningError
         if answer.refused:
             return await self.playback.stop(f"a hook refused a model call inside {request.name}, which is not replayed")
         if answer.raised is not None:
@@ -209,15 +211,6 @@ class Player:
             if self.playback.order.is_pending(position):
                 self.playback.produced(position)
 
-    def _timed_out(self, called: fmt.ToolCallEntry, given: tuple[int, fmt.ToolResultEntry] | None) -> int | None:
-        """Return the position at which a tool's time limit was reached before the result, or ``None``."""
-        request = called.request
-        ended, outcome = self._index.ended.get((called.run, request.id, request.attempt), (-1, ""))
-        if outcome != "error" or (given is not None and given[0] < ended and not given[1].cancelled):
-            return None
-        woke = self._index.timed.get(self._index.branches.get((called.run, request.id, request.attempt), -1), ended)
-        return min(ended, woke) if given is None else min(ended, woke, given[0])
-
     async def _until(self, position: int | None, work: Awaitable[Any]) -> Any:
         """Await work, but not beyond this position on the tape."""
         if position is None:
@@ -232,14 +225,15 @@ class Player:
             abandon(task)
             abandon(limit)
 
-    def _charge(self, called: fmt.ToolCallEntry) -> None:
-        """Charge the budget for the calls inside a tool, which a replay does not make."""
+    def _charge(self, called: fmt.ToolCallEntry, end: int) -> None:
+        """Charge the budget for the calls inside a tool until its end, which a replay does not make."""
         for entry in self._index.inside.get(called.number, ()):
             engine = CURRENT.get()
             assert isinstance(engine, Engine)  # the run that called the tool
             if isinstance(entry, fmt.ToolCallEntry):
                 engine.budget.count_tool_call()
-            elif (known := self._index.replies.get(entry.number)) and (response := known[1].response) is not None:
+            elif (known := self._index.replies.get(entry.number)) and known[0] < end and known[1].response is not None:
+                response = known[1].response
                 payer = engine.run_state if entry.run == called.run else engine.budget
                 payer.charge(response.usage, response.cost)
 
@@ -297,9 +291,6 @@ class Player:
             await self.playback.continue_at(position)
         elif waited and self._index.has_wakeups:
             await self.playback.wait_for_input()
-
-    def steered(self, run_id: str, message: Message) -> None:
-        """Do nothing: the tape itself sends the steering messages."""
 
     async def answer_to(self, request: ModelRequest) -> tuple[fmt.ModelReplyEntry, int]:
         """Return the recorded reply to this request, and its position."""
@@ -436,8 +427,8 @@ class Playback:
         """Wait until an answer may be returned. A cancellation meanwhile comes after it, as in the recording."""
         await self._uninterrupted(self.wait_until(position))
 
-    async def hold(
-        self, engine: Engine, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+    async def await_hook(
+        self, firing: Firing, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
     ) -> Any:
         """Return the result of a hook. A cancellation interrupts it if it did so in the recording, and only then.
 
@@ -449,7 +440,7 @@ class Playback:
             return await self._uninterrupted(self._in_turn(hook, self._in_time(hook, result, limit, is_grace)))
         self.order.branches.interruptions(self.branch).remove(position)
         value = await result
-        if not engine.cancellation.is_cancelled():  # the hook was faster than in the recording
+        if not firing.scope.cancellation.is_cancelled():  # the hook was faster than in the recording
             await self.wait_until(position)
             await settle()
         return value
@@ -666,8 +657,6 @@ class EntryIndex:
         self.once: dict[tuple[int, str], deque[tuple[int, fmt.OnceEntry]]] = {}
         """The values that hooks read with ``ctx.once``, in order, by branch and name."""
         self.has_wakeups = False
-        self.timed: dict[int, int] = {}
-        """By branch, the position at which the run continued after a tool with a timeout."""
         self.inside: dict[int, list[fmt.ModelRequestEntry | fmt.ToolCallEntry]] = {}
         """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
         self.runs: dict[str, int] = {}
@@ -703,10 +692,8 @@ class EntryIndex:
                 self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
             case fmt.OnceEntry() if not entry.inside:
                 self.once.setdefault((entry.branch, entry.name), deque()).append((position, entry))
-            case fmt.WakeupEntry(name=name) if not entry.inside:
+            case fmt.WakeupEntry() if not entry.inside:
                 self.has_wakeups = True
-                if name == TOOL_TIMER:
-                    self.timed[entry.branch] = position
             case fmt.CountEntry():
                 self.counted[entry.key] = entry.value
 

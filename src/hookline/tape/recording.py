@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .._base.attachment import Attachment
@@ -21,20 +21,21 @@ from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
 from .._base.package import __version__
-from .._base.tasks import StillRunningError, watch_await, with_timeout
+from .._base.tasks import StillRunningError, watch_await
+from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError, HooklineError, RegistrationError
 from .._kernel.events import Event, PointFired
 from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import Verdict
-from .._kernel.scope import Hold
 from .._kernel.validation import check_path
-from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolSpec, Usage
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
+from .._run.boundary import Boundary
 from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
-from .._run.events import AllEventsExcept, ToolStarted, log
+from .._run.events import AllEventsExcept, Sink, ToolStarted, log
 from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key
 from .._run.sources import install_sources, real_clock
 from ..models.attachments import ANY_TYPE, check_attachments
@@ -48,6 +49,11 @@ from . import format as fmt
 from .format import TapeError
 from .order import PLACE
 from .tape import TEXT_EVENTS
+
+if TYPE_CHECKING:
+    from .._run.durable import DurableRun
+
+T = TypeVar("T")
 
 Line = fmt.TapeEntry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
@@ -124,13 +130,11 @@ class TapeHook:
 
     def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Record a run, unless it is a replay."""
-        return (
-            nullcontext() if getattr(engine.environment.boundary, "is_replay", False) else self._recorded(engine, start)
-        )
+        return nullcontext() if engine.boundary.is_replay else self._recorded(engine, start)
 
     @contextmanager
     def _recorded(self, engine: Engine, start: RunStart) -> Iterator[None]:
-        ctx, outer, unsubscribe = engine.ctx, engine.environment.boundary, None
+        ctx, outer, unsubscribe = engine.ctx, engine.boundary, None
         while isinstance(outer, Recording) and outer.owner is not self:
             outer = outer.inner
         if isinstance(outer, Recording):
@@ -144,14 +148,12 @@ class TapeHook:
             with self._lock:
                 self._in_file.clear()
             recording = Recording(self, self._file_of(start.ids.run_id), engine)
-            engine.environment.boundary = recording
+            engine.set_boundary(recording)
             place = PLACE.set(recording, (0, 0))  # so that it can be reset: the task of the caller may go on for long
             unsubscribe = ctx.interrupt.subscribe(recording.cancelled)
-            engine.on_interruption = recording.interrupted
         with self._lock:
             self._recordings[ctx.run_id] = recording
             self._in_file.add(ctx.run_id)
-        engine.hold = partial(recording.hold, engine, engine.hold)
         try:
             recording.run_started(engine, start)
             yield
@@ -168,14 +170,15 @@ class TapeHook:
         return self._path if self._is_file else os.path.join(self._path, file_name_for(run_id) + TAPE_SUFFIX)
 
 
-class Recording:
-    """One tape being written. It is the :class:`~hookline._run.environment.Boundary` of its run."""
+class Recording(Boundary):
+    """One tape being written: a boundary that records what the boundary behind it (``inner``) returns."""
 
-    is_replay = False
+    is_direct = False
 
     def __init__(self, owner: TapeHook, path: str, engine: Engine) -> None:
         self.owner, self.problem = owner, ""
-        self._path, self.inner = path, engine.environment.boundary
+        self._path, self.inner, self._root = path, engine.boundary, engine
+        self.is_durable, self.continues, self.is_new = self.inner.is_durable, self.inner.continues, self.inner.is_new
         self._lock = threading.RLock()
         self._numbers = count(1)
         self._models: dict[int, RecordedModel] = {}
@@ -186,7 +189,6 @@ class Recording:
         self._timers: dict[int, int] = {}
         self._awake: dict[int, asyncio.Task[Any] | None] = {}
         """By branch, the task that has continued at an entry of the tape and has not waited since."""
-        self._cancellation = engine.cancellation
         self._interruptions: list[tuple[int, int]] = []
         """The cancellations of the task that were not taken back: their level and their number."""
         self._clock = real_clock(engine.environment.clock)
@@ -209,12 +211,31 @@ class Recording:
             self._fail(error)
         now = self._clock.time()
         self.write(fmt.HeaderEntry, version=fmt.VERSION, hookline=__version__, time=now, monotonic=self._started)
-        install_sources(engine, self.read, self.set_timer)
+        install_sources(engine, self)
 
-    @property
-    def times_tools(self) -> bool:
-        """Whether the boundary behind this one applies the timeouts of tools."""
-        return self.inner is not None and self.inner.times_tools
+    # The life of a run: as without a tape.
+
+    def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+        """Execute a nested run."""
+        return self.inner.execute(engine, start, work)
+
+    def journal_of(self, engine: Engine) -> DurableRun | None:
+        """Return the durable run whose outermost run this is, or ``None``."""
+        return self.inner.journal_of(engine)
+
+    def hand_off(self, run_id: str, agent: str, task: str) -> None:
+        """Note that another agent continues the conversation after this run."""
+        self.inner.hand_off(run_id, agent, task)
+
+    def sinks_of(self, ids: Ids) -> tuple[Sink, ...]:
+        """Return the sinks that the boundary adds to a run."""
+        return self.inner.sinks_of(ids)
+
+    def call_observers(self, firing: Firing, verdict: Verdict) -> Awaitable[None]:
+        """Call the observers of a fire, unless they have been called before."""
+        return self.inner.call_observers(firing, verdict)
+
+    # Readings and timers.
 
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value and record it."""
@@ -381,33 +402,35 @@ class Recording:
         if len(lines) > MAX_LINES:
             self.flush()
 
+    def steer(self, engine: Engine, message: Message) -> bool:
+        """Add a message to a run before its next model call. Return false if there will be none in this process."""
+        return self.inner.steer(engine, message)
+
     def steered(self, run_id: str, message: Message) -> None:
         """Record a message that was sent into a run."""
         self._save_contents(message.attachments)
         self.write(fmt.SteeringEntry, run=run_id, text=message.content, attachments=message.attachments)
-        if self.inner is not None:
-            self.inner.steered(run_id, message)
+        self.inner.steered(run_id, message)
 
-    def interrupted(self) -> None:
+    def watch(self, engine: Engine, work: Awaitable[T]) -> Awaitable[T]:
+        """Record where the task of the outermost run is cancelled, before the run sees the exception."""
+        work = self.inner.watch(engine, work)
+        return watch_await(work, cancelled=self._interrupted) if engine is self._root else work
+
+    def _interrupted(self) -> None:
         """Record that the task of the run was cancelled, unless the run did that itself."""
         task = asyncio.current_task()
-        if task is not None and self._cancellation.cancelled_from_outside:
+        if task is not None and self._root.cancellation.cancelled_from_outside:
             level = task.cancelling()
             # A hook that limits its own time takes its cancellation back, so that the next one has the same level.
             self._interruptions = [pair for pair in self._interruptions if pair[0] < level]
             self._interruptions.append((level, self.number()))
             self.write(fmt.InterruptionEntry, number=self._interruptions[-1][1])
 
-    async def hold(
-        self,
-        engine: Engine,
-        inner: Hold | None,
-        hook: HookEntry,
-        result: Awaitable[Any],
-        limit: float | None,
-        is_grace: bool,
+    async def await_hook(
+        self, firing: Firing, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
     ) -> Any:
-        """Await a hook, through the ``hold`` that the run had before, and record when and how that ended."""
+        """Await a hook, and record when and how that ended."""
         branch, _ = _places.get().get(self, _START)
         interrupted = waited = timed_out = False
 
@@ -421,21 +444,22 @@ class Recording:
             interrupted = True
 
         try:
-            work = with_timeout(limit, result, is_grace) if inner is None else inner(hook, result, limit, is_grace)
+            work = self.inner.await_hook(firing, hook, result, limit, is_grace)
             return await watch_await(work, suspended=suspended, cancelled=cancelled)
         except StillRunningError:
             timed_out = True
             raise
         finally:
-            if interrupted and engine.cancellation.is_cancelled():  # a hook that limits its own time takes it back
+            if (
+                interrupted and firing.scope.cancellation.is_cancelled()
+            ):  # a hook that limits its own time takes it back
                 self.write(fmt.HookInterruptionEntry, point=hook.point, hook=hook.name)
             elif waited and self._awake.get(branch) is not asyncio.current_task():
                 self._woke(f"{hook.point} {hook.name}", timed_out=timed_out)
 
     async def wake_up(self, name: str, *, waited: bool = True) -> None:
         """Record that an await of the run's own code has ended."""
-        if self.inner is not None:
-            await self.inner.wake_up(name, waited=waited)
+        await self.inner.wake_up(name, waited=waited)
         if waited:
             self._woke(name)
 
@@ -454,7 +478,7 @@ class Recording:
 
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""
-        by_caller = self._cancellation.by_caller and self._interruptions
+        by_caller = self._root.cancellation.by_caller and self._interruptions
         number = self._interruptions[0][1] if by_caller else 0
         self.write(fmt.CancellationEntry, reason=reason, interruption=number, within=self in _places.get())
 
@@ -468,20 +492,20 @@ class Recording:
         """Return the model wrapped so that its replies are recorded."""
         known = self._models.get(id(model))
         if known is None:
-            known = RecordedModel(self, model if self.inner is None else self.inner.model(model))
+            known = RecordedModel(self, self.inner.model(model))
             self._models[id(model)] = known
         return known
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments with the tool, and record arguments that it changes or rejects."""
-        checked = tool.validate(arguments) if self.inner is None else self.inner.validate(tool, arguments)
+        checked = self.inner.validate(tool, arguments)
         if isinstance(checked, str):
             self.write(fmt.ValidationEntry, tool=tool.name, arguments=arguments, problem=checked)
         elif checked.arguments != arguments:
             self.write(fmt.ValidationEntry, tool=tool.name, arguments=arguments, checked=checked.arguments)
         return checked
 
-    async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+    async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call the tool and record its result."""
         number = self.number()
         branch = self.enter_branch(number)
@@ -498,14 +522,16 @@ class Recording:
         inside = None if is_inside else PLACE.set(self, (number, number))
         given = ctx if ctx is None or inside is None else self._with_progress(ctx, number)
         try:
-            work = tool.call(values, given) if self.inner is None else self.inner.call(request, tool, values, given)
-            value = await work
+            value = await self.inner.call_tool(request, tool, values, given)
             own, attachments = take_attachments(value)
             result["value"] = jsonable(own)
             if attachments:
                 result["attachments"] = attachments
                 self._save_contents(attachments)
             return value
+        except StillRunningError:
+            result["timed_out"] = True
+            raise
         except BaseException as error:
             result = {"refused": isinstance(error, CallRefusedError), **outcome_of(error)}
             raise
@@ -540,7 +566,7 @@ class Recording:
         decision: dict[str, Any] = {}
         self.flush_soon()
         try:
-            verdict = await (ask() if self.inner is None else self.inner.approve(asked, ask, report))
+            verdict = await self.inner.approve(asked, ask, report)
             decision = {"answer": verdict.value, "by": verdict.hook, "failures": verdict.failures}
             return verdict
         except HookError as error:
@@ -559,7 +585,7 @@ class Recording:
         """Read a value for a hook and record it."""
         result: dict[str, Any] = {}
         try:
-            result["value"] = value = await (read() if self.inner is None else self.inner.once(name, read))
+            result["value"] = value = await self.inner.once(name, read)
             return value
         except BaseException as error:
             result = outcome_of(error)

@@ -422,7 +422,7 @@ class Team(AgentPerSession):
         try:
             waits = gate.locked()
             async with gate:
-                await services_of(ctx).environment.wake_up(f"turn of {name}", waited=waits)
+                await services_of(ctx).environment.boundary.wake_up(f"turn of {name}", waited=waits)
                 subagent = await self._ask_hooks(ctx, Subagent(ctx.ids, task, name))
                 spawned = True
                 return await self._run_subagent(ctx, subagent)
@@ -484,11 +484,11 @@ class Team(AgentPerSession):
             try:
                 await _fire_closed(fire, SUBAGENT_SPAWNED, subagent)
                 result = await _result(run)
-                await engine.environment.wake_up(f"end of {run.ids.run_id}")
+                await engine.boundary.wake_up(f"end of {run.ids.run_id}")
                 while (task := self.follow_up(session, result)) is not None:
                     run = self._start(task, ctx, session)
                     result = await _result(run)
-                    await engine.environment.wake_up(f"end of {run.ids.run_id}")
+                    await engine.boundary.wake_up(f"end of {run.ids.run_id}")
             except BaseException as cause:
                 run.cancel("its caller did not wait for it")
                 result = await _last_result(run)
@@ -613,8 +613,7 @@ class Team(AgentPerSession):
         assert isinstance(engine, Engine)
         ctx.session.hand_over(ctx.session.personality_id or ctx.agent_name, engine.hooks.guard_source())
         ctx.session.personality_id = state.to
-        if (durable := engine.environment.durable) is not None:
-            durable.hand_off(ctx.run_id, self._members.agents[state.to].name, handoffs.task)
+        engine.boundary.hand_off(ctx.run_id, self._members.agents[state.to].name, handoffs.task)
 
 
 async def _fire_closed(fire: Fire, point: Point[Any], subagent: Subagent) -> None:
