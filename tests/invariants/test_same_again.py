@@ -22,7 +22,8 @@ from hypothesis import strategies as st
 from hookline import Agent, HookResult, hook, observer, tool
 from hookline._run import durable
 from hookline._run.journal import Append
-from hookline.payloads import ModelResponse, ToolCall
+from hookline.models import ModelResponse
+from hookline.payloads import ToolCall
 from hookline.stores import RunStore
 from hookline.tape import TapeHook, areplay
 from hookline.teams import Team

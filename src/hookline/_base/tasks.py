@@ -112,7 +112,7 @@ def watch_await(
         suspended: called whenever the task waits, so that other tasks run.
         cancelled: called whenever the task is cancelled, before ``work`` sees the exception.
     """
-    steps = work.__await__()
+    steps: Generator[Any, Any, T] = work if isinstance(work, Generator) else work.__await__()  # it may be watched twice
     step: Callable[[Any], Any] = steps.send
     given: Any = None
     while True:
