@@ -7,17 +7,20 @@ journal are subclasses, so the core has no branch on them.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._base.tasks import with_timeout
 from .._kernel.events import Event
-from .._kernel.payloads import ApprovalRequest, RunStart, ToolCallRequest
+from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.results import Verdict
 from .._kernel.scope import HookBoundary
-from .._kernel.values import Ids, Message
+from .._kernel.values import Ids, Message, ModelResponse, Usage
+from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool
+from .replay_values import RequestDigests, price_key
 
 if TYPE_CHECKING:
     from .durable import DurableRun
@@ -40,6 +43,8 @@ class Boundary(HookBoundary):
     """Whether the run has a journal."""
     continues = False
     """Whether an earlier process began the run."""
+    digests: RequestDigests
+    """The digests of requests and texts, if the boundary is not direct."""
 
     # The life of a run.
 
@@ -68,8 +73,35 @@ class Boundary(HookBoundary):
     # Calls.
 
     def model(self, model: Model) -> Model:
-        """Return the model to call instead of this one."""
-        return model
+        """Return a model whose calls pass the boundary."""
+        return model if self.is_direct else BoundaryModel(self, model)
+
+    def complete(
+        self, model: Model, request: ModelRequest, call: Callable[[], Awaitable[ModelResponse]]
+    ) -> Awaitable[ModelResponse]:
+        """Return the reply of a model: that of ``call()``."""
+        return call()
+
+    def stream(
+        self, model: Model, request: ModelRequest, call: Callable[[], AsyncIterator[str | ModelResponse]]
+    ) -> AsyncIterator[str | ModelResponse]:
+        """Yield the pieces of a reply, and then the reply: those of ``call()``."""
+        return call()
+
+    def streams(self, model: Model) -> bool:
+        """Whether a model can stream."""
+        return hasattr(model, "stream")
+
+    def counted(self, model: Model, key: str, count: Callable[[], Any], estimate: Callable[[], Any]) -> Any:
+        """Return a number that a model computes: a token count or a price.
+
+        Args:
+            model: the model.
+            key: what is counted.
+            count: returns the number.
+            estimate: returns a number without the model.
+        """
+        return count()
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the result of ``tool.validate(arguments)``."""
@@ -132,6 +164,77 @@ class Boundary(HookBoundary):
 
     def steered(self, run_id: str, message: Message) -> None:
         """Handle a message that was added to a run."""
+
+
+class BoundaryModel:
+    """A model whose calls pass a boundary.
+
+    Args:
+        boundary: the boundary.
+        model: the actual model, which a replay knows by its name only.
+    """
+
+    attachment_types = ANY_TYPE  # the model's own types are checked in the call, so that a refusal is recorded too
+
+    def __init__(self, boundary: Boundary, model: Model) -> None:
+        self._boundary, self._model = boundary, model
+        self.name, self.provider = model.name, model.provider
+        if boundary.streams(model):
+            self.stream = self._stream
+        if boundary.is_replay or hasattr(model, "price"):
+            self.price = self._price
+        if boundary.is_replay or hasattr(model, "count_request"):
+            self.count_request = self._count_request
+
+    async def complete(self, request: ModelRequest) -> ModelResponse:
+        """Return the whole reply."""
+        return await self._boundary.complete(self._model, request, lambda: self._completed(request))
+
+    async def _completed(self, request: ModelRequest) -> ModelResponse:
+        check_attachments(self._model, request.messages)
+        return await self._model.complete(request)
+
+    def _stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        return self._boundary.stream(self._model, request, lambda: self._streamed(request))
+
+    async def _streamed(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
+        check_attachments(self._model, request.messages)
+        pieces = self._model.stream(request)
+        try:
+            async for piece in pieces:
+                yield piece
+        finally:
+            await close_stream(pieces)
+
+    def count_tokens(self, content: str | Sequence[Message]) -> int:
+        """Return the number of tokens of a text or of messages."""
+        key = self._boundary.digests.count_key(content)
+        count, estimate = partial(self._model.count_tokens, content), partial(estimate_tokens, content)
+        return int(self._boundary.counted(self._model, key, count, estimate))
+
+    def _count_request(self, request: ModelRequest) -> int:
+        model: Any = self._model
+        key, estimate = self._boundary.digests.request_key(request), partial(self.count_tokens, request.messages)
+        return int(self._boundary.counted(model, key, lambda: model.count_request(request), estimate))
+
+    def _price(self, usage: Usage) -> float | None:
+        model: Any = self._model
+        key = price_key(usage)
+        price: float | None = self._boundary.counted(model, key, lambda: model.price(usage), lambda: None)
+        return price
+
+
+async def close_stream(pieces: AsyncIterator[Any]) -> None:
+    """Close the stream of a model, which may be any async iterator."""
+    close = getattr(pieces, "aclose", None)
+    if close is not None:
+        await close()
+
+
+def estimate_tokens(content: str | Sequence[Message]) -> int:
+    """Return about the number of tokens of a text or of messages."""
+    texts = [content] if isinstance(content, str) else [message.content for message in content]
+    return sum(len(text) // 4 + 1 for text in texts)
 
 
 DIRECT = Boundary()

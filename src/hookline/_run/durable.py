@@ -45,7 +45,7 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
 from ..models.protocol import Model
 from ..tools._tool import Tool, WithAttachments, jsonable, take_attachments
-from .boundary import Boundary
+from .boundary import Boundary, close_stream
 from .budget import Spending
 from .engine import Engine
 from .events import (
@@ -92,7 +92,7 @@ from .journal import (
     steering_decoder,
     with_contents,
 )
-from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key, without_addresses
+from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, without_addresses
 from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
@@ -156,7 +156,7 @@ class DurableRun(Boundary):
         """Whether an earlier process began the run."""
         self.error: BaseException | None = None
         """The reason why this process stopped executing the run; ``None`` while it executes the run."""
-        self._digests = RequestDigests()
+        self.digests = RequestDigests()
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
         self._drawn: dict[str, list[tuple[str, Any]]] = {}
@@ -904,16 +904,6 @@ class DurableRun(Boundary):
             self._drawn.setdefault(lane, []).append((kind, value))
         return value
 
-    def counted(self, model: str, key: Callable[[RequestDigests], str], count: Callable[[], Any]) -> Any:
-        """Return a number from a model, as it was counted first."""
-        if PLACE.get()[1] in _UNJOURNALED:
-            return count()
-        name = model + key(self._digests)
-        if name not in self._counts:
-            self._counts[name] = value = count()
-            self._put("", "count", name, value)
-        return self._counts[name]
-
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
         """Set a timer. In recovery, it fires at its position in the journal."""
         lane, mode = PLACE.get()
@@ -1127,9 +1117,81 @@ class DurableRun(Boundary):
         while (head := self._head(lane)) is not None and head < position and _is_about_text(self._entries[head]):
             self._take(lane)
 
-    def model(self, model: Model) -> Model:
-        """Return a model that records replies in the journal and answers from it."""
-        return DurableModel(self, model)
+    async def _begin_model_call(self, request: ModelRequest) -> Call:
+        digests = self.digests.of(request)
+        place = f"model {request.purpose} {request.hop} {request.attempt}"
+        return await self.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
+
+    async def complete(
+        self, model: Model, request: ModelRequest, call: Callable[[], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
+        """Call a model, or return its recorded reply."""
+        begun = await self._begin_model_call(request)
+        if begun.answered is not None:
+            response = (await self.answer_of(begun)).response
+            assert response is not None
+            return response
+
+        async def work() -> tuple[ModelResponse, JournalAnswer]:
+            response = _storable(await call())
+            return response, _reply(response)
+
+        response = await begun.make(work)
+        if begun.unjournaled and isinstance(response, ModelResponse):
+            self.spent(request.ids.run_id, response.usage, response.cost)
+        return response
+
+    async def stream(
+        self, model: Model, request: ModelRequest, call: Callable[[], AsyncIterator[str | ModelResponse]]
+    ) -> AsyncIterator[str | ModelResponse]:
+        """Yield the pieces of a reply, and then the reply; from the journal if it has them."""
+        begun = await self._begin_model_call(request)
+        if begun.answered is not None:
+            try:
+                for piece in self.peek(begun).pieces:
+                    yield piece
+            except GeneratorExit:
+                self.give_up(begun)
+                raise
+            response = (await self.answer_of(begun)).response
+            assert response is not None
+            yield response
+            return
+        pieces, answer = list[str](), JournalAnswer(cut=True)
+        response, given = None, call()
+        self._flying += 1
+        try:
+            async for each in given:
+                if isinstance(each, ModelResponse):
+                    response = _storable(each)
+                    answer = _reply(response)
+                    break
+                pieces.append(each)
+                yield each
+        except BaseException as error:
+            answer = answer_of_error(error)
+            raise
+        finally:
+            self._flying -= 1
+            answer.pieces = pieces
+            try:
+                await close_stream(given)
+            finally:
+                begun.end(answer)  # at last: the run continues here
+        if response is not None:
+            if begun.unjournaled:
+                self.spent(request.ids.run_id, response.usage, response.cost)
+            yield response
+
+    def counted(self, model: Model, key: str, count: Callable[[], Any], estimate: Callable[[], Any]) -> Any:
+        """Return a number from a model, as it was counted first."""
+        if PLACE.get()[1] in _UNJOURNALED:
+            return count()
+        name = f"{model.provider} {model.name} {key}"
+        if name not in self._counts:
+            self._counts[name] = value = count()
+            self._put("", "count", name, value)
+        return self._counts[name]
 
     async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call a tool, or return its recorded result. A tool that only runs agents is always called."""
@@ -1349,101 +1411,6 @@ class Call:
         if not self.ended and not self.unjournaled:
             self.ended = True
             self._run._answered(self, answer)
-
-
-class DurableModel:
-    """A model that records its replies in the journal of a run, and answers from the journal in recovery."""
-
-    def __init__(self, run: DurableRun, model: Model) -> None:
-        self._run, self._model = run, model
-        self.name, self.provider = model.name, model.provider
-        if hasattr(model, "stream"):
-            self.stream = self._stream
-        for name in ("price", "count_request"):
-            if hasattr(model, name):
-                setattr(self, name, getattr(self, f"_{name}"))
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._model, name)
-
-    def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """Return the number of tokens of a text or of messages."""
-        return int(self._counted(lambda digests: digests.count_key(content), lambda: self._model.count_tokens(content)))
-
-    def _count_request(self, request: ModelRequest) -> int:
-        model: Any = self._model
-        return int(self._counted(lambda digests: digests.request_key(request), lambda: model.count_request(request)))
-
-    def _price(self, usage: Usage) -> float | None:
-        model: Any = self._model
-        price: float | None = self._counted(lambda _: price_key(usage), lambda: model.price(usage))
-        return price
-
-    def _counted(self, key: Callable[[RequestDigests], str], count: Callable[[], Any]) -> Any:
-        return self._run.counted(f"{self.provider} {self.name} ", key, count)
-
-    async def _begin(self, request: ModelRequest) -> Call:
-        digests = self._run._digests.of(request)
-        place = f"model {request.purpose} {request.hop} {request.attempt}"
-        return await self._run.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Return the whole reply."""
-        call = await self._begin(request)
-        if call.answered is not None:
-            response = (await self._run.answer_of(call)).response
-            assert response is not None
-            return response
-
-        async def work() -> tuple[ModelResponse, JournalAnswer]:
-            response = _storable(await self._model.complete(request))
-            return response, _reply(response)
-
-        response = await call.make(work)
-        if call.unjournaled and isinstance(response, ModelResponse):
-            self._run.spent(request.ids.run_id, response.usage, response.cost)
-        return response
-
-    async def _stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        call = await self._begin(request)
-        if call.answered is not None:
-            try:
-                for piece in self._run.peek(call).pieces:
-                    yield piece
-            except GeneratorExit:
-                self._run.give_up(call)
-                raise
-            response = (await self._run.answer_of(call)).response
-            assert response is not None
-            yield response
-            return
-        pieces, answer = list[str](), JournalAnswer(cut=True)
-        given: AsyncIterator[str | ModelResponse] = self._model.stream(request)
-        response = None
-        self._run._flying += 1
-        try:
-            async for each in given:
-                if isinstance(each, ModelResponse):
-                    response = _storable(each)
-                    answer = _reply(response)
-                    break
-                pieces.append(each)
-                yield each
-        except BaseException as error:
-            answer = answer_of_error(error)
-            raise
-        finally:
-            self._run._flying -= 1
-            answer.pieces = pieces
-            try:
-                if (close := getattr(given, "aclose", None)) is not None:
-                    await close()
-            finally:
-                call.end(answer)  # at last: the run continues here
-        if response is not None:
-            if call.unjournaled:
-                self._run.spent(request.ids.run_id, response.usage, response.cost)
-            yield response
 
 
 def _reply(response: Any) -> JournalAnswer:

@@ -22,6 +22,7 @@ from .._kernel.values import ErrorInfo, Message, ModelResponse, ToolCall, Usage
 from ..models.attachments import check_attachments
 from ..models.errors import ProviderError
 from ..models.protocol import Model
+from .boundary import close_stream
 from .context import GatedModel
 from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
@@ -228,12 +229,12 @@ class Generation(msgspec.Struct):
             await self._observe_shown()
             raise
         except BaseException:
-            await _close(pieces)  # stop the model before counting, which may take a moment
+            await close_stream(pieces)  # stop the model before counting, which may take a moment
             if self.text and complete is None:
                 self._charge_partial()
             raise
         finally:
-            await _close(pieces)
+            await close_stream(pieces)
 
     async def use_answer(self, answer: HookAnswer) -> None:
         """Use the answer of a hook as the reply."""
@@ -349,12 +350,6 @@ class Generation(msgspec.Struct):
         if calls is response.tool_calls and response.content is not None:
             return response
         return replace(response, content=response.content or "", tool_calls=calls)
-
-
-async def _close(pieces: Any) -> None:
-    close = getattr(pieces, "aclose", None)
-    if close is not None:
-        await close()
 
 
 def _as_text(reply: ModelReply) -> Message:

@@ -80,7 +80,8 @@ class RequestDigests:
 
     The name of the model is left out because a replay calls no model. A conversation grows by a few messages from one
     request to the next, so each message is digested once, and the digest of the messages, which is that of their
-    digests, is continued where the previous request ended.
+    digests, is continued where the previous request ended. Threads may use it at the same time: they then compute a
+    digest twice.
     """
 
     def __init__(self) -> None:
@@ -93,12 +94,13 @@ class RequestDigests:
 
     def of(self, request: ModelRequest) -> dict[str, str]:
         """Return the digests of a request."""
-        if request.tools is not self._tools[0]:
-            self._tools = request.tools, any_digest(request.tools)[:16]
+        tools = self._tools
+        if request.tools is not tools[0]:
+            tools = self._tools = request.tools, any_digest(request.tools)[:16]
         settings = request.response_format, request.tool_choice, request.params
         return {
             "messages": self._digest_of_request(request),
-            "tools": self._tools[1],
+            "tools": tools[1],
             "settings": NO_SETTINGS if settings == (None, None, {}) else any_digest(settings)[:16],
         }
 

@@ -26,15 +26,14 @@ from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCall
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import CURRENT, running_hooks
-from .._kernel.values import Message, ModelResponse, Usage
+from .._kernel.values import ModelResponse
 from .._run.boundary import Boundary
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, RunFinished, ToolEnded, ToolStarted
-from .._run.replay_values import ErrorSnapshot, RequestDigests, price_key
+from .._run.replay_values import ErrorSnapshot, RequestDigests
 from .._run.run import Run
 from .._run.sources import install_sources
 from .._run.termination import RunStoppedError
-from ..models.attachments import ANY_TYPE
 from ..models.protocol import Model
 from ..tools._tool import Tool, WithAttachments
 from . import format as fmt
@@ -70,7 +69,6 @@ class Player(Boundary):
         self._inside: dict[str, Engine] = {}
         """The runs inside the replayed one that have not ended."""
         self.digests = RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
-        self.counted: Mapping[str, float | None] = self._index.counted
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
         self._ids = [tape.run.ids.run_id]
         # The recorder of a run reports its fires. Text is streamed if it was streamed in the recording.
@@ -143,9 +141,39 @@ class Player(Boundary):
 
     # The calls of the run.
 
-    def model(self, model: Model) -> Model:
-        """Return a model that replies from the tape."""
-        return ReplayModel(self, self.playback, model)
+    def streams(self, model: Model) -> bool:
+        """Return true: the tape has the pieces of a reply that was streamed."""
+        return True
+
+    async def complete(
+        self, model: Model, request: ModelRequest, call: Callable[[], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
+        """Return the recorded reply."""
+        answer, end = await self._answer_to(request)
+        response = await self._end_of(answer, end)
+        if response is None:
+            return await self.playback.stop("the recorded reply is incomplete")
+        return response
+
+    async def stream(
+        self, model: Model, request: ModelRequest, call: Callable[[], AsyncIterator[str | ModelResponse]]
+    ) -> AsyncIterator[str | ModelResponse]:
+        """Yield the recorded pieces, and then the recorded reply."""
+        answer, end = await self._answer_to(request)
+        try:
+            for piece in answer.pieces:
+                yield piece
+        except GeneratorExit:
+            self.playback.produced(end)
+            raise
+        response = await self._end_of(answer, end)
+        if response is not None:
+            yield response
+
+    def counted(self, model: Model, key: str, count: Callable[[], Any], estimate: Callable[[], Any]) -> Any:
+        """Return the recorded number, or an estimate."""
+        known = self._index.counted.get(key)
+        return estimate() if known is None else known
 
     async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Return the recorded result of the call.
@@ -292,7 +320,7 @@ class Player(Boundary):
         elif waited and self._index.has_wakeups:
             await self.playback.wait_for_input()
 
-    async def answer_to(self, request: ModelRequest) -> tuple[fmt.ModelReplyEntry, int]:
+    async def _answer_to(self, request: ModelRequest) -> tuple[fmt.ModelReplyEntry, int]:
         """Return the recorded reply to this request, and its position."""
         digests = self.digests.of(request)
         asked = self._index.asked.get((request.ids.run_id, request.purpose))
@@ -311,7 +339,7 @@ class Player(Boundary):
             return await self.playback.stop("the tape ends before the model's reply")
         return known[1], known[0]
 
-    async def end_of(self, answer: fmt.ModelReplyEntry, end: int) -> ModelResponse | None:
+    async def _end_of(self, answer: fmt.ModelReplyEntry, end: int) -> ModelResponse | None:
         """Wait until a reply may be returned, and return its response."""
         if answer.cancelled:
             await self._wait_for_cancellation(end)
@@ -581,54 +609,6 @@ def _without_old_text(tape: Tape) -> Tape:
         return tape
     kept = [e for e in tape.entries if not (isinstance(e, fmt.EventEntry) and isinstance(e.event, TEXT_EVENTS))]
     return Tape(kept, tape.path, tape.truncated)
-
-
-class ReplayModel:
-    """A model that returns the recorded replies. Only the name of the actual model is used."""
-
-    attachment_types = ANY_TYPE  # a recorded refusal is on the tape
-
-    def __init__(self, player: Player, playback: Playback, model: Model) -> None:
-        self._player, self._playback = player, playback
-        self.name, self.provider = model.name, model.provider
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Return the whole reply."""
-        answer, end = await self._player.answer_to(request)
-        response = await self._player.end_of(answer, end)
-        if response is None:
-            return await self._playback.stop("the recorded reply is incomplete")
-        return response
-
-    async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        """Yield the recorded pieces, then the whole reply."""
-        answer, end = await self._player.answer_to(request)
-        try:
-            for piece in answer.pieces:
-                yield piece
-        except GeneratorExit:
-            self._playback.produced(end)
-            raise
-        response = await self._player.end_of(answer, end)
-        if response is not None:
-            yield response
-
-    def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """Return the recorded number of tokens, or an estimate."""
-        known = self._player.counted.get(self._player.digests.count_key(content))
-        if known is not None:
-            return int(known)
-        texts = [content] if isinstance(content, str) else [message.content for message in content]
-        return sum(len(text) // 4 + 1 for text in texts)
-
-    def count_request(self, request: ModelRequest) -> int:
-        """Return the recorded number of tokens of a request, or an estimate."""
-        known = self._player.counted.get(self._player.digests.request_key(request))
-        return int(known) if known is not None else self.count_tokens(request.messages)
-
-    def price(self, usage: Usage) -> float | None:
-        """Return the recorded price, if there is one."""
-        return self._player.counted.get(price_key(usage))
 
 
 Call = tuple[str, str, int]

@@ -30,15 +30,14 @@ from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCall
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.results import Verdict
 from .._kernel.validation import check_path
-from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec, Usage
-from .._run.boundary import Boundary
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
+from .._run.boundary import Boundary, close_stream
 from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
 from .._run.events import AllEventsExcept, Sink, ToolStarted, log
-from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key
+from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of
 from .._run.sources import install_sources, real_clock
-from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
 from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim, without_payload
 from ..records.format import NOT_MOMENTS, TAPE_SUFFIX
@@ -181,9 +180,7 @@ class Recording(Boundary):
         self.is_durable, self.continues, self.is_new = self.inner.is_durable, self.inner.continues, self.inner.is_new
         self._lock = threading.RLock()
         self._numbers = count(1)
-        self._models: dict[int, RecordedModel] = {}
-        """The wrapped models by identity. Each keeps its model, so that the identity is not reused."""
-        self._digests = RequestDigests()
+        self.digests = RequestDigests()
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
@@ -488,13 +485,59 @@ class Recording(Boundary):
 
     # The calls of the run.
 
-    def model(self, model: Model) -> Model:
-        """Return the model wrapped so that its replies are recorded."""
-        known = self._models.get(id(model))
-        if known is None:
-            known = RecordedModel(self, self.inner.model(model))
-            self._models[id(model)] = known
-        return known
+    async def complete(
+        self, model: Model, request: ModelRequest, call: Callable[[], Awaitable[ModelResponse]]
+    ) -> ModelResponse:
+        """Call a model and record its reply."""
+        number = self._model_request(model, request)
+        ended: dict[str, Any] = {}
+        try:
+            response = await self.inner.complete(model, request, call)
+            ended = _reply_fields(model, response)
+            return response
+        except BaseException as error:
+            ended = outcome_of(error)
+            raise
+        finally:
+            self.answered(fmt.ModelReplyEntry, number=number, **ended)
+
+    async def stream(
+        self, model: Model, request: ModelRequest, call: Callable[[], AsyncIterator[str | ModelResponse]]
+    ) -> AsyncIterator[str | ModelResponse]:
+        """Yield the pieces of a reply, and then the reply, and record them."""
+        number, pieces = self._model_request(model, request), list[str]()
+        given, ended = self.inner.stream(model, request, call), dict[str, Any]()
+        response: ModelResponse | None = None
+        try:
+            async for piece in given:
+                if isinstance(piece, ModelResponse):
+                    response, ended = piece, _reply_fields(model, piece)
+                    break
+                pieces.append(piece)
+                yield piece
+        except GeneratorExit:
+            task = asyncio.current_task()
+            ended = {"cancelled" if task is not None and task.cancelling() else "closed": True}
+            raise
+        except BaseException as error:
+            ended = outcome_of(error)
+            raise
+        finally:
+            try:
+                await close_stream(given)
+            finally:  # at last: the run continues here
+                self.answered(fmt.ModelReplyEntry, number=number, pieces=tuple(pieces), **ended)
+        if response is not None:
+            yield response
+
+    def counted(self, model: Model, key: str, count: Callable[[], Any], estimate: Callable[[], Any]) -> Any:
+        """Return a number from a model, and record it once for each key."""
+        value = self.inner.counted(model, key, count, estimate)
+        with self._lock:
+            if key not in self._counts:
+                self._counts.add(key)
+                self.write(fmt.CountEntry, key=key, value=value)
+        return value
 
     def validate(self, tool: Tool, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Validate arguments with the tool, and record arguments that it changes or rejects."""
@@ -593,30 +636,13 @@ class Recording(Boundary):
         finally:
             self.answered(fmt.OnceEntry, name=name, **result)
 
-    def counted(self, key: str, value: float | None) -> None:
-        """Record a number from the model, once for each key."""
-        if key not in self._counts:
-            self._counts.add(key)
-            self.write(fmt.CountEntry, key=key, value=value)
-
-    def counted_content(self, content: str | Sequence[Message], tokens: int) -> None:
-        """Record the number of tokens of a text or of messages."""
-        with self._lock:
-            self.counted(self._digests.count_key(content), tokens)
-
-    def counted_request(self, request: ModelRequest, tokens: int) -> None:
-        """Record the number of tokens of a request."""
-        with self._lock:
-            self.counted(self._digests.request_key(request), tokens)
-
-    def model_request(self, model: Model, request: ModelRequest) -> int:
+    def _model_request(self, model: Model, request: ModelRequest) -> int:
         """Record a request to the model and return its number."""
         run, number = request.ids.run_id, self.number()
         encoder = self._encoders.get(run)
         arrived = ModelRequest() if encoder is None else encoder.request
         changed = {} if arrived is request else changes(arrived, request, fmt.REQUEST_PARTS)
-        with self._lock:
-            digests = self._digests.of(request)
+        digests = self.digests.of(request)
         self.write(
             fmt.ModelRequestEntry,
             number=number,
@@ -713,80 +739,6 @@ def _opened(path: str) -> int:
     except FileExistsError:
         os.unlink(path)
     return os.open(path, create, 0o600)
-
-
-class RecordedModel:
-    """A model whose replies are recorded."""
-
-    attachment_types = ANY_TYPE  # the model's own types are checked here, so that a refusal is on the tape
-
-    def __init__(self, tape: Recording, model: Model) -> None:
-        self._tape, self._model = tape, model
-        self.name, self.provider = model.name, model.provider
-        if hasattr(model, "stream"):
-            self.stream = self._stream
-        for name in ("price", "count_request"):
-            if hasattr(model, name):
-                setattr(self, name, getattr(self, f"_{name}"))
-
-    async def complete(self, request: ModelRequest) -> ModelResponse:
-        """Return the whole reply."""
-        number = self._tape.model_request(self._model, request)
-        ended: dict[str, Any] = {}
-        try:
-            check_attachments(self._model, request.messages)
-            response = await self._model.complete(request)
-            ended = _reply_fields(self._model, response)
-            return response
-        except BaseException as error:
-            ended = outcome_of(error)
-            raise
-        finally:
-            self._tape.answered(fmt.ModelReplyEntry, number=number, **ended)
-
-    async def _stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:
-        number, pieces = self._tape.model_request(self._model, request), list[str]()
-        given, ended = self._model.stream(request), dict[str, Any]()
-        response: ModelResponse | None = None
-        try:
-            check_attachments(self._model, request.messages)
-            async for piece in given:
-                if isinstance(piece, ModelResponse):
-                    response, ended = piece, _reply_fields(self._model, piece)
-                    break
-                pieces.append(piece)
-                yield piece
-        except GeneratorExit:
-            task = asyncio.current_task()
-            ended = {"cancelled" if task is not None and task.cancelling() else "closed": True}
-            raise
-        except BaseException as error:
-            ended = outcome_of(error)
-            raise
-        finally:
-            try:
-                if (close := getattr(given, "aclose", None)) is not None:
-                    await close()
-            finally:  # at last: the run continues here
-                self._tape.answered(fmt.ModelReplyEntry, number=number, pieces=tuple(pieces), **ended)
-        if response is not None:
-            yield response
-
-    def count_tokens(self, content: str | Sequence[Message]) -> int:
-        """Return the number of tokens of a text or of messages."""
-        tokens = self._model.count_tokens(content)
-        self._tape.counted_content(content, tokens)
-        return tokens
-
-    def _count_request(self, request: ModelRequest) -> int:
-        tokens = int(self._model.count_request(request))  # type: ignore[attr-defined]
-        self._tape.counted_request(request, tokens)
-        return tokens
-
-    def _price(self, usage: Usage) -> float | None:
-        price: float | None = self._model.price(usage)  # type: ignore[attr-defined]
-        self._tape.counted(price_key(usage), price)
-        return price
 
 
 def _reply_fields(model: Model, response: Any) -> dict[str, Any]:
