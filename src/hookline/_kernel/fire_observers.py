@@ -110,7 +110,7 @@ class FireObservers(dict[str, PointWatch]):
         """The points of which some observer is told every fire, or every call of a hook."""
 
     def __missing__(self, point: str) -> PointWatch:
-        of_fires = tuple(each for each in self._observers if point in each.points)
+        of_fires = tuple([each for each in self._observers if point in each.points])
         is_timed = bool(self._of_all_calls) or any(each.wants_time for each in of_fires)
         watch = self[point] = PointWatch(of_fires, self._of_results, self._of_all_calls, is_timed)
         return watch
