@@ -1,4 +1,4 @@
-"""Fire observers: each is told once of every fire of its points, and of the calls of hooks (DESIGN 4.11)."""
+"""Fire observers: each gets every fire of its points once, and the calls of hooks that it wants (DESIGN 4.11)."""
 
 import asyncio
 from contextlib import contextmanager
@@ -23,6 +23,7 @@ from hookline import (
     tool,
 )
 from hookline._kernel.fire_observers import FireObserver
+from hookline.errors import RunFailedError
 from hookline.events import HookExecuted, PointFired, TextDelta
 from hookline.records import RecordHook, read_runs
 from hookline.tape import TapeHook, replay
@@ -32,7 +33,7 @@ ALL = frozenset((BEFORE_LLM, AFTER_LLM, BEFORE_TOOL, AFTER_TOOL, ON_TOKEN, ON_RU
 
 
 class Seen(FireObserver):
-    """Keeps what it is told."""
+    """Keeps the reports."""
 
     def __init__(self, points, wants):
         self.points, self.fires, self.calls = frozenset(points), [], []
@@ -90,6 +91,11 @@ def summary(fire):
 @guard(BEFORE_TOOL)
 def silent(ctx, request):
     return None
+
+
+@guard(BEFORE_TOOL)
+def approve(ctx, request):
+    return HookResult.cont(reason="fine")
 
 
 @hook(BEFORE_TOOL)
@@ -151,7 +157,7 @@ def test_streamed_text_is_reported_once_although_its_observers_are_called_later(
     assert "".join(fire.payload.delta for fire in watching.at("on_token")) == "".join(pieces)
 
 
-def test_each_observer_is_told_of_the_points_that_it_watches():
+def test_each_observer_gets_the_fires_of_the_points_that_it_watches():
     calls, everything = Watching({BEFORE_TOOL, AFTER_TOOL}), Watching()
     agent(calls, everything).run("Add")
     assert calls.fired == ["before_tool", "after_tool"]
@@ -159,13 +165,13 @@ def test_each_observer_is_told_of_the_points_that_it_watches():
 
 
 @pytest.mark.parametrize(
-    ("wants", "told"),
+    ("wants", "given"),
     [("none", []), ("results", ["double", "refuse"]), ("all", ["double", "silent", "refuse"])],
 )
-def test_an_observer_is_told_of_the_calls_that_it_wants(wants, told):
+def test_an_observer_gets_the_calls_that_it_wants(wants, given):
     watching, other = Watching({ON_RUN_END}, wants_calls=wants), Watching({ON_RUN_END}, wants_calls="results")
     agent(double, silent, refuse, watching, other).run("Add")
-    assert [call.entry.name for call in watching.seen.calls if call.point == BEFORE_TOOL] == told
+    assert [call.entry.name for call in watching.seen.calls if call.point == BEFORE_TOOL] == given
     assert [call.entry.name for call in other.seen.calls] == ["double", "refuse"]  # another's wish changes nothing
     assert [call.payload.arguments["a"] for call in other.seen.calls] == [1, 20]  # what each hook got
 
@@ -201,8 +207,8 @@ def test_an_observer_changes_no_event():
     assert {event.duration for event in watched.of(HookExecuted)} == {None}
 
 
-def test_a_consumer_that_wants_every_call_is_not_told_of_points_without_hooks():
-    """Otherwise a metric of hooks would make every model stream, and fire every point."""
+def test_a_consumer_that_wants_every_call_does_not_make_the_run_fire_points_without_hooks():
+    """Otherwise metrics of hooks would also make the model stream."""
     pieces = EventLog(every_call=True)
     pieces.events = frozenset({HookExecuted})
     model = ScriptedModel([call("add", a=1), reply("three")])
@@ -232,6 +238,24 @@ async def test_a_record_and_a_tape_contain_a_fire_whose_event_makes_a_consumer_c
     for place in (tmp_path / "records", tmp_path / "a.tape"):
         (recorded,) = read_runs([place])
         assert "before_tool" in [moment.point for moment in recorded.moments]
+
+
+@pytest.mark.parametrize("others", [(), (approve,)], ids=["alone", "after another"])
+@pytest.mark.parametrize("how", ["unwatched", "every call", "recorded", "taped"])
+def test_a_hook_that_cancels_the_run_and_raises_has_failed_whoever_watches(tmp_path, how, others):
+    """A sync hook cannot be interrupted, so the exception is its own."""
+
+    @guard(BEFORE_TOOL)
+    def rude(ctx, request):
+        ctx.interrupt.cancel("stop")
+        raise asyncio.CancelledError("my own")
+
+    watching = {"recorded": [RecordHook(tmp_path / "records")], "taped": [TapeHook(tmp_path / "a.tape")]}.get(how, [])
+    log = EventLog(every_call=how == "every call")
+    bot = agent(*others, rude, *watching)
+    with pytest.raises(RunFailedError, match="hook 'rude' failed at before_tool: CancelledError: my own"):
+        bot.run("Add", sinks=[log])
+    assert [event.hook for event in log.of(HookExecuted) if event.refused] == ["rude"]
 
 
 def verb_and_hook(verdict):

@@ -6,7 +6,7 @@ because it validates the arguments between rewriters and guards (DESIGN 4.2).
 
 ``call_hooks`` is the loop in which most fires end. :class:`Firing` is a fire with a result, or one that is watched. It
 reads in this order: what a fire holds; its phases; how hooks are called; how a result or a failure is applied (DESIGN
-4.3, 5.1); how the verdict is made; what fire observers are told.
+4.3, 5.1); how the verdict is made; what is reported to fire observers (DESIGN 4.11).
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Firing:
     started = 0.0
     """The time at which the fire began, if it is timed."""
     calls: tuple[CallReport, ...] = ()
-    """The calls of hooks that had a result or failed, if a fire observer is told of this fire."""
+    """The calls of hooks that had a result or failed, if this fire is reported to a fire observer."""
 
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str) -> None:
         self.chain = chain
@@ -203,7 +203,11 @@ class Firing:
                         if raised is not None:
                             raise raised
                     else:
-                        result = entry.call(ctx, self.payload)
+                        try:
+                            result = entry.call(ctx, self.payload)
+                        except (asyncio.CancelledError, GeneratorExit) as own:  # nothing interrupts a plain call
+                            raised = own
+                            raise
                     if entry.is_async or hasattr(result, "__await__"):
                         call.is_sync = False
                         if (

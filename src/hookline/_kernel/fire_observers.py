@@ -71,12 +71,12 @@ class FireObserver:
     """The base class of fire observers: it watches nothing. The methods must not raise."""
 
     points: Points = frozenset()
-    """The points whose fires it is told of when they end. A fire of a point without hooks is reported too."""
+    """The points whose fires are reported to it when they end, also without any hooks."""
     wants_time: bool = False
     """Whether the calls of hooks at these points are timed."""
     wants_calls: Literal["none", "results", "all"] = "none"
-    """The calls of hooks that it is told of, at every point: those that return something or fail, or all, with their
-    time."""
+    """The calls of hooks that are reported to it, at every point: those that return something or fail, or all of them,
+    with their time."""
 
     def fire_ended(self, fire: FireReport) -> None:
         """Handle the end of a fire of one of its points."""
@@ -86,7 +86,7 @@ class FireObserver:
 
 
 class PointWatch(msgspec.Struct, frozen=True, eq=False):
-    """The fire observers of one point, by what they are told."""
+    """The fire observers of one point, by what is reported to them."""
 
     of_fires: tuple[FireObserver, ...]
     of_results: tuple[FireObserver, ...]
@@ -103,11 +103,11 @@ class FireObservers(dict[str, PointWatch]):
         self._of_results = tuple(each for each in observers if each.wants_calls != "none")
         self._of_all_calls = tuple(each for each in observers if each.wants_calls == "all")
         self.points: Points = frozenset()
-        """The points of which some observer is told every fire."""
+        """The points whose fires are reported to some observer."""
         for observer in observers:
             self.points = self.points | observer.points
         self.watched_points: Points = EVERY_POINT if self._of_all_calls else self.points
-        """The points of which some observer is told every fire, or every call of a hook."""
+        """The points at which every fire, or every call of a hook, is reported to some observer."""
 
     def __missing__(self, point: str) -> PointWatch:
         of_fires = tuple([each for each in self._observers if point in each.points])
