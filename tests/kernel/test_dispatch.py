@@ -27,6 +27,7 @@ from hookline import (
 )
 from hookline._kernel import dispatch
 from hookline._kernel.dispatch import Firing
+from hookline._kernel.fire_observers import FireEvents, FireObservers
 from hookline._kernel.scope import CURRENT, BaseContext, Scope, running_hooks
 from hookline.errors import CallRefusedError, HookTimeoutError
 from hookline.events import HookExecuted, JudgedBeforeRewrite, MergeLost, PointFired, RetryIgnored
@@ -65,11 +66,11 @@ class Quiet(Scope):
 class Listening(Quiet):
     """A scope that records the events."""
 
-    def __init__(self, *, tracing=False):
+    def __init__(self, *, every_fire=True, every_call=False):
         super().__init__()
-        self.has_consumers = self.wants_fires = True
-        self.tracing, self.events = tracing, []
+        self.has_consumers, self.events = True, []
         self.emit = lambda kind, /, **fields: self.events.append(kind(**fields))
+        self.fire_observers = FireObservers(FireEvents(self.emit, every_fire=every_fire, every_call=every_call))
 
     def of(self, kind):
         return [event for event in self.events if isinstance(event, kind)]
@@ -262,10 +263,10 @@ SETTLEMENT = {
 
 
 @each_case("is_async", [False, True])
-@each_case("tracing", [False, True])
+@each_case("every_call", [False, True])
 @pytest.mark.parametrize(("hooks", "called", "verb", "value", "hook"), SETTLEMENT.values(), ids=SETTLEMENT)
-async def test_settlement(hooks, called, verb, value, hook, is_async, tracing):
-    fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=tracing))
+async def test_settlement(hooks, called, verb, value, hook, is_async, every_call):
+    fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(every_call=every_call))
     verdict = await fire()
     assert "".join(fire.called) == called
     assert (verdict.action, verdict.value, verdict.hook) == (verb, value, hook)
@@ -508,7 +509,7 @@ async def test_there_is_one_record_per_fire_and_one_per_hook_with_a_result():
 async def test_a_consumer_can_ask_for_a_record_of_every_call():
     for is_async in (False, True):
         hooks = [rewriter(PASS), rewriter(REWRITE), guard(PASS), observer()]
-        fire = Fire(BEFORE_TOOL, *hooks, scope=Listening(tracing=True), is_async=is_async)
+        fire = Fire(BEFORE_TOOL, *hooks, scope=Listening(every_call=True), is_async=is_async)
         await fire()
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [
             ("a", "cont"),
@@ -536,7 +537,7 @@ async def test_a_record_has_the_duration_only_if_every_call_is_requested():
         fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
         await fire()
         assert [(e.call_id, e.duration) for e in fire.scope.of(HookExecuted)] == [("1", None)] * 2
-        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(every_call=True))
         await fire()
         executed = fire.scope.of(HookExecuted)
         assert [e.call_id for e in executed] == ["1"] * 4
@@ -556,16 +557,24 @@ async def test_the_time_of_a_hook_is_its_own(is_async, monkeypatch):
     clock = itertools.count(100)
     monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
     hooks = [rewriter(PASS), rewriter(REWRITE), guard(PASS), guard(R.ask("?")), observer(), observer()]
-    fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
+    fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(every_call=True))
     await fire()
     times = [e.duration for e in fire.scope.of(HookExecuted)]
     assert times[:4] == [1.0] * 4  # started, ended: nothing else read the clock
     assert times[4:] == ([2.0, 2.0] if is_async else [1.0, 1.0])  # async observers wait concurrently
 
 
+async def test_the_time_of_an_observer_that_fails_is_its_own(monkeypatch):
+    clock = itertools.count(100)
+    monkeypatch.setattr(time, "perf_counter", lambda: float(next(clock)))
+    hooks = [observer(ValueError("x")), observer(), observer()]
+    fire = Fire(BEFORE_TOOL, *hooks, is_async=True, scope=Listening(every_call=True))
+    await fire()
+    assert [e.duration for e in fire.scope.of(HookExecuted)] == [3.0, 3.0, 3.0]  # all start, then each ends
+
+
 async def test_a_fire_is_recorded_only_if_a_consumer_wants_it():
-    scope = Listening()
-    scope.wants_fires = False
+    scope = Listening(every_fire=False)
     fire = Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), guard(R.ask("?")), observer(), scope=scope)
     await fire()
     assert scope.of(PointFired) == []
@@ -587,8 +596,8 @@ async def test_a_fire_in_one_go_is_recorded_like_any_other(is_async):
         fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async)
         await fire.at_once()
         assert [(e.point, e.verb) for e in fire.scope.of(PointFired)] == [("before_tool", "cont")]
-        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=Listening(tracing=True))
-        fire.scope.wants_fires = False
+        scope = Listening(every_fire=False, every_call=True)
+        fire = Fire(BEFORE_TOOL, *hooks, is_async=is_async, scope=scope)
         await fire.at_once()
         assert [(e.hook, e.verb) for e in fire.scope.of(HookExecuted)] == [("a", "cont"), ("b", "cont")]
 
@@ -706,8 +715,7 @@ async def test_early_judges_are_reported_though_a_later_rewriter_settles_the_poi
 
 
 async def test_early_judges_are_reported_where_nothing_else_is():
-    scope = Listening()
-    scope.wants_fires = False
+    scope = Listening(every_fire=False)
     await Fire(BEFORE_TOOL, rewriter(PASS), rewriter(REWRITE), scope=scope).at_once()
     assert [(e.hooks, e.by) for e in scope.of(JudgedBeforeRewrite)] == [(("a",), "b")]
 
@@ -1086,8 +1094,8 @@ def running(*hooks):
     return [hook for hook in hooks if id(hook) in running_hooks()]
 
 
-@pytest.mark.parametrize("tracing", [False, True])
-async def test_a_hook_counts_as_running_inside_its_own_call_only(tracing):
+@pytest.mark.parametrize("every_call", [False, True])
+async def test_a_hook_counts_as_running_inside_its_own_call_only(every_call):
     seen = []
 
     def plain(ctx, call):
@@ -1097,8 +1105,7 @@ async def test_a_hook_counts_as_running_inside_its_own_call_only(tracing):
         await asyncio.sleep(0)
         seen.append(running(plain, later))
 
-    scope = Listening()
-    scope.tracing = tracing
+    scope = Listening(every_call=every_call)
     for phase in ("rewrite", "guard", "observe"):
         registry = HookRegistry()
         for made in (plain, later, plain):

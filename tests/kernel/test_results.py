@@ -24,6 +24,7 @@ from hookline import (
     ToolCallRequest,
 )
 from hookline._base.frozen import FrozenDict
+from hookline._kernel.fire_observers import FireEvents, FireObservers
 from hookline._kernel.scope import BaseContext, Scope
 from hookline._kernel.values import STOP_KINDS
 from hookline.errors import InvalidResultError
@@ -397,7 +398,8 @@ def test_a_verb_may_be_given_by_its_name_and_must_exist():
 async def test_a_verb_that_is_checked_keeps_its_reason_and_state(point, result):
     reasons = []
     ctx = BaseContext()
-    scope = ctx._scope = Scope(ctx, emit=lambda kind, /, **fields: reasons.append(fields["reason"]))
+    scope = ctx._scope = Scope(ctx)
+    scope.fire_observers = FireObservers(FireEvents(lambda kind, /, **fields: reasons.append(fields["reason"])))
     await fire(point, result(scope.state.with_metadata(seen=1)), ctx=ctx)
     assert scope.state.metadata == {"seen": 1}
     assert reasons == ["r"]

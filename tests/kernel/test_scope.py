@@ -14,7 +14,8 @@ from hookline.payloads import AgentState
 
 def test_a_bare_scope_is_quiet_and_has_no_deadline():
     scope = Scope(BaseContext())
-    assert (scope.is_run, scope.wants_fires, scope.tracing, scope.cancellation.deadline) == (False, False, False, None)
+    assert (scope.is_run, scope.has_consumers, scope.cancellation.deadline) == (False, False, None)
+    assert BEFORE_TOOL not in scope.fire_observers.watched_points
 
 
 def test_contexts_share_neither_state_nor_hook_state():

@@ -1,7 +1,7 @@
 """Print the score of a part and its surviving mutants, from the results of ``run.py`` in ``.mutants``.
 
 python tests/mutation/report.py kernel               # a table per module, then each survivor and its change
-python tests/mutation/report.py kernel results settlement
+python tests/mutation/report.py kernel results dispatch
 """
 
 import sys

@@ -1,7 +1,7 @@
 """Run the mutation tests of one part: change its code in small ways and check that a test fails.
 
     python tests/mutation/run.py kernel                    # all of it
-    python tests/mutation/run.py kernel results settlement # these modules only
+    python tests/mutation/run.py kernel results dispatch   # these modules only
     python tests/mutation/run.py loop --again              # only mutants that have survived so far
 
 Each part has a folder under ``.mutants`` with the results for unchanged code. ``[tool.mutmut]`` in pyproject.toml

@@ -21,6 +21,7 @@ from msgspec.inspect import (
 )
 
 from hookline import AFTER_LLM, BEFORE_LLM, Agent, ErrorReport, ScriptedModel, hook, reply
+from hookline._kernel.fire_observers import FireReport
 from hookline._kernel.results import Verdict
 from hookline.payloads import Ids
 from hookline.points import POINTS
@@ -83,8 +84,8 @@ def test_a_payload_of_every_point_is_restored(tmp_path, point, payload):
     encoder = MomentEncoder(RunTree(lines.append), RunInfo(getattr(payload, "ids", Ids())), frozenset(POINTS))
     request = getattr(payload, "request", None)
     if request is not None:
-        encoder.passed(BEFORE_LLM, request, Verdict(request))
-    encoder.passed(point, payload, Verdict(payload))
+        encoder.fire_ended(FireReport(BEFORE_LLM, request, Verdict(request)))
+    encoder.fire_ended(FireReport(point, payload, Verdict(payload)))
     encoder.finish()
     (tmp_path / "a.moments").write_bytes(b"".join(lines))
     (run,) = read_runs([tmp_path])

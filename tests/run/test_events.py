@@ -405,15 +405,15 @@ def wanting(*kinds, every_call=False):
 
 def test_only_wanted_events_are_created():
     nobody = EventStream("r", lambda: 0.0)
-    assert (nobody.wanted, nobody.wants_fires, nobody.wants(StepStarted)) == (frozenset(), False, False)
+    assert (nobody.wanted, nobody.wants(PointFired), nobody.wants(StepStarted)) == (frozenset(), False, False)
     some = EventStream("r", lambda: 0.0, [wanting(StepStarted), wanting(TextDelta, ModelReplied)])
     assert some.wanted == {StepStarted, TextDelta, ModelReplied}
-    assert (some.wants_fires, some.wants(TextDelta), some.wants(RunStarted)) == (False, True, False)
-    assert EventStream("r", lambda: 0.0, [wanting(PointFired)]).wants_fires
+    assert (some.wants(PointFired), some.wants(TextDelta), some.wants(RunStarted)) == (False, True, False)
+    assert EventStream("r", lambda: 0.0, [wanting(PointFired)]).wants(PointFired)
     everything = EventStream("r", lambda: 0.0, [wanting(StepStarted), print])
-    assert (everything.wanted, everything.wants_fires) == (None, True)
+    assert (everything.wanted, everything.wants(PointFired)) == (None, True)
     kept = EventStream("r", lambda: 0.0, [wanting(StepStarted)], keep=True)
-    assert (kept.wanted, kept.wants_fires) == (None, True)
+    assert (kept.wanted, kept.wants(PointFired)) == (None, True)
 
 
 def test_each_sink_gets_its_types_and_a_closed_stream_emits_nothing():

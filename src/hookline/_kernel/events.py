@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from .._base.frozen import Frozen, plain
 from .._base.text import snake_case
@@ -29,6 +29,14 @@ class Event(Frozen, frozen=True, tag=snake_case, tag_field="type"):
     def payload(self) -> dict[str, Any]:
         """The event as a plain dict."""
         return plain(self)  # type: ignore[no-any-return]
+
+
+class Emit(Protocol):
+    """A function that adds an event to the stream of a run."""
+
+    def __call__(self, kind: type[Event], /, **fields: Any) -> None:
+        """Create the event, if any consumer wants it."""
+        ...
 
 
 class PointFired(Event, frozen=True):

@@ -12,11 +12,12 @@ import msgspec
 
 from .._base.tasks import with_timeout
 from .errors import HookTimeoutError
+from .fire_observers import FireObservers
 from .state import AgentState
 
 if TYPE_CHECKING:
     from .dispatch import Firing
-    from .events import Event
+    from .events import Emit, Event
     from .hook import HookEntry
     from .results import Verdict
 
@@ -174,28 +175,8 @@ class _Unlimited:
 _UNLIMITED = _Unlimited()
 
 
-class Emit(Protocol):
-    """A function that adds an event to the stream of a run."""
-
-    def __call__(self, kind: type[Event], /, **fields: Any) -> None:
-        """Create the event, if any consumer wants it."""
-        ...
-
-
 def _drop(kind: type[Event], /, **fields: Any) -> None:
     """Discard the event: there is no run, and so no stream."""
-
-
-class Recorder(Protocol):
-    """Records the fires of a run (DESIGN 6.13). Its methods must not raise."""
-
-    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
-        """Record a fire of a point that has no hooks. Only validation may have changed the payload or rejected it."""
-        ...
-
-    def take(self, firing: Any, verdict: Verdict) -> None:
-        """Record a fire (a ``Firing``) with the results of its hooks."""
-        ...
 
 
 class HookBoundary:
@@ -236,13 +217,8 @@ class Scope:
     """
 
     is_run = False
-    wants_fires = False
-    """Whether a consumer wants an event for every fire."""
-    tracing = False
-    """Whether a consumer wants an event for every hook call."""
-    recorder: Recorder | None = None
-    """Records the fires of ``recorded_points``."""
-    recorded_points: frozenset[str] = frozenset()
+    fire_observers = FireObservers()
+    """Watch the fires of this scope."""
     boundary: HookBoundary = _DIRECT
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Container, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import ExitStack, suppress
 from typing import Any, Protocol, TypeVar
@@ -15,11 +15,13 @@ from typing import Any, Protocol, TypeVar
 from .._base.tasks import StillRunningError, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
+from .._kernel.events import PointFired
+from .._kernel.fire_observers import FireEvents, FireObserver, FireObservers
 from .._kernel.payloads import ErrorReport, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
 from .._kernel.registry import HookRegistry
 from .._kernel.results import HookAction, Verdict
-from .._kernel.scope import CURRENT, HookState, Recorder, Scope, is_being_closed
+from .._kernel.scope import CURRENT, HookState, Scope, is_being_closed
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..models.protocol import Model
@@ -37,28 +39,6 @@ from .wrapping import run_wrapped
 T = TypeVar("T")
 
 DONE = frozenset(("completed", "finish_reason"))
-
-
-class _Everywhere:
-    """A container of all points, including those of the program, for a run that emits an event for every fire."""
-
-    def __contains__(self, point: object) -> bool:
-        return True
-
-
-class _Recorders:
-    """Two recorders of one run. Each of them ignores the points that it does not record."""
-
-    def __init__(self, *recorders: Recorder) -> None:
-        self._recorders = recorders
-
-    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
-        for recorder in self._recorders:
-            recorder.passed(point, payload, verdict)
-
-    def take(self, firing: Firing, verdict: Verdict) -> None:
-        for recorder in self._recorders:
-            recorder.take(firing, verdict)
 
 
 class AgentSetup(Protocol):
@@ -90,8 +70,6 @@ class Engine(Scope):
         events: EventStream,
         cancellation: Cancellation,
         scratch: dict[str, Any],
-        *,
-        every_call: bool = False,
     ) -> None:
         super().__init__(build_context(services, self, hook_state=HookState(), scratch=scratch), emit=events.emit)
         self.agent = agent
@@ -101,8 +79,9 @@ class Engine(Scope):
         self.events = events
         self.wants = events.wants
         self.has_consumers = events.has_consumers
-        self.wants_fires = events.wants_fires
-        self.tracing = every_call
+        if events.has_consumers:
+            fire_events = FireEvents(events.emit, every_fire=events.wants(PointFired), every_call=events.every_call)
+            self.fire_observers = FireObservers(fire_events)
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
         self.environment = services.environment
@@ -158,17 +137,15 @@ class Engine(Scope):
         self._find_listeners()
 
     def _find_listeners(self) -> None:
-        self._hooked_points: Container[str] = self.hooks.stack.points
-        self._listened_points: Container[str] = self.hooks.stack.points | self.recorded_points
-        if self.wants_fires:
-            self._hooked_points = self._listened_points = _Everywhere()
-        elif self.wants(TextDelta):
-            self._listened_points = self.hooks.stack.points | self.recorded_points | {ON_TOKEN}
+        self._hooked_points = self.hooks.stack.points
+        self._listened_points = self._hooked_points | self.fire_observers.points
+        if self.wants(TextDelta):
+            self._listened_points = self._listened_points | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether a consumer wants to know when tool calls start and end."""
 
     def has_listeners(self, point: Point[Any]) -> bool:
-        """Whether a hook, a recorder or a consumer of events would notice a fire of this point.
+        """Whether a hook, a fire observer or a consumer of events would notice a fire of this point.
 
         The loop fires the points of a step only if this is true: it need not prepare what nobody sees. New
         registrations are considered at once, so that a guard does not miss a call.
@@ -204,10 +181,7 @@ class Engine(Scope):
         if HookRegistry.changes != self.hooks.seen:
             self.refresh()
         if point not in self._hooked_points:
-            verdict = Verdict(payload)
-            if self.recorder is not None and point in self.recorded_points:
-                self.recorder.passed(point, payload, verdict)
-            return verdict
+            return self.fire_observers.report_without_hooks(point, payload)
         verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
         return verdict if firing is None or not firing.has_results else await self._act(firing, verdict, fatal=fatal)
 
@@ -334,10 +308,9 @@ class Engine(Scope):
         """Set the boundary of the run and of the runs that start inside it from now on."""
         self.boundary = self.environment.boundary = boundary
 
-    def add_recorder(self, recorder: Recorder, points: frozenset[str]) -> None:
-        """Record the fires of these points. Several recorders may record the same run."""
-        self.recorder = recorder if self.recorder is None else _Recorders(self.recorder, recorder)
-        self.recorded_points |= points
+    def add_fire_observer(self, observer: FireObserver) -> None:
+        """Report the fires of this run to an observer. An instrument may do this."""
+        self.fire_observers = self.fire_observers.joined_by(observer)
         self._find_listeners()
 
     # Stopping.

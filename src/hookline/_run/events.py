@@ -12,7 +12,7 @@ from typing import Any, Literal
 from .._base.attachment import Attachment
 from .._base.tasks import running_loop
 from .._kernel import events as kernel_events
-from .._kernel.events import Event, HookExecuted, PointFired
+from .._kernel.events import Event, HookExecuted
 from .._kernel.points import ON_TOKEN
 from .._kernel.results import HookAction
 from .._kernel.state import AgentResult
@@ -320,13 +320,22 @@ class EventStream:
     ``wanted`` are the types that a consumer wants; ``None`` means all.
     """
 
-    def __init__(self, run_id: str, now: Callable[[], float], sinks: Iterable[Sink] = (), keep: bool = False) -> None:
+    def __init__(
+        self,
+        run_id: str,
+        now: Callable[[], float],
+        sinks: Iterable[Sink] = (),
+        keep: bool = False,
+        *,
+        every_call: bool = False,
+    ) -> None:
         self._run_id, self._now = run_id, now
         self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
         self.wanted: Kinds | None = None if keep else _union([kinds for _, kinds in self._sinks])
         self.has_consumers = self.wanted != _NONE
         """Whether a consumer wants any events."""
-        self.wants_fires = self.wants(PointFired)
+        self.every_call = every_call or any(getattr(sink, "every_call", False) for sink, _ in self._sinks)
+        """Whether a consumer wants an event for every call of a hook."""
         self._sinks_by_type = _SinksByType(self._sinks)
         self.hooked = any(map(_is_hook_sink, self._sinks))
         self.aio: asyncio.AbstractEventLoop | None = None
@@ -405,6 +414,7 @@ class EventStream:
             inner = event if isinstance(event, SubagentEvent) else SubagentEvent(event=event, ids=ids)
             self.emit(SubagentEvent, event=inner.event, ids=inner.ids)
 
+        vars(take)["every_call"] = self.every_call
         return take
 
     def close(self) -> None:

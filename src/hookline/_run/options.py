@@ -398,7 +398,7 @@ class Preparation:
             running_hooks(),
             tuple(services.session._guards.values()),
         )
-        events, every_call = self._make_events(hooks)
+        events = self._make_events(hooks)
         shared = self._given or (self.outer.ctx if self.outer is not None else None)
         engine = Engine(
             agent,
@@ -408,7 +408,6 @@ class Preparation:
             events,
             self._cancellation,
             {} if shared is None else shared.scratch,
-            every_call=every_call,
         )
         # The text of a nested run is also in the stream of the outer run, so it is live only if that is.
         outer_mode: StreamMode = "live" if self.outer is not None and self.outer.live else "safe"
@@ -433,22 +432,20 @@ class Preparation:
             metadata = freeze({**metadata, **given})
         return metadata
 
-    def _make_events(self, hooks: RunHooks) -> tuple[EventStream, bool]:
+    def _make_events(self, hooks: RunHooks) -> EventStream:
         services, outer = self._services, self.outer
         listeners = {id(hook): hook for hook in hooks.allowed.listeners}
         boundary = services.environment.boundary
         sinks = [*map(listener, listeners.values()), *self._agent.sinks, *self._sinks, *boundary.sinks_of(services.ids)]
-        every_call = bool(self._options.get("every_call"))
         if outer is not None and (relay := outer.events.relay(services.ids)) is not None:
             sinks.append(relay)
-            every_call = every_call or outer.tracing
-        every_call = every_call or any(getattr(sink, "every_call", False) for sink in sinks)
         if not sinks and not self._keep:
-            return _SILENT, False
+            return _SILENT
         clock = services.environment.clock
-        stream = EventStream(services.ids.run_id, getattr(clock, "stamp", clock.time), sinks, self._keep)
+        now, every_call = getattr(clock, "stamp", clock.time), bool(self._options.get("every_call"))
+        stream = EventStream(services.ids.run_id, now, sinks, self._keep, every_call=every_call)
         stream.is_new = boundary.is_new
-        return stream, every_call
+        return stream
 
 
 def warn_about_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from .._base.frozen import History, json_encoder, plain, scrub
-from .._kernel.dispatch import Firing
+from .._kernel.fire_observers import CallReport, FireObserver, FireReport
 from .._kernel.hook import function_of
 from .._kernel.payloads import (
     ApprovalDecision,
@@ -36,8 +36,7 @@ from .._kernel.payloads import (
 )
 from .._kernel.points import ON_RUN_END, POINTS
 from .._kernel.registry import HookStack
-from .._kernel.results import HookAction, HookResult, Verdict
-from .._kernel.settlement import RecordedResult
+from .._kernel.results import HookAction, HookResult
 from .._kernel.state import AgentResult, AgentState
 from .._kernel.values import Ids, Message
 from ..tools._tool import Tool
@@ -240,8 +239,8 @@ def without_payload(line: tuple[Any, ...]) -> tuple[Any, ...]:
     return (*line[:6], {}, None, *(line[8:9] or (None,)), fmt.Notes(inexact="partial", missing=missing), *line[10:])
 
 
-class MomentEncoder:
-    """Records one run: the :class:`~hookline._kernel.scope.Recorder` of its engine.
+class MomentEncoder(FireObserver):
+    """Records the fires of one run.
 
     Args:
         tree: the lines of the run and the runs around it.
@@ -250,6 +249,8 @@ class MomentEncoder:
         redacted: replaces sensitive texts; ``None`` to record them.
         place: returns the last item of each moment in a tape; called just before the moment is written.
     """
+
+    wants_time = True
 
     def __init__(
         self,
@@ -265,7 +266,7 @@ class MomentEncoder:
         self._names = _names_of(points)
         """The names of the points as plain strings, which the encoder accepts."""
         self.points = _with_run_end(points)
-        """The points whose fires this recorder must see: the result of the run comes from ``on_run_end``."""
+        """The points to record, and ``on_run_end``, where the result of the run comes from."""
         self.number = next(tree.numbers)
         self.request = ModelRequest()
         """The last request, as it arrived at ``before_llm``."""
@@ -276,41 +277,23 @@ class MomentEncoder:
             info = redacted.replaced(info, _RUN_TEXTS)
         tree.line("run", self.number, info)
 
-    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
-        """Record a fire of a point that has no hooks."""
-        cls = type(payload)
-        if cls is AgentResult:
-            self._result = payload
-        name = self._names.get(point)
-        if name is None:
-            return
-        checked = how = None
-        if verdict.payload is not payload and verdict.payload.arguments != payload.arguments:
-            checked = verdict.payload.arguments
-        if verdict.action is not HookAction.CONT:
-            how = fmt.RecordedVerdict(str(verdict.action), verdict.hook, verdict.reason)
-        try:
-            self._write(name, payload, 0, None, how, checked)
-        except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
-            self._write_without_payload(name, payload, 0, how, error)
-
-    def take(self, firing: Firing, verdict: Verdict) -> None:
-        """Record a fire with the results of its hooks."""
-        arrived = firing.arrived
+    def fire_ended(self, fire: FireReport) -> None:
+        """Record a fire."""
+        arrived, verdict = fire.payload, fire.verdict
         cls = type(arrived)
         if cls is AgentResult:
             self._result = verdict.payload
-        name = self._names.get(firing.point)
+        name = self._names.get(fire.point)
         if name is None:
             return
-        took = round(time.perf_counter() - firing.started, 7)
+        took = round(fire.took, 7)
         how = None
         if verdict.action is not HookAction.CONT:
             how = fmt.RecordedVerdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             decided = last = checked = None
-            if firing.recorded_results:
-                decided, last = _decisions(firing.recorded_results, arrived)
+            if fire.calls:
+                decided, last = _decisions(fire.calls, arrived)
             if cls is ToolCallRequest and verdict.action is not HookAction.INVALID:
                 final = verdict.payload.arguments
                 if final != (arrived if last is None else last).arguments:
@@ -319,7 +302,7 @@ class MomentEncoder:
             if verdict.action is HookAction.ASK:
                 tool = arrived.name if self._redacted is None else self._redacted.value(arrived.name)
                 self._asked[arrived.id] = tool, position
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:  # noqa: BLE001 - a payload of the program may contain anything
             self._write_without_payload(name, arrived, took, how, error)
 
     def _write_without_payload(
@@ -494,10 +477,10 @@ def _run_end(result: AgentResult[Any] | None) -> fmt.RunEnd:
     )
 
 
-def _decisions(results: Sequence[RecordedResult], payload: Any) -> tuple[list[fmt.Decision], Any]:
+def _decisions(calls: Sequence[CallReport], payload: Any) -> tuple[list[fmt.Decision], Any]:
     """Return the decisions of the hooks, and the payload after the last rewriter."""
     found = []
-    for one in results:
+    for one in calls:
         entry, result = one.entry, one.result
         if result is None:
             found.append(fmt.Decision(entry.name, entry.phase, str(HookAction.FAILED), error=one.error, took=one.took))

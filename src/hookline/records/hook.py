@@ -104,7 +104,7 @@ class RecordHook:
             info = info.replace(points=tuple(sorted(self._recorded_points)))
         encoder = MomentEncoder(block.tree, info, self._recorded_points, Redacted(self._redaction))
         self._runs[start.ids.run_id] = _Recording(block, encoder)
-        engine.add_recorder(encoder, encoder.points)
+        engine.add_fire_observer(encoder)
         try:
             yield
         finally:

@@ -21,6 +21,7 @@ from .._base.tasks import (
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.events import Event, PointFired
+from .._kernel.fire_observers import FireObserver, FireReport
 from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
@@ -71,7 +72,7 @@ class Player(Boundary):
         self.digests = RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
         self._ids = [tape.run.ids.run_id]
-        # The recorder of a run reports its fires. Text is streamed if it was streamed in the recording.
+        # A fire observer compares the fires. Text is streamed if it was streamed in the recording.
         streamed = tape.text_runs or any(reply.pieces for _, reply in self._index.replies.values())
         self.events = AllEventsExcept(PointFired, if_wanted=() if streamed else TEXT_EVENTS)
 
@@ -82,8 +83,7 @@ class Player(Boundary):
 
     def instrument(self, engine: Engine, start: RunStart) -> AbstractContextManager[None]:
         """Make the run read clock, random numbers and ids from the tape."""
-        fires = Fires(engine.ids.run_id, self.playback)
-        engine.add_recorder(fires, fmt.recorded_points())
+        engine.add_fire_observer(Fires(engine.ids.run_id, self.playback))
         if engine.environment.clock is not self.clock:
             return self._run_inside(engine)
         engine.environment.random = Random(self.tape.run.ids.run_id)
@@ -352,20 +352,18 @@ class Player(Boundary):
         return answer.response
 
 
-class Fires:
-    """Compares the fires of one run with the moments on the tape: the recorder of its engine."""
+class Fires(FireObserver):
+    """Compares the fires of one run with the moments on the tape."""
 
     def __init__(self, run_id: str, playback: Playback) -> None:
+        self.points = fmt.recorded_points()
         self._run_id, self._playback = run_id, playback
 
-    def passed(self, point: str, payload: Any, verdict: Verdict) -> None:
-        """Compare a fire of a point that has no hooks."""
-        event = PointFired(0, 0.0, self._run_id, point, verdict.action, verdict.hook, verdict.reason)
-        self._playback.compare_event(event)
-
-    def take(self, firing: Firing, verdict: Verdict) -> None:
+    def fire_ended(self, fire: FireReport) -> None:
         """Compare a fire."""
-        self.passed(firing.point, firing.arrived, verdict)
+        verdict = fire.verdict
+        event = PointFired(0, 0.0, self._run_id, fire.point, verdict.action, verdict.hook, verdict.reason)
+        self._playback.compare_event(event)
 
 
 class Playback:

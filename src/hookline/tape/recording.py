@@ -375,7 +375,7 @@ class Recording(Boundary):
         info = run_info(engine, start, digest, None if outer is None else outer.number)
         encoder = MomentEncoder(self._moments, info, points, place=self._place)
         self._encoders[run_id] = encoder
-        engine.add_recorder(encoder, encoder.points)
+        engine.add_fire_observer(encoder)
 
     def run_ended(self, run_id: str) -> None:
         """Record the end of a run."""
