@@ -94,6 +94,7 @@ from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, price_key,
 from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
+from .turns import Turns
 
 T = TypeVar("T")
 
@@ -223,6 +224,7 @@ class DurableRun:
         self._deferred: list[Callable[[], object]] = []
         """Steering messages and cancellations that arrived during recovery."""
         self._is_repeating = False
+        self._script_turns = Turns(self._counts, self._entries, partial(self._put, "", "count"))
         self._begun: dict[tuple[str, str], int] = {}
         """The number of calls so far, by lane and key."""
         self._writer.is_held = self.is_recovering
@@ -251,6 +253,7 @@ class DurableRun:
             assert stored.result is not None
             ended = _result_of(stored.result, engine)
             _add_to_session(engine.services.session, head_of(stored).messages, ended.messages)
+            await self._skip_turns(engine)
             return ended  # type: ignore[return-value]
         async with self.opened():
             result: Any = await self._execute_root(engine, work)
@@ -258,6 +261,13 @@ class DurableRun:
                 self._writer.following = self._following(engine, *self._handoff)
             await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
         return result  # type: ignore[no-any-return]
+
+    async def _skip_turns(self, engine: Engine) -> None:
+        """Skip the turns of a run that has ended, because later runs of the agent continue after them."""
+        if hasattr(engine.agent.model, "skip_turn"):
+            entries = map(entry_decoder.decode, await in_thread(self._journal.entries, self.run_id))
+            counts = {entry.key: msgspec.json.decode(entry.data) for entry in entries if entry.kind == "count"}
+            Turns(counts, (), self._put).skip_steps(engine.agent.model, engine.ids.agent)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -1372,7 +1382,13 @@ class DurableModel:
     async def _begin(self, request: ModelRequest) -> Call:
         digests = self._run._digests.of(request)
         place = f"model {request.purpose} {request.hop} {request.attempt}"
-        return await self._run.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
+        call = await self._run.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
+        turns = self._run._script_turns
+        if call.answered is not None:
+            turns.skip(self._model, call.lane, call.key)
+        else:
+            turns.take(self._model, request, call.lane, "" if call.unjournaled else call.key)
+        return call
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the whole reply."""

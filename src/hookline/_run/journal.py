@@ -188,6 +188,10 @@ class Journal(Protocol):
         """Take the lease of a run, or create it."""
         ...
 
+    def entries(self, run_id: str) -> tuple[bytes, ...]:
+        """Return the entries of a run."""
+        ...
+
     def renew(self, run_id: str, epoch: int) -> None:
         """Extend the lease."""
         ...
