@@ -235,7 +235,6 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
         ({"limits": 5}, "limits= takes Limits"),
         ({"max_steps": "5"}, "steps"),
         ({"record": 5}, "record= takes True"),
-        ({"interceptor": 5}, "interceptor= takes an object"),
         ({"stream": "fast"}, "stream must be one of safe, live"),
         ({"max_attachment": "1 MB"}, "max_attachment must be a number of bytes"),
     ],

@@ -203,7 +203,7 @@ def test_the_failure_of_an_interceptor_names_it():
                 raise ValueError("no")
 
     with pytest.raises(RunFailedError, match=r"'Broken' failed at before_llm.*no") as failed:
-        scripted_agent([reply("x")], interceptor=Broken()).run("x")
+        scripted_agent([reply("x")], hooks=[Broken()]).run("x")
     (error,) = failed.value.result.errors
     assert (error.where, error.type, error.source, error.fatal) == ("hook", "ValueError", "Broken", True)
     assert isinstance(failed.value.__cause__.__cause__, ValueError)
@@ -814,7 +814,7 @@ async def test_an_interceptor_may_call_the_model_and_is_not_called_again():
             if point is BEFORE_LLM:
                 answers.append((await ctx.llm.complete("may I?")).content)
 
-    result = await scripted_agent([reply("yes"), reply("x")], interceptor=Own()).arun("x")
+    result = await scripted_agent([reply("yes"), reply("x")], hooks=[Own()]).arun("x")
     assert (result.reply, answers) == ("x", ["yes"])
 
 
@@ -837,7 +837,7 @@ def test_hooks_may_be_registered_during_a_run_with_an_interceptor():
         def intercept(self, point, payload, ctx):
             HookRegistry().register(nothing)
 
-    assert scripted_agent([reply("x")], interceptor=Registering()).run("x").reply == "x"
+    assert scripted_agent([reply("x")], hooks=[Registering()]).run("x").reply == "x"
 
 
 # What an engine keeps

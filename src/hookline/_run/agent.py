@@ -15,7 +15,7 @@ from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event
-from .._kernel.registry import HookRegistry, HookStack, Interceptor, plugin_names
+from .._kernel.registry import HookRegistry, HookStack, plugin_names
 from .._kernel.state import AgentResult
 from .._kernel.validation import check_bool
 from ..models.protocol import Model
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
         deps_type: type[DepsT] | UnionType | None
         tools: Iterable[Tool[..., Any, AgentContext[DepsT]] | NamedFunction | Toolset]
-        hooks: Iterable[HookFor[AgentContext[DepsT]]] | HookRegistry
+        hooks: Iterable[HookFor[AgentContext[DepsT]]] | HookRegistry | HookStack
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
         limits: Limits | None
@@ -66,7 +66,6 @@ if TYPE_CHECKING:
         params: Mapping[str, Any]
         response_format: Mapping[str, Any] | None
         output_retries: int
-        interceptor: Interceptor | HookStack | None
         record: bool | str | os.PathLike[str] | RecordHook
         sinks: Iterable[Sink]
         stream: StreamMode
@@ -111,8 +110,6 @@ class Agent(Generic[DepsT_contra, OutputT]):
             ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text by default.
         output_retries: maximum number of times that the model is asked again if its final reply does not match
             ``output_type``.
-        interceptor: an object with ``intercept(point, payload, ctx)``, which is called at every point instead of
-            ``hooks`` and ``plugins``.
         record: whether to record what hooks see and decide (:class:`hookline.records.RecordHook`): ``True`` for the
             project's folder in the user's data folder, another folder, or a ``RecordHook`` with options.
         sinks: callables that get every event of every run.
@@ -167,7 +164,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         llm: Model | str,
         deps_type: type[Any] | UnionType | None = None,
         tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
-        hooks: Iterable[Hook] | HookRegistry = (),
+        hooks: Iterable[Hook] | HookRegistry | HookStack = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
         limits: Limits | None = None,
@@ -177,7 +174,6 @@ class Agent(Generic[DepsT_contra, OutputT]):
         response_format: Mapping[str, Any] | None = None,
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
-        interceptor: Interceptor | HookStack | None = None,
         record: bool | str | os.PathLike[str] | RecordHook = False,
         sinks: Iterable[Sink] = (),
         stream: StreamMode = "safe",
@@ -213,12 +209,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.deps_type: Any = deps_type
         self.allowed_plugins = plugin_names(allowed_plugins)
         loaded = load_plugins(plugins)
-        if interceptor is None:
-            self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
-        elif isinstance(hooks, HookRegistry) or hooks or loaded:
-            raise RegistrationError("interceptor= replaces hooks= and plugins=: give one or the other")
-        else:
-            self.hooks = HookRegistry.of(interceptor)
+        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         if record is not False:
             self._add_hook(_record_hook(record))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))

@@ -169,5 +169,4 @@ def _joined(outer: HookStack, own: HookStack) -> HookStack:
 
 def _rule(entry: HookEntry) -> tuple[object, ...]:
     """Return the identity of an entry. The same hook may observe in one run and guard in another."""
-    hook = getattr(entry.hook, "interceptor", entry.hook)  # each agent wraps its interceptor in a separate hook
-    return id(hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools
+    return id(entry.hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools
