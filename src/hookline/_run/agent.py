@@ -29,17 +29,10 @@ from .context import AgentContext, DepsT, DepsT_contra
 from .deps import check_context_types
 from .events import Sink
 from .loop import Loop
-from .options import (
-    STREAM_MODES,
-    OptionsWithContext,
-    OptionsWithDeps,
-    Preparation,
-    RunOptions,
-    StreamMode,
-    event_sinks,
-)
+from .options import OptionsWithContext, OptionsWithDeps, Preparation, RunOptions, event_sinks
 from .output import OUTPUT_RETRIES, OutputT, output_spec
 from .run import Run, background_loop, needs_own_loop, own_loop, warn_if_blocking
+from .run_agent import STREAM_MODES, StreamMode
 from .strict import Strict, check_strict
 
 if TYPE_CHECKING:

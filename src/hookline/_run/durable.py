@@ -267,7 +267,7 @@ class DurableRun:
         if hasattr(engine.agent.model, "skip_turn"):
             entries = map(entry_decoder.decode, await in_thread(self._journal.entries, self.run_id))
             counts = {entry.key: msgspec.json.decode(entry.data) for entry in entries if entry.kind == "count"}
-            Turns(counts, (), self._put).skip_steps(engine.agent.model, engine.ids.agent)
+            Turns(counts, (), partial(self._put, "", "count")).skip_steps(engine.agent.model, engine.ids.agent)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:

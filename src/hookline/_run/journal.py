@@ -313,6 +313,23 @@ def head_of(run: StoredRun) -> RunHead:
     return with_contents(head_decoder, run.start)
 
 
+def stored_head(journal: Journal, run_id: str, agent: str, task: str) -> RunHead | None:
+    """Return the input of a run, or ``None`` if the store does not have the run.
+
+    Raises:
+        HooklineError: it is a run of another agent or task.
+    """
+    stored = journal.get(run_id)
+    if stored is None:
+        return None
+    head = head_of(stored)
+    if head.ids.agent != agent:
+        raise HooklineError(f"run {run_id} was started by agent {head.ids.agent!r}, not {agent!r}")
+    if head.task != task:
+        raise HooklineError(f"run {run_id} has another task: {head.task!r:.80}; use another run_id")
+    return head
+
+
 def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:
     """Return the calls that a suspended run waits for: the id of the run, the id of the call and its attempt."""
     return msgspec.json.decode(run.result or b"[]", type=tuple[tuple[str, str, int], ...])

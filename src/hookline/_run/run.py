@@ -138,7 +138,7 @@ class Run(Generic[OutputT]):
     def follow(self, outer: Engine) -> None:
         """Make this a nested run: it is cancelled with the outer run, which waits for it."""
         self.follow_interrupt(outer.services.interrupt)
-        self._in_outer = outer.add_child(self.cancel)
+        self._in_outer = outer.children.add(self.cancel)
 
     def follow_interrupt(self, interrupt: Interrupt) -> None:
         """Cancel this run when the interrupt is cancelled."""

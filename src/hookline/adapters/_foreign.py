@@ -40,8 +40,8 @@ from .._run.budget import Limits
 from .._run.events import Discarded, Sink, TextDelta
 from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, SettledReply, Validate, Work
 from .._run.model_call import make_gated_model
-from .._run.options import StreamMode
 from .._run.run import Run, background_loop
+from .._run.run_agent import StreamMode
 from .._run.session import Session
 from .._run.termination import RunFailedError, status_of
 from ..models.protocol import Model

@@ -479,7 +479,7 @@ class Team(AgentPerSession):
         session = Session(ctx.new_id("session"), personality_id=subagent.personality_id)
         run = self._start(subagent.prompt, ctx, session)
         subagent = subagent.replace(child=run.ids)
-        over = engine.add_child(run.cancel)
+        over = engine.children.add(run.cancel)
         try:
             try:
                 await _fire_closed(fire, SUBAGENT_SPAWNED, subagent)
