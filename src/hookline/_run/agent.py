@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         limits: Limits | None
         max_steps: float | None
         max_parallel_tools: int
-        params: Mapping[str, Any]
+        params: Mapping[str, Any] | None
         response_format: Mapping[str, Any] | None
         output_retries: int
         record: bool | str | os.PathLike[str] | RecordHook
@@ -122,8 +122,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(  # OutputT has its default, str
         self,
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         output_type: None = None,
         **options: Unpack[AgentOptions[DepsT_contra]],
@@ -132,8 +132,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(
         self,
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         output_type: type[OutputT],
         **options: Unpack[AgentOptions[DepsT_contra]],
@@ -142,8 +142,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(  # for type checkers a union is not a type: annotate the agent as Agent[Deps, A | B]
         self: Agent[DepsT, Any],
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         output_type: Any,
         **options: Unpack[AgentOptions[DepsT]],
@@ -151,8 +151,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(
         self,
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         llm: Model | str,
         deps_type: type[Any] | UnionType | None = None,
@@ -163,7 +163,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         limits: Limits | None = None,
         max_steps: float | None = None,
         max_parallel_tools: int = 8,
-        params: Mapping[str, Any] = EMPTY,
+        params: Mapping[str, Any] | None = EMPTY,
         response_format: Mapping[str, Any] | None = None,
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
@@ -174,6 +174,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
         max_attachment: int | None = MAX_SIZE,
     ) -> None:
         _check_text("name", name)
+        description = "" if description is None else description
+        instructions = "" if instructions is None else instructions
         _check_text("description", description)
         _check_text("instructions", instructions)
         llm = resolve_model(llm)
@@ -207,7 +209,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
             self._add_hook(_record_hook(record))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
-        self.params = _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
+        self.params = EMPTY if params is None else _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
         self.response_format = (
             None
             if response_format is None
@@ -545,6 +547,9 @@ class Agent(Generic[DepsT_contra, OutputT]):
             >>> print(result.reply)
         """
         warn_if_blocking("agent.run()", "await agent.arun(...)")
+        return self._run_blocking(task, output_type, options)
+
+    def _run_blocking(self, task: str, output_type: Any, options: Any) -> AgentResult[Any]:
         run = self._prepare(task, options, output_type)
         if needs_own_loop():
             with own_loop() as aio:
