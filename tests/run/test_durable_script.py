@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from hookline import Agent, HookResult, guard, hook, tool
@@ -88,6 +89,50 @@ def test_a_run_continues_its_script_from_every_entry_of_the_journal(tmp_path: Pa
         result = Office(stream=stream).boss.run("go", durable=store, run_id="r")
         assert contents(result) == contents(first)
         check_transcript(result)
+
+
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.slow)])
+def test_concurrent_agents_with_one_script_get_each_turn_once(tmp_path: Path, step: int) -> None:
+    (tmp_path / "world").mkdir()
+    crashes = Crashes(World(tmp_path / "world"))
+
+    def office() -> Agent:
+        @tool
+        async def work(n: int) -> str:
+            """Work."""
+            await asyncio.sleep(0.001 * n)
+            return f"worked {n}"
+
+        delegates = [call("delegate", to=name, task="help") for name in ("ann", "bob", "eve")]
+        works = [[f"turn {n}. ", call("work", n=n % 4)] for n in range(6)]
+        model = ScriptedModel([delegates, *works, *(reply(f"said {n}") for n in range(3)), reply("done")])
+
+        # A helper works twice and then says something, whatever turn it gets.
+        @hook("after_llm", name="in_order")
+        def in_order(ctx: Any, answer: Any) -> Any:
+            said = sum(message.role == "assistant" for message in ctx.state.messages)
+            if ctx.ids.agent == "boss" or (said < 2) == bool(answer.tool_calls):
+                return None
+            changes = {"tool_calls": (call("work", n=1).replace(id=f"w{said}"),)} if said < 2 else {"tool_calls": ()}
+            return HookResult.replace({**changes, "content": answer.content or "nothing"})
+
+        team = Team([Agent(name, llm=model, tools=[work]) for name in ("ann", "bob", "eve")])
+        return Agent("boss", llm=model, tools=[team], hooks=[in_order])
+
+    def said(store: RunStore) -> list[bytes]:
+        """Return the replies of all models, from the journal."""
+        entries = [msgspec.json.decode(entry) for entry in store.journal.entries("r")]
+        replies = [
+            entry[3]["response"] for entry in entries if entry[1] == "answered" and entry[2].startswith("model ")
+        ]
+        return sorted(msgspec.json.encode((each.get("content"), each.get("tool_calls"))) for each in replies)
+
+    assert office().run("go", durable=crashes.store, run_id="r").status == "completed"
+    once = said(crashes.store)
+    assert len(once) == len(set(once)) == 11
+    for _, store in crashes.worlds(each_entry=True, step=step):
+        assert office().run("go", durable=store, run_id="r").status == "completed"
+        assert said(store) == once
 
 
 def test_a_call_in_flight_is_made_again_with_the_turn_that_it_had(store: RunStore) -> None:

@@ -453,10 +453,3 @@ def test_a_warning_says_that_the_guards_of_a_removed_agent_no_longer_apply(caplo
     team = relay(("writer", ["hello"], [], []))
     team.run("x", session=Session("s", personality_id="writer", handed_over_by=["desk"]))
     assert "handed over by the agent 'desk', which no longer exists" in caplog.text
-
-
-async def test_a_team_that_blocks_an_event_loop_is_named_in_the_warning():
-    team = Team([Agent("a", llm=ScriptedModel(["done"]))])
-    with pytest.warns(RuntimeWarning, match=r"^Team\.run\(\) blocks .*: use 'await Team\.arun\(\.\.\.\)'$") as warned:
-        assert team.run("go").reply == "done"
-    assert [warning.filename for warning in warned] == [__file__]
