@@ -91,10 +91,14 @@ def _section(point: Point[Any]) -> str:
         facts.append(("also known as", ", ".join(f"`{name}` ({source})" for source, name in point.names.items())))
     text = f"\n## {point}\n\n" + "".join(f"- {name}: {said}\n" for name, said in facts)
     mark = "; `*` marks the fields that `replace` may change" if "replace" in point.verbs else ""
-    text += f"\nThe payload is a `{point.payload.__name__}`{mark}:\n\n{_replaceable(point)}"
+    text += f"\nThe payload is {_with_article(point.payload)}{mark}:\n\n{_replaceable(point)}"
     if point.result is not None:
-        text += f"\n{MODELS[point.model]}, those of a `{point.result.__name__}`:\n\n{field_table(point.result)}"
+        text += f"\n{MODELS[point.model]}, those of {_with_article(point.result)}:\n\n{field_table(point.result)}"
     return text
+
+
+def _with_article(kind: type) -> str:
+    return f"{'an' if kind.__name__[0] in 'AEIO' else 'a'} `{kind.__name__}`"
 
 
 def _replaceable(point: Point[Any]) -> str:

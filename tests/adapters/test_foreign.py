@@ -13,7 +13,7 @@ import pytest
 from hookline import Agent, HookResult, Limits, Message, ModelRequest, guard, hook, hooks, observer, tool
 from hookline.adapters._foreign import Adapter, RunOverError, Support, checked_names
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError, RunWaitingError
-from hookline.hooks import HookRegistry, Strict
+from hookline.hooks import HookRegistry, PassThrough, Strict
 from hookline.models import ModelResponse, Price, ScriptedModel, call, reply
 from hookline.payloads import ToolCall, ToolSpec, Usage
 from hookline.plugins import Plugin
@@ -143,6 +143,19 @@ def test_an_observer_of_several_points_gets_those_that_exist():
         pass
 
     assert attach(note, support=POOR).hooks.stack.points == {AFTER_LLM}
+
+
+async def test_a_hook_at_every_point_gets_those_that_exist():
+    class Watch(PassThrough):
+        def intercept(self, point, payload, ctx):
+            seen.append(str(point))
+
+    seen = []
+    run = attach(Watch(), support=POOR).start("Go.")
+    await run.call_model(ASK, says_done)
+    await run.end()
+    assert {"before_llm", "after_llm", "on_run_end"} <= set(seen)
+    assert "on_token" not in seen
 
 
 def test_an_observer_that_would_see_nothing_is_refused():

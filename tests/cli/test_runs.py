@@ -47,7 +47,7 @@ def test_a_killed_run_is_resumed_without_repeating_what_was_done(start, hookline
     (run,) = json.loads(listed.stdout)
     assert (run["task"], run["attempts"], run["status"]) == ("Write it.", 1, "interrupted")
     assert f"hookline runs resume {run['run_id']} continues this run" in process.stderr.read()
-    done = hookline("runs", "resume", "last", "-m", script("Done.", name="turns.json"), *options)
+    done = hookline("runs", "resume", "last", "-m", script(WRITE, "Done."), *options)
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
     assert (folder / "a.txt").read_text() == "canary"
     again = hookline("runs", "resume", run["run_id"][:12], "-q", "-m", script(), *options)
@@ -70,7 +70,7 @@ def test_ctrl_c_puts_a_run_away_and_names_the_command_that_resumes_it(start, hoo
     assert error.splitlines()[-1] == f"note: interrupted: hookline runs resume {run['run_id']} continues the run"
     (folder / "a.txt").write_text("canary")
     (folder / "go").touch()
-    done = hookline("runs", "resume", "last", "-m", script("Done.", name="turns.json"), *options)
+    done = hookline("runs", "resume", "last", "-m", script(WRITE, "Done."), *options)
     assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
     assert (folder / "a.txt").read_text() == "canary"
 
@@ -82,7 +82,7 @@ def test_a_closed_pipe_puts_a_run_away(start, hookline, script, folder):
     process.stdout.close()
     assert process.wait() == 141
     assert process.stderr.read() == ""
-    done = hookline("runs", "resume", "last", "-m", script("Said.", name="turns.json"), "--runs", "runs.db")
+    done = hookline("runs", "resume", "last", "-m", script("Said."), "--runs", "runs.db")
     assert (done.returncode, done.stdout) == (0, "Said.\n"), done.stderr
 
 
@@ -97,11 +97,12 @@ def waiting(in_process, monkeypatch, tmp_path):
     (tmp_path / "rules.py").write_text(ASK)
     options = ["--write", "--hooks", "rules.py", "--runs", "runs.db", "--wait", "--approval-file", "approvals.db"]
 
-    def run(*args, says="Done."):
-        (tmp_path / "turns.json").write_text(json.dumps([says]))
+    (tmp_path / "turns.json").write_text(json.dumps([WRITE, "Done."]))
+
+    def run(*args):
         return in_process(*args, "-m", "scripted:turns.json", *options)
 
-    run.first = run("run", "Write it.", "--durable", says=WRITE)
+    run.first = run("run", "Write it.", "--durable")
     return run
 
 

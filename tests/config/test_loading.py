@@ -183,6 +183,8 @@ def test_a_plain_function_is_a_hook_where_its_points_are_declared(folder):
         ("json:dmup", "Did you mean 'dump'?"),
         ("rules", "write FILE.py, FILE.py:name or module:name"),
         ("ModelRetryHok", "no built-in hook 'ModelRetryHok'. Did you mean 'ModelRetryHook'?"),
+        ("guards", "'guards'. Did you mean 'PathGuard' or 'EgressGuard'"),
+        ("rules", "'rules'. Did you mean 'rules.py'?"),
         ("shadow", "shadow needs hook"),
         (DeclaredHook("ModelRetryHook", {"max_retries": 9}), "at most 2, not 9"),
         (DeclaredHook("FallbackModelHook", {"model": "opnai:x"}), "Did you mean 'openai'?"),

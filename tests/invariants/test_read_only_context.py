@@ -249,7 +249,7 @@ def test_a_context_accepts_no_new_attributes() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["append", "open_calls", "set_signals", "charge", "note_cause", "environment", "add_child"]
+    "name", ["append", "open_calls", "set_signals", "charge", "note_cause", "environment", "children"]
 )
 def test_the_context_has_no_attributes_of_the_loop(name: str) -> None:
     assert not hasattr(AgentContext(), name)

@@ -243,7 +243,7 @@ def test_an_interceptor_holds_text_because_it_is_called_at_every_point():
 
     for interceptor, pieces in ((Watch(), 1), (Streams(), 2), (PassThrough(), 2)):
         log = EventLog()
-        scripted_agent([reply("one two")], interceptor=interceptor, sinks=[log]).run("x")
+        scripted_agent([reply("one two")], hooks=[interceptor], sinks=[log]).run("x")
         assert len(log.of(TextDelta)) == pieces
 
 

@@ -8,6 +8,7 @@ from hookline import BEFORE_TOOL, Agent, HookRegistry, HookResult, RegistrationE
 from hookline.config import Settings
 from hookline.config.errors import ConfigError
 from hookline.config.factory import build_agent, make_context
+from hookline.hooks import PassThrough
 from hookline.records import RecordHook, read_runs
 from hookline.records.segments import default_records_path
 
@@ -53,11 +54,11 @@ def test_a_hook_with_options_can_be_given(tmp_path):
 
 
 def test_an_agent_with_an_interceptor_is_recorded_too(tmp_path):
-    class Block:
+    class Block(PassThrough):
         def intercept(self, point, payload, ctx):
             return HookResult.block("No.") if point == BEFORE_TOOL else None
 
-    seen = agent(interceptor=Block(), record=tmp_path)
+    seen = agent(hooks=[Block()], record=tmp_path)
     seen.run("One")
     (run,) = read_runs([tmp_path])
     assert [moment.point for moment in run.moments].count("before_tool") == 1

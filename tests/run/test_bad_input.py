@@ -213,12 +213,11 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
         ({"instructions": ["Be brief.", "Be kind."]}, r"instructions must be text, not list: .*'\\n\\n'\.join"),
         ({"instructions": lambda ctx: "x"}, "instructions must be text, not function: .*before_prompt_build"),
         ({"instructions": b"x"}, "instructions must be text, not bytes"),
-        ({"instructions": None}, "instructions must be text, not NoneType"),
         ({"max_parallel_tools": "8"}, "max_parallel_tools must be a whole number, at least 1, not '8'"),
         ({"max_parallel_tools": 2.5}, "max_parallel_tools must be a whole number, at least 1, not 2.5"),
         ({"max_parallel_tools": True}, "max_parallel_tools must be a whole number, at least 1, not True"),
         ({"params": ["temperature"]}, r"params must be a dict such as \{'temperature': 0.2\}, not list"),
-        ({"params": None}, "params must be a dict .*, not NoneType"),
+        ({"params": 3}, "params must be a dict .*, not int"),
         ({"params": {"x": object()}}, "params: object is not JSON"),
         ({"response_format": "json"}, "response_format must be a JSON schema as a dict, or None, not str"),
         ({"response_format": {"x": object()}}, "response_format: object is not JSON"),
@@ -235,7 +234,6 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
         ({"limits": 5}, "limits= takes Limits"),
         ({"max_steps": "5"}, "steps"),
         ({"record": 5}, "record= takes True"),
-        ({"interceptor": 5}, "interceptor= takes an object"),
         ({"stream": "fast"}, "stream must be one of safe, live"),
         ({"max_attachment": "1 MB"}, "max_attachment must be a number of bytes"),
     ],
@@ -243,6 +241,12 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
 def test_an_option_of_the_wrong_type_is_an_error_where_the_agent_is_made(options, message):
     with pytest.raises((RegistrationError, TypeError), match=message):
         Agent(**{"name": "a", "llm": ScriptedModel([reply("x")]), **options})
+
+
+def test_none_means_that_an_agent_has_no_description_instructions_or_parameters():
+    agent = Agent("a", None, None, llm=ScriptedModel([reply("x")]), params=None)
+    assert (agent.description, agent.instructions, agent.params) == ("", "", {})
+    assert agent.run("go").reply == "x"
 
 
 def test_a_context_takes_a_list_of_plugins_too():

@@ -39,7 +39,7 @@ from hookline import (
 )
 from hookline.errors import InvalidResultError, ModelError
 from hookline.events import HookExecuted, RetryIgnored, ToolProgressed
-from hookline.hooks import HookAction
+from hookline.hooks import HookAction, PassThrough
 from hookline.models import ModelResponse
 from hookline.plugins import Plugin
 from hookline.points import TOOL_END_WITH_PATH
@@ -354,11 +354,11 @@ def test_the_arguments_from_an_interceptor_are_validated_and_run(given, ran):
         got.append(path)
         return "text"
 
-    class Rewriting:
+    class Rewriting(PassThrough):
         async def intercept(self, point, payload, ctx):
             return payload.replace(arguments=given) if point == BEFORE_TOOL else None
 
-    scripted_agent([call("read", path="/etc"), reply("x")], tools=[read], interceptor=Rewriting()).run("x")
+    scripted_agent([call("read", path="/etc"), reply("x")], tools=[read], hooks=[Rewriting()]).run("x")
     assert got == ran
 
 

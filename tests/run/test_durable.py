@@ -254,7 +254,7 @@ def script() -> ScriptedModel:
 def test_a_call_in_flight_is_made_again_with_the_same_key(tmp_path: Path, store: RunStore) -> None:
     world = World(tmp_path)
     run_until_tool(payer(world, script()), store, world)
-    result = payer(world, ScriptedModel([reply("done")])).run("go", durable=store, run_id="r")
+    result = payer(world, script()).run("go", durable=store, run_id="r")
     assert result.reply == "done"
     keys = [line[0] for line in world.lines("ran")]
     assert len(keys) == 2
@@ -266,7 +266,7 @@ def test_a_call_in_flight_that_is_not_repeatable_gets_an_error_that_says_that_it
 ) -> None:
     world = World(tmp_path)
     run_until_tool(payer(world, script(), repeatable=False), store, world)
-    result = payer(world, ScriptedModel([reply("done")]), repeatable=False).run("go", durable=store, run_id="r")
+    result = payer(world, script(), repeatable=False).run("go", durable=store, run_id="r")
     assert len(world.lines("ran")) == 1
     (told,) = [message for message in result.messages if message.role == "tool"]
     assert told.is_error
@@ -375,8 +375,7 @@ def test_recovery_with_another_verdict_stops_before_any_call_and_names_the_hook(
         payer(world, ScriptedModel([]), hooks=[blocked]).run("go", durable=store, run_id="r")
     assert len(world.lines("ran")) == 1
     assert entries_of(store) == before
-    model = ScriptedModel([reply("done")])
-    assert payer(world, model, hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
+    assert payer(world, script(), hooks=[allowed]).run("go", durable=store, run_id="r").reply == "done"
 
 
 def test_recovery_that_would_run_a_blocked_tool_stops_at_once(tmp_path: Path, store: RunStore) -> None:
@@ -421,7 +420,7 @@ def test_observers_and_sinks_are_not_told_again_what_they_were_told(tmp_path: Pa
 
     run_until_tool(payer(world, script(), hooks=[observed]), store, world)
     told: list[Event] = []
-    agent = payer(world, ScriptedModel([reply("done")]), hooks=[observed])
+    agent = payer(world, script(), hooks=[observed])
     agent.run("go", durable=store, run_id="r", sinks=[told.append])
     assert seen == ["reply 0", "reply 1"]
     kinds = [type(event).__name__ for event in told]
@@ -445,7 +444,7 @@ def test_a_hook_that_also_decides_observes_again_so_that_its_state_is_complete(t
             return HookResult.cont(reason=f"after {len(replies)} replies")
 
     run_until_tool(payer(world, script(), hooks=[OncePerRun()]), store, world)
-    result = payer(world, ScriptedModel([reply("done")]), hooks=[OncePerRun()]).run("go", durable=store, run_id="r")
+    result = payer(world, script(), hooks=[OncePerRun()]).run("go", durable=store, run_id="r")
     assert result.status == "completed"
 
 
@@ -483,7 +482,7 @@ def test_a_waiting_run_is_suspended_and_taken_up_when_the_decision_is_there(
     (row,) = approvals.rows()
     assert row.status == "pending"
     approvals.decide(row.id, decision=decision, digest=row.digest, by="anna")
-    result = agent(ScriptedModel([reply("done")])).run("go", durable=store, run_id="r")
+    result = agent(script()).run("go", durable=store, run_id="r")
     assert result.reply == "done"
     assert ended == ["completed"]
     assert len(world.lines("ran")) == (2 if decision == "approve" else 1)
@@ -512,17 +511,17 @@ def test_a_run_is_suspended_only_when_its_other_calls_have_ended(tmp_path: Path,
         world.note("ran", "pay")
         return "paid"
 
-    def boss(replies: Any, subreplies: Any) -> Agent:
-        helper = Agent("helper", llm=ScriptedModel(subreplies), tools=[pay])
-        hooks = [asks, later]
-        return Agent("boss", llm=ScriptedModel(replies), tools=[work, Team([helper])], hooks=hooks)
+    def boss() -> Agent:
+        helper = Agent("helper", llm=ScriptedModel([call("pay"), reply("paid it")]), tools=[pay])
+        both = [call("work"), call("delegate", to="helper", task="pay")]
+        model = ScriptedModel([both, reply("done")])
+        return Agent("boss", llm=model, tools=[work, Team([helper])], hooks=[asks, later])
 
-    both = [call("work"), call("delegate", to="helper", task="pay")]
     with pytest.raises(RunWaitingError):
-        boss([ModelResponse("", tuple(both))], [call("pay")]).run("go", durable=store, run_id="r")
+        boss().run("go", durable=store, run_id="r")
     assert [line[0] for line in world.lines("ran")] == ["work"]
     decided.append(True)
-    result = boss([reply("done")], [reply("paid it")]).run("go", durable=store, run_id="r")
+    result = boss().run("go", durable=store, run_id="r")
     assert result.reply == "done"
     assert [line[0] for line in world.lines("ran")] == ["work", "pay"]
 
@@ -1087,13 +1086,13 @@ def test_a_run_that_is_continued_knows_what_its_conversation_had_spent_before(st
     before = conversation()
     clerk(says("hello", 60)).run("Hello.", ctx=before)
     spent = before.budget.elapsed
+    asks = ModelResponse(tool_calls=(ToolCall("c", "pay", {}),), usage=Usage(70, 0))
     with pytest.raises(RunWaitingError):
-        asks = ModelResponse(tool_calls=(ToolCall("c", "pay", {}),), usage=Usage(70, 0))
         clerk(asks).run("Pay.", ctx=before, durable=store, run_id="r")
     assert before.budget.tokens == 130
     decisions.append(HookResult.approve())
     now = conversation()  # as another process would make it
-    result = clerk(says("done", 20)).run("Pay.", ctx=now, durable=store, run_id="r")
+    result = clerk(asks, says("done", 20)).run("Pay.", ctx=now, durable=store, run_id="r")
     assert (result.status, now.budget.tokens, now.budget.tool_calls) == ("completed", 150, 1)
     assert now.budget.elapsed > spent
 

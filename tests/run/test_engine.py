@@ -203,7 +203,7 @@ def test_the_failure_of_an_interceptor_names_it():
                 raise ValueError("no")
 
     with pytest.raises(RunFailedError, match=r"'Broken' failed at before_llm.*no") as failed:
-        scripted_agent([reply("x")], interceptor=Broken()).run("x")
+        scripted_agent([reply("x")], hooks=[Broken()]).run("x")
     (error,) = failed.value.result.errors
     assert (error.where, error.type, error.source, error.fatal) == ("hook", "ValueError", "Broken", True)
     assert isinstance(failed.value.__cause__.__cause__, ValueError)
@@ -814,7 +814,7 @@ async def test_an_interceptor_may_call_the_model_and_is_not_called_again():
             if point is BEFORE_LLM:
                 answers.append((await ctx.llm.complete("may I?")).content)
 
-    result = await scripted_agent([reply("yes"), reply("x")], interceptor=Own()).arun("x")
+    result = await scripted_agent([reply("yes"), reply("x")], hooks=[Own()]).arun("x")
     assert (result.reply, answers) == ("x", ["yes"])
 
 
@@ -837,7 +837,7 @@ def test_hooks_may_be_registered_during_a_run_with_an_interceptor():
         def intercept(self, point, payload, ctx):
             HookRegistry().register(nothing)
 
-    assert scripted_agent([reply("x")], interceptor=Registering()).run("x").reply == "x"
+    assert scripted_agent([reply("x")], hooks=[Registering()]).run("x").reply == "x"
 
 
 # What an engine keeps
@@ -849,13 +849,13 @@ def engine_of(**options):
 
 async def test_children_are_cancelled_at_the_end_of_a_run_and_awaited():
     engine, reported = engine_of(), []
-    over, going = engine.add_child(reported.append), engine.add_child(reported.append)
+    over, going = engine.children.add(reported.append), engine.children.add(reported.append)
     over.set_result(None)
     asyncio.get_running_loop().call_soon(going.set_result, None)
-    await engine.cancel_children()
+    await engine.children.cancel()
     assert reported == ["the run has ended"]
     assert going.done()
-    await engine.cancel_children()
+    await engine.children.cancel()
     assert reported == ["the run has ended"]
 
 
@@ -866,12 +866,12 @@ async def test_a_child_that_does_not_end_is_awaited_for_half_of_the_grace_period
         limits.append(limit)
         await work
 
-    monkeypatch.setattr("hookline._run.engine.with_timeout", within)
+    monkeypatch.setattr("hookline._run.children.with_timeout", within)
     monkeypatch.setattr("hookline._run.cancellation.GRACE", 8.0)
     engine = engine_of()
-    going = engine.add_child(lambda reason: None)
+    going = engine.children.add(lambda reason: None)
     asyncio.get_running_loop().call_soon(going.set_result, None)
-    await engine.cancel_children()
+    await engine.children.cancel()
     assert limits == [4.0]
 
 
@@ -897,15 +897,15 @@ def test_the_interrupt_is_cancelled_at_the_end_of_an_interrupted_run():
 async def test_a_run_does_not_wait_forever_for_its_children(monkeypatch):
     monkeypatch.setattr("hookline._run.cancellation.GRACE", 0.02)
     engine = engine_of()
-    going = engine.add_child(lambda reason: None)
-    await engine.cancel_children()
+    going = engine.children.add(lambda reason: None)
+    await engine.children.cancel()
     assert not going.done()
 
 
 async def test_a_run_that_is_cancelled_while_it_waits_for_its_children_continues_waiting():
     engine = engine_of()
-    going = engine.add_child(lambda reason: None)
-    waiting = asyncio.create_task(engine.cancel_children())
+    going = engine.children.add(lambda reason: None)
+    waiting = asyncio.create_task(engine.children.cancel())
     for _ in range(3):
         await asyncio.sleep(0)
     waiting.cancel()

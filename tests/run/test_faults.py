@@ -19,7 +19,6 @@ from hookline import (
     Budget,
     HookResult,
     Limits,
-    RegistrationError,
     RunFailedError,
     ScriptedModel,
     call,
@@ -29,11 +28,9 @@ from hookline import (
     reply,
     tool,
 )
-from hookline.compat import HookStack
 from hookline.events import HookExecuted, ModelReplied, SubagentEvent, ToolEnded, ToolSettled, ToolStarted
 from hookline.hooks import PassThrough
 from hookline.payloads import Usage
-from hookline.plugins import Plugin
 from hookline.tape import TapeHook, replay
 from hookline.testing import EventLog, FakeClock, scripted_agent
 
@@ -129,14 +126,7 @@ async def test_the_interrupt_of_a_run_that_a_time_limit_interrupted_is_cancelled
 # An interceptor beside hooks
 
 
-@pytest.mark.parametrize("beside", [{"hooks": [no_wiping]}, {"plugins": [Plugin("p", hooks=[no_wiping])]}], ids=str)
-@pytest.mark.parametrize("interceptor", [PassThrough(), HookStack()], ids=["object", "stack"])
-def test_an_interceptor_beside_hooks_or_plugins_is_rejected_at_construction(interceptor, beside):
-    with pytest.raises(RegistrationError, match="interceptor= replaces hooks= and plugins="):
-        scripted_agent([reply("x")], interceptor=interceptor, **beside)
-
-
-def test_an_interceptor_composes_with_the_hooks_of_conversation_and_run():
+def test_an_interceptor_composes_with_the_other_hooks_of_agent_conversation_and_run():
     order = []
 
     class Noting(PassThrough):
@@ -147,9 +137,9 @@ def test_an_interceptor_composes_with_the_hooks_of_conversation_and_run():
     def noting(name):
         return hook(BEFORE_TOOL, name=name)(lambda ctx, request: order.append(name))
 
-    agent = scripted_agent([call("wipe"), reply("x")], tools=[wipe], interceptor=Noting())
+    agent = scripted_agent([call("wipe"), reply("x")], tools=[wipe], hooks=[Noting(), noting("agent")])
     result = agent.run("x", ctx=AgentContext(hooks=[noting("conversation")]), hooks=[no_wiping, noting("run")])
-    assert order == ["interceptor", "conversation", "run"]
+    assert order == ["interceptor", "agent", "conversation", "run"]
     assert contents(result) == ["never"]
 
 

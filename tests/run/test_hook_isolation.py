@@ -26,9 +26,8 @@ from hookline import (
     observer,
     tool,
 )
-from hookline.errors import HooklineError, RegistrationError
+from hookline.errors import HooklineError
 from hookline.events import RunFinished
-from hookline.hooks import PassThrough
 from hookline.tape import TapeHook, replay
 from hookline.testing import scripted_agent
 
@@ -178,11 +177,6 @@ async def test_errors_of_sinks_and_wrappers_are_logged_and_affect_no_run(raised,
     agent = scripted_agent([call("pay", amount=1), "done"], tools=[pay], hooks=[Watcher()])
     result = await agent.arun("x", sinks=[sink] if where == "sink" else [])
     assert (result.status, ended, ran) == ("completed", ["completed"], [1])
-
-
-def test_an_interceptor_beside_a_registry_is_rejected_though_that_is_still_empty():
-    with pytest.raises(RegistrationError, match="replaces hooks="):
-        Agent("a", llm=ScriptedModel([]), interceptor=PassThrough(), hooks=HookRegistry())
 
 
 async def test_a_tool_that_was_taken_out_does_not_run_under_a_name_that_a_rewriter_repaired():

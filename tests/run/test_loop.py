@@ -705,37 +705,37 @@ def test_call_ids_repeated_in_later_runs_of_a_session_are_replaced():
 
 
 def test_pass_through_is_an_agent_without_hooks_and_arguments_are_still_validated():
-    agent = scripted_agent([call("add", a="x", b=1), ADD, reply("3")], tools=[add], interceptor=PassThrough())
+    agent = scripted_agent([call("add", a="x", b=1), ADD, reply("3")], tools=[add], hooks=[PassThrough()])
     assert len(agent.hooks) == 0
     assert [step.outcomes for step in agent.run("x").steps] == [("error",), ("ok",), ()]
 
 
 @pytest.mark.parametrize("is_async", [False, True])
 def test_a_users_own_interceptor_sees_every_point(is_async):
-    class Recorder:
+    class Recorder(PassThrough):
         def __init__(self):
-            self.points = []
+            self.seen = []
 
         def intercept(self, point, payload, ctx):
-            self.points.append(str(point))
+            self.seen.append(str(point))
             return asyncio.sleep(0) if is_async else None
 
     recorder = Recorder()
-    result = scripted_agent([ADD, reply("3")], tools=[add], interceptor=recorder).run("x")
+    result = scripted_agent([ADD, reply("3")], tools=[add], hooks=[recorder]).run("x")
     assert result.reply == "3"
-    assert recorder.points[:3] == ["session_start", "on_run_start", "before_prompt_build"]
-    assert recorder.points.count("on_progress") == 2
-    assert recorder.points[-1] == "on_run_end"
+    assert recorder.seen[:3] == ["session_start", "on_run_start", "before_prompt_build"]
+    assert recorder.seen.count("on_progress") == 2
+    assert recorder.seen[-1] == "on_run_end"
 
 
 def test_an_interceptor_that_raises_fails_the_run():
-    class Broken:
+    class Broken(PassThrough):
         async def intercept(self, point, payload, ctx):
             if point == BEFORE_LLM:
                 raise OSError("gone")
 
     with pytest.raises(RunFailedError, match="hook 'Broken' failed at before_llm: OSError: gone"):
-        scripted_agent([reply("3")], interceptor=Broken()).run("x")
+        scripted_agent([reply("3")], hooks=[Broken()]).run("x")
 
 
 # Layers
@@ -952,9 +952,9 @@ def test_an_interceptor_may_change_of_a_result_what_a_hook_may():
         def intercept(self, point, payload, ctx):
             return msgspec.structs.replace(payload, **self.changes) if point is ON_RUN_END else None
 
-    assert scripted_agent([reply("x")], interceptor=Judge(reply="y")).run("x").reply == "y"
+    assert scripted_agent([reply("x")], hooks=[Judge(reply="y")]).run("x").reply == "y"
     with pytest.raises(RunFailedError, match="'Judge' at on_run_end: AgentResult: a hook may not change status"):
-        scripted_agent([reply("x")], interceptor=Judge(status="failed")).run("x")
+        scripted_agent([reply("x")], hooks=[Judge(status="failed")]).run("x")
 
 
 def test_a_step_without_a_model_call_is_empty_and_not_in_the_result():

@@ -243,7 +243,7 @@ def test_the_childs_own_interceptor_does_not_bypass_the_parents_guards():
             return HookResult.answer("all gone") if point == "before_tool" else None
 
     for interceptor in (PassThrough(), Answers()):
-        seen, child = Seen(), {"interceptor": interceptor}
+        seen, child = Seen(), {"hooks": [interceptor]}
         deep({"hooks": [no_wiping, seen]}, child).run("x")
         assert ("after_tool", "a1", "wipe") in seen.calls
         outcomes = [e.outcome for e in seen.heard if isinstance(e, ToolSettled) and e.tool == "wipe"]
@@ -257,7 +257,7 @@ def test_the_parents_interceptor_does_not_switch_off_the_childs_guards():
     def see(ctx, payload):
         outcomes.append(payload.outcome)
 
-    deep({"interceptor": PassThrough()}, {"hooks": [no_wiping, see]}).run("x")
+    deep({"hooks": [PassThrough()]}, {"hooks": [no_wiping, see]}).run("x")
     assert outcomes == ["blocked"]
 
 
@@ -269,7 +269,7 @@ def test_an_interceptor_that_both_have_is_asked_once():
             Counts.calls += point == "before_tool"
 
     shared = Counts()
-    deep({"interceptor": shared}, {"interceptor": shared}, {"interceptor": shared}).run("x")
+    deep({"hooks": [shared]}, {"hooks": [shared]}, {"hooks": [shared]}).run("x")
     assert Counts.calls == 3
 
 
@@ -284,7 +284,7 @@ def test_two_interceptors_merge_their_fields():
                 return {"append_system": "mine", "override_system": "middle"}
             return None
 
-    child = {"interceptor": Appends()}
+    child = {"hooks": [Appends()]}
     parent = deep({"hooks": [prepend]}, child)
     prompts = []
     parent.run("x", hooks=[observer("before_llm")(lambda ctx, r: prompts.append(r.messages[0].content))])
@@ -533,7 +533,7 @@ def test_observers_of_the_parent_see_what_an_interceptor_of_the_child_failed_at(
     def watch(ctx, request):
         seen.append(request.name)
 
-    child = Agent("child", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], interceptor=Broken())
+    child = Agent("child", llm=ScriptedModel([call("wipe"), "x"]), tools=[wipe], hooks=[Broken()])
     parent = Agent(
         "parent", llm=ScriptedModel([call("ask_other", task="go"), "done"]), tools=[nested(child)], hooks=[watch]
     )

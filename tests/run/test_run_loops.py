@@ -79,7 +79,7 @@ def blocking_doors(folder):
     return {
         "run": (lambda: agent.run("x"), "await agent.arun"),
         "durable": (lambda: agent.run("x", durable=store, run_id="r"), "await agent.arun"),
-        "team": (lambda: Team([agent]).run("x"), "await agent.arun"),
+        "team": (lambda: Team([agent]).run("x"), "await Team.arun"),
         "wait": (lambda: waiting.wait(20), "await run.result"),
         "replay": (lambda: replay(tape), "await areplay"),
         "replay_all": (lambda: list(replay_all(tape)), "await areplay"),

@@ -24,6 +24,7 @@ from hookline.hooks import (
     EgressGuard,
     InjectionGuard,
     LoopDetectorHook,
+    PassThrough,
     PathGuard,
     PlanModeHook,
     ProvenanceGuard,
@@ -157,12 +158,12 @@ def test_a_plugin_that_is_not_allowed_guards_nothing(drop):
 
 
 def test_an_interceptor_is_not_a_guard(drop):
-    class All:
+    class All(PassThrough):
         def intercept(self, point, payload, ctx):
             return None
 
     with pytest.raises(RegistrationError, match="no guard names 'drop'"):
-        scripted_agent(["x"], tools=[drop], interceptor=All(), strict=True)
+        scripted_agent(["x"], tools=[drop], hooks=[All()], strict=True)
 
 
 @pytest.mark.slow

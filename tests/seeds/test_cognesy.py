@@ -36,7 +36,6 @@ from hookline import (
     reply,
     tool,
 )
-from hookline._kernel.errors import RegistrationError
 from hookline.compat import HookStack
 from hookline.events import HookExecuted, Signalled
 from hookline.hooks import (
@@ -459,7 +458,7 @@ async def test_a_hook_stack_can_be_put_in_place_of_the_agents_hooks():
     log = LogSteps()
     stack = HookStack()
     stack = stack.with_hook(log, "AfterStep", priority=10, name="log_steps")
-    await make(two_steps(), interceptor=stack).arun("x")
+    await make(two_steps(), hooks=stack).arun("x")
     assert log.lines == ["Step 1 | Trigger: after_step", "Step 2 | Trigger: after_step"]
 
 
@@ -479,7 +478,7 @@ async def test_hooks_can_be_chained_fluently():
         .with_hook(lambda ctx, p: order.append("B"), "after_step", priority=50)
         .with_hook(lambda ctx, p: order.append("C"), "on_error", priority=0)
     )
-    await make([call("broken"), reply("x")], interceptor=stack).arun("x")
+    await make([call("broken"), reply("x")], hooks=stack).arun("x")
     assert order == ["A", "C", "B", "A", "B"]
 
 
@@ -487,7 +486,7 @@ async def test_a_registered_hook_that_carries_its_own_options_can_be_added():
     order = []
     prebuilt = hook(AFTER_STEP, priority=10, name="log_steps")(lambda ctx, p: order.append("prebuilt"))
     stack = HookStack().with_hook(lambda ctx, p: order.append("plain"), AFTER_STEP).with_hook(prebuilt)
-    await make([reply("x")], interceptor=stack).arun("x")
+    await make([reply("x")], hooks=stack).arun("x")
     assert order == ["prebuilt", "plain"]
     assert stack.entries(AFTER_STEP)[0].name == "log_steps"
 
@@ -504,7 +503,7 @@ async def test_a_hook_in_a_stack_is_not_entered_again_by_a_model_call_of_its_own
         depth -= 1
 
     stack = HookStack().with_hook(judge, BEFORE_LLM)
-    result = await make([reply("fine"), reply("x"), reply("y"), reply("z")], interceptor=stack).arun("x")
+    result = await make([reply("fine"), reply("x"), reply("y"), reply("z")], hooks=stack).arun("x")
     assert depths == [1]
     assert result.reply == "x"
 
@@ -1160,17 +1159,15 @@ async def test_every_successful_hook_execution_is_reported_when_a_consumer_asks(
     ]
 
 
-async def test_the_pass_through_interceptor_disables_all_hooks():
-    recorder = Recorder()
-    with pytest.raises(RegistrationError, match="replaces hooks="):
-        make(two_steps(), hooks=[recorder], interceptor=PassThrough())
-    result = await make(two_steps(), interceptor=PassThrough()).arun("x")
-    assert recorder.seen == []
+async def test_the_pass_through_interceptor_is_an_agent_without_hooks():
+    agent = make(two_steps(), hooks=[PassThrough()])
+    assert len(agent.hooks) == 0
+    result = await agent.arun("x")
     assert (result.reply, result.messages[2].content) == ("done", "value of k")
 
 
 async def test_the_pass_through_interceptor_still_checks_arguments():
-    result = await make([call("look_up", wrong=1), reply("x")], interceptor=PassThrough()).arun("x")
+    result = await make([call("look_up", wrong=1), reply("x")], hooks=[PassThrough()]).arun("x")
     assert result.messages[2].is_error
     assert "key: field required" in result.messages[2].content
 
@@ -1178,18 +1175,18 @@ async def test_the_pass_through_interceptor_still_checks_arguments():
 async def test_the_stack_can_be_replaced_by_a_strategy_of_ones_own():
     class NoTools(PassThrough):
         def __init__(self):
-            self.points = []
+            self.seen = []
 
         async def intercept(self, point, payload, ctx):
-            self.points.append(str(point))
+            self.seen.append(str(point))
             return HookResult.block("no tools today") if point == BEFORE_TOOL else None
 
     strategy = NoTools()
-    result = await make(two_steps(), interceptor=strategy).arun("x")
+    result = await make(two_steps(), hooks=[strategy]).arun("x")
     assert result.messages[2].content == "no tools today"
-    assert strategy.points[0] == "session_start"
-    assert strategy.points[-1] == "on_run_end"
-    assert {"before_step", "after_tool", "after_step", "on_stop"} <= set(strategy.points)
+    assert strategy.seen[0] == "session_start"
+    assert strategy.seen[-1] == "on_run_end"
+    assert {"before_step", "after_tool", "after_step", "on_stop"} <= set(strategy.seen)
 
 
 # Practical Examples: Audit Trail Hook

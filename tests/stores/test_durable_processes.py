@@ -135,6 +135,41 @@ def test_after_a_power_loss_the_journal_is_a_consistent_beginning(tmp_path: Path
     assert result.status == "completed"
 
 
+SCRIPTED = """
+import os, signal, sys
+from hookline import Agent, ScriptedModel, call, reply, tool
+from hookline.stores import RunStore
+
+@tool
+async def work(n: int) -> str:
+    "Work, and be killed the first time."
+    with open(sys.argv[2], "a+") as done:
+        done.write(str(n))
+        done.seek(0)
+        if done.read().count(str(n)) == 1:
+            done.flush()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return f"worked {n}"
+
+model = ScriptedModel([call("work", n=1), call("work", n=2), reply("done"), reply("and more")])
+agent = Agent("a", llm=model, tools=[work])
+store = RunStore(sys.argv[1])
+results = [agent.run("go", durable=store, run_id="r"), agent.run("more", durable=store, run_id="s")]
+print([[message.content for message in result.messages[1:]] for result in results])
+"""
+
+
+def test_a_killed_run_with_a_scripted_model_continues_its_script(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", SCRIPTED, tmp_path / "runs.db", tmp_path / "done"]
+    options: Any = {"env": environment(), "capture_output": True, "text": True, "timeout": 60}
+    for _ in range(2):
+        assert subprocess.run(command, **options, check=False).returncode == -signal.SIGKILL
+    for _ in range(2):  # the second time, both runs have ended
+        done = subprocess.run(command, **options, check=True)
+        assert done.stdout == "[['', 'worked 1', '', 'worked 2', 'done'], ['and more']]\n"
+    assert (tmp_path / "done").read_text() == "1122"
+
+
 def test_a_forked_child_leaves_the_run_of_its_parent_alone(tmp_path: Path) -> None:
     program = """
 import os, sys

@@ -6,7 +6,8 @@ import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from inspect import ismethod
-from typing import Any, Protocol, Unpack, overload
+from itertools import chain
+from typing import Any, Unpack, overload
 
 import msgspec
 
@@ -22,42 +23,34 @@ _NOTHING = Chain()
 _lock = threading.Lock()
 
 
-class Interceptor(Protocol):
-    """An object that is called at every point, instead of an agent's hooks."""
+class PassThrough:
+    """A hook at every point that lets everything pass. Subclass it and override :meth:`intercept`.
+
+    Example::
+
+        class NoTools(PassThrough):
+            def intercept(self, point, payload, ctx):
+                return HookResult.block("No tools today.") if point == BEFORE_TOOL else None
+
+
+        agent = Agent("helper", llm=model, tools=[shell], hooks=[NoTools()])
+    """
+
+    holds_text = True
+    """Text is held until ``after_llm`` has settled it. Set it to ``False`` if :meth:`intercept` never rejects text."""
+
+    @property
+    def points(self) -> tuple[Point[Any], ...]:
+        """All declared points. A ``PassThrough`` that is not subclassed need not be called at any of them."""
+        return () if type(self) is PassThrough else tuple(POINTS.values())
+
+    def __call__(self, point: Point[Any], ctx: Any, payload: Any) -> Any:
+        """Call :meth:`intercept`."""
+        return self.intercept(point, payload, ctx)
 
     def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
         """Return any value that a hook may return at this point, or an awaitable of it."""
-        ...
-
-
-class PassThrough:
-    """An interceptor that lets everything pass. Subclass it to act at some points only."""
-
-    def intercept(self, point: Point[Any], payload: Any, ctx: Any) -> Any:
-        """Let the payload pass."""
         return None
-
-
-def interceptor_entries(interceptor: Interceptor | HookStack) -> tuple[HookEntry, ...]:
-    """Return the entries of an interceptor: those of a stack, or else one entry at every declared point.
-
-    Raises:
-        RegistrationError: the object has no ``intercept`` method.
-    """
-    if isinstance(interceptor, HookStack):
-        return tuple(entry for layer in interceptor.layers for entry in layer)
-    if type(interceptor) is PassThrough:
-        return ()
-    if not callable(getattr(interceptor, "intercept", None)):
-        raise RegistrationError(
-            f"interceptor= takes an object with intercept(point, payload, ctx), not {type(interceptor).__name__}"
-        )
-
-    def intercept(point: Point[Any], ctx: Any, payload: Any) -> Any:
-        return interceptor.intercept(point, payload, ctx)
-
-    vars(intercept)["interceptor"] = interceptor
-    return tuple(compile_hook(intercept, points=tuple(POINTS), name=type(interceptor).__name__))
 
 
 def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -162,12 +155,12 @@ def _with_guards(entry: HookEntry, guards: tuple[HookEntry, ...]) -> HookEntry:
 def _holds_text(replies: Chain, tokens: Chain) -> bool:
     """Whether a hook decides at ``after_llm`` about text that it has not judged at ``on_token``.
 
-    A hook may declare this with an attribute ``holds_text``: ``False`` if it never rejects or changes text. An
-    interceptor is called at every point, so being called at ``on_token`` does not mean that it judges text there.
+    A hook may declare this with an attribute ``holds_text``: ``False`` if it never rejects or changes text, ``True`` if
+    being called at ``on_token`` does not mean that it judges text there.
     """
-    judges = {id(entry.hook) for entry in (*tokens.rewriters, *tokens.guards) if not hasattr(entry.hook, "interceptor")}
+    judges = {id(entry.hook) for entry in (*tokens.rewriters, *tokens.guards)}
     for entry in (*replies.rewriters, *replies.guards):
-        declared = getattr(getattr(entry.hook, "interceptor", entry.hook), "holds_text", None)
+        declared = getattr(entry.hook, "holds_text", None)
         if (id(entry.hook) not in judges) if declared is None else declared:
             return True
     return False
@@ -188,7 +181,7 @@ class HookRegistry:
 
     changes = 0
 
-    def __init__(self, hooks: Iterable[Hook] | HookRegistry = ()) -> None:
+    def __init__(self, hooks: Iterable[Hook] | HookRegistry | HookStack = ()) -> None:
         self._entries: tuple[HookEntry, ...] = ()
         self._stack: HookStack | None = None
         if hooks:
@@ -247,22 +240,16 @@ class HookRegistry:
         """Register a function at one point and return a function that unregisters it."""
         return self.register(handler, points=resolve(point), **options)
 
-    def extend(self, hooks: Iterable[Hook] | HookRegistry) -> None:
-        """Register several hooks, or all hooks of another registry."""
-        if isinstance(hooks, HookRegistry):
-            self._change(lambda entries: (*entries, *hooks._entries))
+    def extend(self, hooks: Iterable[Hook] | HookRegistry | HookStack) -> None:
+        """Register several hooks, or all hooks of another registry or of a stack."""
+        if isinstance(hooks, (HookRegistry, HookStack)):
+            known = hooks._entries if isinstance(hooks, HookRegistry) else tuple(chain.from_iterable(hooks.layers))
+            self._change(lambda entries: (*entries, *known))
             return
         if isinstance(hooks, str) or not isinstance(hooks, Iterable):
             raise RegistrationError(f"hooks must be a list of hooks or a HookRegistry, not {type(hooks).__name__}")
         added = tuple(entry for hook in hooks for entry in compile_hook(hook))
         self._change(lambda entries: (*entries, *added))
-
-    @classmethod
-    def of(cls, interceptor: Interceptor | HookStack) -> HookRegistry:
-        """Return a registry that contains only an interceptor."""
-        registry = cls()
-        registry._entries = interceptor_entries(interceptor)
-        return registry
 
     def unregister(self, hook: Any) -> None:
         """Remove a hook from all points."""

@@ -16,7 +16,6 @@ from .fire_observers import FireObservers
 from .state import AgentState
 
 if TYPE_CHECKING:
-    from .dispatch import Firing
     from .events import Emit, Event
     from .hook import HookEntry
     from .results import Verdict
@@ -186,12 +185,12 @@ class HookBoundary:
     """Whether nothing is recorded or repeated."""
 
     def await_hook(
-        self, firing: Firing, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+        self, firing: Any, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
     ) -> Awaitable[Any]:
         """Return the result of an async hook.
 
         Args:
-            firing: the fire.
+            firing: the fire, a ``Firing``.
             entry: the hook.
             result: what it returned.
             limit: its time limit in seconds.
@@ -202,7 +201,7 @@ class HookBoundary:
         """
         return with_timeout(limit, result, is_grace)
 
-    def call_observers(self, firing: Firing, verdict: Verdict) -> Awaitable[None]:
+    def call_observers(self, firing: Any, verdict: Verdict) -> Awaitable[None]:
         """Call the observers of a fire, unless they have been called before."""
         return firing.call_observers(firing.chain.observers, verdict)
 

@@ -15,7 +15,7 @@ from .._base.frozen import EMPTY, freeze
 from .._base.tasks import running_loop
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event
-from .._kernel.registry import HookRegistry, HookStack, Interceptor, plugin_names
+from .._kernel.registry import HookRegistry, HookStack, plugin_names
 from .._kernel.state import AgentResult
 from .._kernel.validation import check_bool
 from ..models.protocol import Model
@@ -29,17 +29,10 @@ from .context import AgentContext, DepsT, DepsT_contra
 from .deps import check_context_types
 from .events import Sink
 from .loop import Loop
-from .options import (
-    STREAM_MODES,
-    OptionsWithContext,
-    OptionsWithDeps,
-    Preparation,
-    RunOptions,
-    StreamMode,
-    event_sinks,
-)
+from .options import OptionsWithContext, OptionsWithDeps, Preparation, RunOptions, event_sinks
 from .output import OUTPUT_RETRIES, OutputT, output_spec
 from .run import Run, background_loop, needs_own_loop, own_loop, warn_if_blocking
+from .run_agent import STREAM_MODES, StreamMode
 from .strict import Strict, check_strict
 
 if TYPE_CHECKING:
@@ -57,16 +50,15 @@ if TYPE_CHECKING:
 
         deps_type: type[DepsT] | UnionType | None
         tools: Iterable[Tool[..., Any, AgentContext[DepsT]] | NamedFunction | Toolset]
-        hooks: Iterable[HookFor[AgentContext[DepsT]]] | HookRegistry
+        hooks: Iterable[HookFor[AgentContext[DepsT]]] | HookRegistry | HookStack
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
         limits: Limits | None
         max_steps: float | None
         max_parallel_tools: int
-        params: Mapping[str, Any]
+        params: Mapping[str, Any] | None
         response_format: Mapping[str, Any] | None
         output_retries: int
-        interceptor: Interceptor | HookStack | None
         record: bool | str | os.PathLike[str] | RecordHook
         sinks: Iterable[Sink]
         stream: StreamMode
@@ -111,8 +103,6 @@ class Agent(Generic[DepsT_contra, OutputT]):
             ``msgspec.Struct``, a plain type such as ``list[str]``, or a union of these. Text by default.
         output_retries: maximum number of times that the model is asked again if its final reply does not match
             ``output_type``.
-        interceptor: an object with ``intercept(point, payload, ctx)``, which is called at every point instead of
-            ``hooks`` and ``plugins``.
         record: whether to record what hooks see and decide (:class:`hookline.records.RecordHook`): ``True`` for the
             project's folder in the user's data folder, another folder, or a ``RecordHook`` with options.
         sinks: callables that get every event of every run.
@@ -132,8 +122,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(  # OutputT has its default, str
         self,
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         output_type: None = None,
         **options: Unpack[AgentOptions[DepsT_contra]],
@@ -142,8 +132,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(
         self,
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         output_type: type[OutputT],
         **options: Unpack[AgentOptions[DepsT_contra]],
@@ -152,8 +142,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(  # for type checkers a union is not a type: annotate the agent as Agent[Deps, A | B]
         self: Agent[DepsT, Any],
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         output_type: Any,
         **options: Unpack[AgentOptions[DepsT]],
@@ -161,23 +151,22 @@ class Agent(Generic[DepsT_contra, OutputT]):
     def __init__(
         self,
         name: str,
-        description: str = "",
-        instructions: str = "",
+        description: str | None = "",
+        instructions: str | None = "",
         *,
         llm: Model | str,
         deps_type: type[Any] | UnionType | None = None,
         tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
-        hooks: Iterable[Hook] | HookRegistry = (),
+        hooks: Iterable[Hook] | HookRegistry | HookStack = (),
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
         limits: Limits | None = None,
         max_steps: float | None = None,
         max_parallel_tools: int = 8,
-        params: Mapping[str, Any] = EMPTY,
+        params: Mapping[str, Any] | None = EMPTY,
         response_format: Mapping[str, Any] | None = None,
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
-        interceptor: Interceptor | HookStack | None = None,
         record: bool | str | os.PathLike[str] | RecordHook = False,
         sinks: Iterable[Sink] = (),
         stream: StreamMode = "safe",
@@ -185,6 +174,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
         max_attachment: int | None = MAX_SIZE,
     ) -> None:
         _check_text("name", name)
+        description = "" if description is None else description
+        instructions = "" if instructions is None else instructions
         _check_text("description", description)
         _check_text("instructions", instructions)
         llm = resolve_model(llm)
@@ -213,17 +204,12 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.deps_type: Any = deps_type
         self.allowed_plugins = plugin_names(allowed_plugins)
         loaded = load_plugins(plugins)
-        if interceptor is None:
-            self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
-        elif isinstance(hooks, HookRegistry) or hooks or loaded:
-            raise RegistrationError("interceptor= replaces hooks= and plugins=: give one or the other")
-        else:
-            self.hooks = HookRegistry.of(interceptor)
+        self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         if record is not False:
             self._add_hook(_record_hook(record))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
-        self.params = _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
+        self.params = EMPTY if params is None else _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
         self.response_format = (
             None
             if response_format is None
@@ -561,6 +547,9 @@ class Agent(Generic[DepsT_contra, OutputT]):
             >>> print(result.reply)
         """
         warn_if_blocking("agent.run()", "await agent.arun(...)")
+        return self._run_blocking(task, output_type, options)
+
+    def _run_blocking(self, task: str, output_type: Any, options: Any) -> AgentResult[Any]:
         run = self._prepare(task, options, output_type)
         if needs_own_loop():
             with own_loop() as aio:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from .._base.tasks import with_timeout
 from .._kernel.events import Event
@@ -20,12 +20,8 @@ from .._kernel.values import Ids, Message, ModelResponse, Usage
 from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool
+from .events import Sink
 from .replay_values import RequestDigests, price_key
-
-if TYPE_CHECKING:
-    from .durable import DurableRun
-    from .engine import Engine
-    from .events import Sink
 
 T = TypeVar("T")
 
@@ -34,7 +30,7 @@ class Boundary(HookBoundary):
     """Makes all calls of a run to models, tools and approvers, and reads its clock, random numbers and ids.
 
     This class makes the actual calls. A subclass also records them, or answers them from a recording. Nested runs have
-    the boundary of their outer run.
+    the boundary of their outer run. The engine of a run imports this module, so it is ``Any`` here.
     """
 
     is_replay = False
@@ -48,15 +44,15 @@ class Boundary(HookBoundary):
 
     # The life of a run.
 
-    def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
+    def execute(self, engine: Any, start: RunStart, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
         """Execute a run: ``work()``. The boundary of the run may change meanwhile, when an instrument is entered."""
         return work()
 
-    def watch(self, engine: Engine, work: Awaitable[T]) -> Awaitable[T]:
+    def watch(self, engine: Any, work: Awaitable[T]) -> Awaitable[T]:
         """Return ``work``, with what the boundary does when the task of the run is cancelled."""
         return work
 
-    def journal_of(self, engine: Engine) -> DurableRun | None:
+    def journal_of(self, engine: Any) -> Any:
         """Return the durable run whose outermost run this is, or ``None``."""
         return None
 
@@ -156,7 +152,7 @@ class Boundary(HookBoundary):
 
     # Input from outside.
 
-    def steer(self, engine: Engine, message: Message) -> bool:
+    def steer(self, engine: Any, message: Message) -> bool:
         """Add a message to a run before its next model call. Return false if there will be none in this process."""
         engine.steered.append(message)
         engine.boundary.steered(engine.ids.run_id, message)

@@ -96,6 +96,7 @@ from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, without_ad
 from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
+from .turns import Turns
 
 T = TypeVar("T")
 
@@ -225,6 +226,7 @@ class DurableRun(Boundary):
         self._deferred: list[Callable[[], object]] = []
         """Steering messages and cancellations that arrived during recovery."""
         self._is_repeating = False
+        self._script_turns = Turns(self._counts, self._entries, partial(self._put, "", "count"))
         self._begun: dict[tuple[str, str], int] = {}
         """The number of calls so far, by lane and key."""
         self._writer.is_held = self.is_recovering
@@ -253,6 +255,7 @@ class DurableRun(Boundary):
             assert stored.result is not None
             ended = _result_of(stored.result, engine)
             _add_to_session(engine.services.session, head_of(stored).messages, ended.messages)
+            await self._skip_turns(engine)
             return ended  # type: ignore[return-value]
         async with self.opened():
             result: Any = await self._execute_root(engine, work)
@@ -260,6 +263,13 @@ class DurableRun(Boundary):
                 self._writer.following = self._following(engine, *self._handoff)
             await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
         return result  # type: ignore[no-any-return]
+
+    async def _skip_turns(self, engine: Engine) -> None:
+        """Skip the turns of a run that has ended, because later runs of the agent continue after them."""
+        if hasattr(engine.agent.model, "skip_turn"):
+            entries = map(entry_decoder.decode, await in_thread(self._journal.entries, self.run_id))
+            counts = {entry.key: msgspec.json.decode(entry.data) for entry in entries if entry.kind == "count"}
+            Turns(counts, (), partial(self._put, "", "count")).skip_steps(engine.agent.model, engine.ids.agent)
 
     @asynccontextmanager
     async def opened(self) -> AsyncIterator[None]:
@@ -1117,16 +1127,21 @@ class DurableRun(Boundary):
         while (head := self._head(lane)) is not None and head < position and _is_about_text(self._entries[head]):
             self._take(lane)
 
-    async def _begin_model_call(self, request: ModelRequest) -> Call:
+    async def _begin_model_call(self, model: Model, request: ModelRequest) -> Call:
         digests = self.digests.of(request)
         place = f"model {request.purpose} {request.hop} {request.attempt}"
-        return await self.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
+        call = await self.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
+        if call.answered is not None:
+            self._script_turns.skip(model, call.lane, call.key)
+        else:
+            self._script_turns.take(model, request, call.lane, "" if call.unjournaled else call.key)
+        return call
 
     async def complete(
         self, model: Model, request: ModelRequest, call: Callable[[], Awaitable[ModelResponse]]
     ) -> ModelResponse:
         """Call a model, or return its recorded reply."""
-        begun = await self._begin_model_call(request)
+        begun = await self._begin_model_call(model, request)
         if begun.answered is not None:
             response = (await self.answer_of(begun)).response
             assert response is not None
@@ -1145,7 +1160,7 @@ class DurableRun(Boundary):
         self, model: Model, request: ModelRequest, call: Callable[[], AsyncIterator[str | ModelResponse]]
     ) -> AsyncIterator[str | ModelResponse]:
         """Yield the pieces of a reply, and then the reply; from the journal if it has them."""
-        begun = await self._begin_model_call(request)
+        begun = await self._begin_model_call(model, request)
         if begun.answered is not None:
             try:
                 for piece in self.peek(begun).pieces:

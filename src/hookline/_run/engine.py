@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from concurrent.futures import Future
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack, suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-from .._base.tasks import StillRunningError, with_timeout
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.events import PointFired
@@ -24,13 +22,14 @@ from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import CURRENT, HookState, Scope, is_being_closed
 from .._kernel.state import AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
-from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .boundary import Boundary
 from .cancellation import Cancellation
+from .children import Children
 from .context import Services, build_context
 from .events import EventStream, Failed, Signalled, Steered, TextDelta, ToolEnded, ToolStarted, log
 from .output import RunOutput
+from .run_agent import RunAgent
 from .run_hooks import RunHooks
 from .state import RunState
 from .termination import RunEndedError, RunStoppedError, stronger_cause
@@ -41,21 +40,6 @@ T = TypeVar("T")
 DONE = frozenset(("completed", "finish_reason"))
 
 
-class AgentSetup(Protocol):
-    """The part of an agent that a run needs."""
-
-    model: Model
-    tools: ToolRegistry
-    hooks: HookRegistry
-    params: Mapping[str, Any]
-    max_parallel_tools: int
-    max_attachment: int | None
-
-    def tools_for(self, allowed_plugins: tuple[str, ...] | None) -> ToolRegistry:
-        """Return the tools of a run with this filter."""
-        ...
-
-
 class Engine(Scope):
     """The state, hooks, events, budget and cancellation of one run, and the operations that all its parts use."""
 
@@ -63,7 +47,7 @@ class Engine(Scope):
 
     def __init__(
         self,
-        agent: AgentSetup,
+        agent: RunAgent,
         services: Services,
         state: RunState,
         hooks: RunHooks,
@@ -106,8 +90,7 @@ class Engine(Scope):
         self._lock = threading.Lock()
         self.steered: list[Message] = []
         """Messages from ``run.steer`` that wait for the next model call."""
-        self.children: dict[Future[None], Callable[[str], None]] = {}
-        """Work that started in this run and keeps it open, with a function to cancel it."""
+        self.children = Children(cancellation)
         services.run = self
 
     # The interface of a scope.
@@ -410,26 +393,7 @@ class Engine(Scope):
         with self._lock:
             self.cancellation.finish()
 
-    # Nested runs.
-
-    def add_child(self, cancel: Callable[[str], None]) -> Future[None]:
-        """Keep the run open until the returned future has a result.
-
-        When the run ends, it calls ``cancel(reason)`` if the future has no result yet, and waits for a short time.
-        """
-        child: Future[None] = Future()
-        self.children[child] = cancel
-        child.add_done_callback(lambda done: self.children.pop(done, None))
-        return child
-
-    async def cancel_children(self) -> None:
-        """Cancel the unfinished work that started in this run, and wait for it."""
-        children = dict(self.children)
-        for cancel in children.values():
-            cancel("the run has ended")
-        if waiting := [asyncio.wrap_future(child) for child in children if not child.done()]:
-            with suppress(StillRunningError):  # the other half of the grace period is for hooks
-                await with_timeout(self.cancellation.grace_left / 2, asyncio.wait(waiting), shielded=True)
+    # The end.
 
     def abandon(self) -> None:
         """Call no hook, emit no event and save nothing any more: the run is continued elsewhere, or later."""

@@ -43,7 +43,6 @@ from .batch import Batch
 from .engine import DONE, Engine
 from .events import Discarded, TextDelta
 from .loop import COMPLETED, Loop
-from .options import warn_about_unmatched_globs
 from .run import Run
 from .strict import check_strict
 from .tool_call import CallReports
@@ -574,7 +573,7 @@ class ForeignLoop(Loop):
         if isinstance(tools, ForeignTools) and tools.learn(request.tools):
             names = [spec.name for spec in request.tools]
             check_strict(self.engine.ids.agent, tools, self.engine.hooks.own())
-            warn_about_unmatched_globs(self.engine.ids.agent, self.engine.hooks.own(), names)
+            self.engine.hooks.warn_about_unmatched_globs(names)
         system, messages = _split(request.messages)
         if self._prompt is None:
             self.state.set_system_prompt(system)

@@ -188,6 +188,10 @@ class Journal(Protocol):
         """Take the lease of a run, or create it."""
         ...
 
+    def entries(self, run_id: str) -> tuple[bytes, ...]:
+        """Return the entries of a run."""
+        ...
+
     def renew(self, run_id: str, epoch: int) -> None:
         """Extend the lease."""
         ...
@@ -307,6 +311,23 @@ def following_id(run_id: str) -> str:
 def head_of(run: StoredRun) -> RunHead:
     """Return the input of a stored run."""
     return with_contents(head_decoder, run.start)
+
+
+def stored_head(journal: Journal, run_id: str, agent: str, task: str) -> RunHead | None:
+    """Return the input of a run, or ``None`` if the store does not have the run.
+
+    Raises:
+        HooklineError: it is a run of another agent or task.
+    """
+    stored = journal.get(run_id)
+    if stored is None:
+        return None
+    head = head_of(stored)
+    if head.ids.agent != agent:
+        raise HooklineError(f"run {run_id} was started by agent {head.ids.agent!r}, not {agent!r}")
+    if head.task != task:
+        raise HooklineError(f"run {run_id} has another task: {head.task!r:.80}; use another run_id")
+    return head
 
 
 def waiting_calls(run: StoredRun) -> tuple[tuple[str, str, int], ...]:

@@ -268,7 +268,7 @@ class Loop:
         engine, state = self.engine, self.state
         engine.finish()
         if engine.children:
-            await engine.cancel_children()
+            await engine.children.cancel()
         if engine.abandoned:
             return self._result()
         if self._task_added:

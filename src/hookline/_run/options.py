@@ -7,26 +7,26 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, Required, TypedDict, get_args
+from typing import TYPE_CHECKING, Any, Generic, Required, TypedDict
 
 from .._base.attachment import Attachment, attachments_of
 from .._base.frozen import freeze, plain
 from .._kernel.errors import HooklineError, RegistrationError
-from .._kernel.hook import unmatched_globs
-from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack, plugin_names
+from .._kernel.registry import EMPTY_STACK, HookRegistry, plugin_names
 from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.validation import check_bool
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
-from .budget import Budget, Limits, Spending
+from .budget import Budget, Spending
 from .cancellation import Cancellation, Interrupt
 from .context import AgentContext, DepsT, Services, call_of, new_services, services_of
 from .deps import check_context_types, check_deps
-from .engine import AgentSetup, Engine
+from .engine import Engine
 from .environment import Environment
-from .events import EventStream, Sink, listener, log
+from .events import EventStream, Sink, listener
 from .model_call import make_gated_model
-from .output import OutputSpec, RunOutput, output_spec
+from .output import RunOutput, output_spec
+from .run_agent import STREAM_MODES, RunAgent, StreamMode
 from .run_hooks import RunHooks
 from .session import Session
 from .state import RunState
@@ -34,11 +34,6 @@ from .state import RunState
 if TYPE_CHECKING:
     from .._kernel.hook_types import HookFor
     from .journal import JournalStore, RunHead
-
-
-StreamMode = Literal["safe", "live"]
-"""When the text of a reply is shown: ``safe``, once no hook can reject it any more, or ``live``, always at once."""
-STREAM_MODES: tuple[StreamMode, ...] = get_args(StreamMode)
 
 
 class CommonRunOptions(TypedDict, Generic[DepsT], total=False):
@@ -112,23 +107,6 @@ _SILENT = EventStream("", time.time)
 
 KNOWN_OPTIONS = frozenset((*RunOptions.__optional_keys__, "output_type"))
 _OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
-
-
-class RunAgent(AgentSetup, Protocol):
-    """The attributes of an agent that the preparation of a run needs."""
-
-    name: str
-    instructions: str
-    response_format: Any
-    output_spec: OutputSpec | None
-    output_retries: int
-    limits: Limits
-    deps_type: Any
-    allowed_plugins: tuple[str, ...] | None
-    sinks: tuple[Sink, ...]
-    stream_mode: StreamMode
-    unchecked_globs: bool
-    """Whether the ``tools=`` globs of its hooks have not been checked against its tools yet."""
 
 
 def check_options(task: object, options: Mapping[str, Any]) -> None:
@@ -257,25 +235,11 @@ class Preparation:
             return None
         if self.outer is not None and self._outer_environment.boundary.is_durable:
             raise HooklineError("a run inside a durable run is part of its journal: leave out durable=")
-        stored = store.journal.get(run_id) if run_id is not None else None
-        if stored is None:
+        if run_id is None:
             return None
-        from .journal import head_of
+        from .journal import stored_head
 
-        head = head_of(stored)
-        if head.ids.agent != self._agent.name:
-            raise HooklineError(f"run {run_id} was started by agent {head.ids.agent!r}, not {self._agent.name!r}")
-        if head.task != self.task:
-            raise HooklineError(f"run {run_id} has another task: {head.task!r:.80}; use another run_id")
-        return head
-
-    def _stored_session(self, given: Session, head: RunHead) -> Session:
-        """Return the session of a stored run: a new one, or the given one that has no id yet."""
-        session = Session() if given.id else given
-        session.id, session.messages = head.ids.session_id, head.messages
-        if not head.fresh:
-            session.first_run()
-        return session
+        return stored_head(store.journal, run_id, self._agent.name, self.task)
 
     def _make_durable(self, store: JournalStore) -> None:
         """Take the lease of the run, and make its journal the boundary of the run."""
@@ -351,7 +315,7 @@ class Preparation:
         if self._head is not None and session.id != self._head.ids.session_id:
             if session.id and (self._options.get("session") is not None or self._given is not None):
                 raise HooklineError(f"run {self._head.ids.run_id} belongs to session {self._head.ids.session_id}")
-            session = self._stored_session(session, self._head)
+            session = session._of_stored_run(self._head.ids.session_id, self._head.messages, fresh=self._head.fresh)
         if not session.id:
             session.id = base.environment.new_id("session")
         return session
@@ -418,7 +382,7 @@ class Preparation:
         services.llm = make_gated_model(engine, agent.model)
         if agent.unchecked_globs:
             agent.unchecked_globs = False
-            warn_about_unmatched_globs(agent.name, hooks.own(), [tool.name for tool in engine.tools])
+            hooks.warn_about_unmatched_globs([tool.name for tool in engine.tools])
         return engine
 
     def _metadata(self) -> Mapping[str, Any]:
@@ -446,18 +410,6 @@ class Preparation:
         stream = EventStream(services.ids.run_id, now, sinks, self._keep, every_call=every_call)
         stream.is_new = boundary.is_new
         return stream
-
-
-def warn_about_unmatched_globs(agent: str, hooks: HookStack, tools: list[str]) -> None:
-    """Warn about ``tools=`` globs that match no tool of an agent: they are probably misspelt and guard nothing.
-
-    Inherited hooks are not checked, because they are meant for the tools of the outer run.
-    """
-    entries = [entry for point in hooks.points for entry in hooks.entries(point)]
-    for name, glob in dict.fromkeys((entry.name, glob) for entry, glob in unmatched_globs(entries, tools)):
-        log.warning(
-            "hook %r: tools=%r matches no tool of agent %r (tools: %s)", name, glob, agent, ", ".join(tools) or "none"
-        )
 
 
 def _intersection(names: tuple[str, ...], filtered: tuple[str, ...] | None) -> tuple[str, ...]:

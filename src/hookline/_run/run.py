@@ -12,7 +12,7 @@ import warnings
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
-from typing import TYPE_CHECKING, Generic
+from typing import Any, Generic
 
 from .._base.attachment import Attachment, attachments_of
 from .._base.tasks import StillRunningError, running_loop, with_timeout
@@ -25,9 +25,6 @@ from .engine import Engine
 from .loop import Loop
 from .output import OutputT
 from .termination import RunFailedError, status_of
-
-if TYPE_CHECKING:
-    from .durable import DurableRun
 
 
 class Run(Generic[OutputT]):
@@ -107,7 +104,7 @@ class Run(Generic[OutputT]):
             self._task = durable.create_task(work, aio, context)
 
     @property
-    def _durable(self) -> DurableRun | None:
+    def _durable(self) -> Any:
         """The journal of a durable run; ``None`` for other runs, and for a run that is a part of a durable one."""
         return self._engine.boundary.journal_of(self._engine)
 
@@ -139,7 +136,7 @@ class Run(Generic[OutputT]):
     def follow(self, outer: Engine) -> None:
         """Make this a nested run: it is cancelled with the outer run, which waits for it."""
         self.follow_interrupt(outer.services.interrupt)
-        self._in_outer = outer.add_child(self.cancel)
+        self._in_outer = outer.children.add(self.cancel)
 
     def follow_interrupt(self, interrupt: Interrupt) -> None:
         """Cancel this run when the interrupt is cancelled."""

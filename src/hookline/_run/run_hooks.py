@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
 from .._kernel.dispatch import Chain
-from .._kernel.hook import HookEntry
+from .._kernel.hook import HookEntry, unmatched_globs
 from .._kernel.points import Point
 from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
 from .._kernel.scope import HOOK_CALL, HookCall, running_hooks
 from .budget import Limits, declared_limits
-
-
-class HookOwner(Protocol):
-    """The part of an agent that contains its hooks."""
-
-    hooks: HookRegistry
+from .events import log
+from .run_agent import RunAgent
 
 
 class GuardSource:
@@ -34,7 +31,7 @@ class GuardSource:
     """
 
     def __init__(
-        self, agent: HookOwner, conversation: HookRegistry, own: HookStack, allowed_plugins: tuple[str, ...] | None
+        self, agent: RunAgent, conversation: HookRegistry, own: HookStack, allowed_plugins: tuple[str, ...] | None
     ) -> None:
         self._agent, self._conversation, self._own = agent, conversation, own
         self._allowed_plugins = allowed_plugins
@@ -68,7 +65,7 @@ class RunHooks:
 
     def __init__(
         self,
-        agent: HookOwner,
+        agent: RunAgent,
         conversation: HookRegistry,
         own: HookStack,
         outer: RunHooks | None,
@@ -132,6 +129,17 @@ class RunHooks:
         """Return the hooks of the agent and of this run, without those of the conversation and the outer run."""
         return HookStack(*self._agent.hooks.stack.layers, *self._own.layers).only(self.allowed_plugins)
 
+    def warn_about_unmatched_globs(self, tools: Sequence[str]) -> None:
+        """Warn about ``tools=`` globs that match no tool of the agent: they are probably misspelt and guard nothing.
+
+        Inherited hooks are not checked, because they are meant for the tools of the outer run.
+        """
+        own = self.own()
+        entries = [entry for point in own.points for entry in own.entries(point)]
+        for hook, glob in dict.fromkeys((entry.name, glob) for entry, glob in unmatched_globs(entries, tools)):
+            given, agent = ", ".join(tools) or "none", self._agent.name
+            log.warning("hook %r: tools=%r matches no tool of agent %r (tools: %s)", hook, glob, agent, given)
+
     def inheritable(self) -> HookStack:
         """Return the hooks that nested runs inherit: all except those with ``inherit = False``."""
         return _inheritable(self.all())
@@ -169,5 +177,4 @@ def _joined(outer: HookStack, own: HookStack) -> HookStack:
 
 def _rule(entry: HookEntry) -> tuple[object, ...]:
     """Return the identity of an entry. The same hook may observe in one run and guard in another."""
-    hook = getattr(entry.hook, "interceptor", entry.hook)  # each agent wraps its interceptor in a separate hook
-    return id(hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools
+    return id(entry.hook), entry.point, entry.phase, entry.on_failure, entry.timeout, entry.tools

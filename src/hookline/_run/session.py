@@ -102,6 +102,14 @@ class Session:
         """Whether the first run has started."""
         return not self._fresh
 
+    def _of_stored_run(self, id: str, messages: Sequence[Message], *, fresh: bool) -> Session:
+        """Return the session with which a durable run began: this one if it has no id yet, or else a new one."""
+        session = Session() if self.id else self
+        session.id, session.messages = id, messages
+        if not fresh:
+            session.first_run()
+        return session
+
     def snapshot(self) -> tuple[Sequence[Message], Mapping[str, Any]]:
         """Return messages and metadata of the same run, for stores."""
         with self._lock:

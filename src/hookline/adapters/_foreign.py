@@ -30,7 +30,7 @@ from .._kernel.errors import HooklineError, InvalidResultError, ModelError, Regi
 from .._kernel.hook import Hook, HookEntry
 from .._kernel.hook_code import changes_of, verbs_of
 from .._kernel.payloads import ModelReply, ModelRequest, ToolCallResult
-from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_RUN_END, ON_TOKEN
+from .._kernel.points import AFTER_LLM, BEFORE_LLM, ON_RUN_END, ON_TOKEN, POINTS, is_fired_by_loop
 from .._kernel.registry import HookRegistry, HookStack
 from .._kernel.results import HookResult
 from .._kernel.scope import CURRENT
@@ -40,8 +40,8 @@ from .._run.budget import Limits
 from .._run.events import Discarded, Sink, TextDelta
 from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, SettledReply, Validate, Work
 from .._run.model_call import make_gated_model
-from .._run.options import StreamMode
 from .._run.run import Run, background_loop
+from .._run.run_agent import StreamMode
 from .._run.session import Session
 from .._run.termination import RunFailedError, status_of
 from ..models.protocol import Model
@@ -187,12 +187,15 @@ class Support(msgspec.Struct, frozen=True):
         return {field: key for point, field in able if (key := f"{point}.{field}") in self.missing}
 
     def _needs(self, entry: HookEntry, hooks: HookStack) -> bool:
-        """Whether a hook depends on a point that is missing. An observer of several points gets the others."""
-        if hasattr(entry.hook, "interceptor"):
+        """Whether a hook depends on a point that is missing.
+
+        An observer of several points, and a hook at every point, get the others.
+        """
+        mine = {other.point for layer in hooks.layers for other in layer if other.hook is entry.hook}
+        if mine >= set(filter(is_fired_by_loop, POINTS.values())):
             return False
         if entry.phase == "observe":
-            mine = [other for layer in hooks.layers for other in layer if other.hook is entry.hook]
-            return all(other.point in self.missing for other in mine)
+            return mine <= self.missing.keys()
         return not (entry.point == ON_TOKEN and _judges_replies(entry.hook, hooks))
 
     def _refused(self, entry: HookEntry, hooks: HookStack) -> Mapping[str, str]:

@@ -139,7 +139,7 @@ def _load_hook(declared: DeclaredHook, home: Path) -> list[Any]:
             raise LoadError(f"{reference.file} has no hooks. {_HOOK_HELP}.{hint}")
         return found
     built_in = reference.file is None and ":" not in declared.use
-    value = _built_in(declared.use) if built_in else _lookup(reference, home, "hook")
+    value = _built_in(declared.use, home) if built_in else _lookup(reference, home, "hook")
     if isinstance(value, type) or ((built_in or declared.args) and callable(value) and not _is_hook(value)):
         value = _construct(value, declared)
     elif declared.args:
@@ -206,10 +206,13 @@ def check_args(make: Any, use: str, args: Mapping[str, Any]) -> None:
         raise LoadError(f"{use} needs {', '.join(missing)}: {example}") from error
 
 
-def _built_in(name: str) -> Any:
+def _built_in(name: str, home: Path) -> Any:
     """Return the class of a built-in hook, or the function that creates a bundle of hooks."""
     if name not in BUILTINS:
-        known = did_you_mean(name, BUILTINS)
+        kind = name.removesuffix("s").title()  # "guards" means each of PathGuard, EgressGuard, ...
+        alike = [f"{name}.py"] if (home / f"{name}.py").is_file() else [b for b in BUILTINS if b.endswith(kind)]
+        is_clear = 0 < len(alike) < 10
+        known = f" Did you mean {' or '.join(map(repr, alike))}?" if is_clear else did_you_mean(name, BUILTINS)
         own = "For your own hook, write FILE.py, FILE.py:name or module:name"
         raise LoadError(f"there is no built-in hook {name!r}.{known} 'hookline hooks --built-in' shows all. {own}")
     return load_builtin(name)

@@ -4,7 +4,6 @@ from .._kernel.hook import guard as guard
 from .._kernel.hook import hook as hook
 from .._kernel.hook import observer as observer
 from .._kernel.registry import HookRegistry as HookRegistry
-from .._kernel.registry import Interceptor as Interceptor
 from .._kernel.registry import PassThrough as PassThrough
 from .._kernel.results import HookAction as HookAction
 from .._kernel.results import HookAnswer as HookAnswer

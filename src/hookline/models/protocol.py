@@ -26,6 +26,11 @@ class Model(Protocol):
     attribute ``attachment_types`` with their media types, such as ``("image/*", "application/pdf")``. Requests with
     other attachments fail before the model is called.
 
+    A model that gives its replies in a fixed order, such as :class:`~hookline.ScriptedModel`, has two more methods, so
+    that a durable run continues after the replies that it has had. ``take_turn(request, number)`` is called before each
+    call and returns the number of its reply, which the run records: the next one, or ``number`` if the call is made
+    again. ``skip_turn(number)`` is called for each recorded reply instead of a call.
+
     Example::
 
         class Echo:

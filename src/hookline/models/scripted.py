@@ -73,6 +73,31 @@ class ScriptedModel:
         self.turns: list[Turn] = [_checked(turn) for turn in turns]
         self.delay, self.name, self.loop = delay, name, loop
         self.requests: list[ModelRequest] = []
+        self._ahead = 0
+        """The number of turns that are taken and have no request here, less the requests that had a turn again."""
+        self._assigned: list[tuple[ModelRequest, int]] = []
+
+    def take_turn(self, request: ModelRequest, number: int | None = None) -> int:
+        """Assign a turn to a request that :meth:`complete` or :meth:`stream` gets next, and return its number.
+
+        Args:
+            request: the request.
+            number: the turn that a durable run has recorded for this call; ``None`` for the next one.
+        """
+        if number is None:
+            number = self._position
+        self.skip_turn(number)
+        self._assigned.append((request, number))
+        return number
+
+    def skip_turn(self, number: int) -> None:
+        """Continue after this turn, which an earlier process has had. If it was taken here, nothing changes."""
+        self._ahead += max(0, number + 1 - self._position)
+
+    @property
+    def _position(self) -> int:
+        """The number of the next turn."""
+        return len(self.requests) + self._ahead
 
     async def complete(self, request: ModelRequest) -> ModelResponse:
         """Return the next turn."""
@@ -96,7 +121,7 @@ class ScriptedModel:
         return sum(len(message.content.split()) for message in content)
 
     def _next(self, request: ModelRequest) -> ModelResponse:
-        number = len(self.requests)
+        number = self._turn_of(request)
         self.requests.append(request)
         if number >= len(self.turns) and not (self.loop and self.turns):
             raise ModelError(
@@ -108,6 +133,14 @@ class ScriptedModel:
         if isinstance(turn, BaseException):
             raise turn
         return self._response(turn, number, request)
+
+    def _turn_of(self, request: ModelRequest) -> int:
+        for index, (assigned, number) in enumerate(self._assigned):
+            if assigned is request:
+                del self._assigned[index]
+                self._ahead -= 1
+                return number
+        return self._position
 
     def _response(self, turn: Any, number: int, request: ModelRequest) -> ModelResponse:
         if isinstance(turn, str):

@@ -573,7 +573,7 @@ class _EventLog:
         self._journal, self._controls = store.journal, store.controls
         self.lease_seconds = store.journal.lease_seconds
         self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
-        self.discount = store.journal.discount
+        self.discount, self.entries = store.journal.discount, store.journal.entries
         self._written: RunRecord | None = None
         self._over: RunRecord | None = None
         """The final record, which is stored with the end of the journal."""

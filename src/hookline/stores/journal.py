@@ -39,6 +39,7 @@ SCHEMA = (
 )
 
 _FIELDS = "run_id, agent, status, epoch, lease, host, pid, born, attempts, created, changed, start, result, digest"
+_JOURNAL = "SELECT data FROM journal WHERE run_id = ? ORDER BY seq"
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 _MANY_EVENTS = 50
 _MARKS = ",".join("?" * len(RUN_STATUSES))
@@ -155,13 +156,14 @@ class Journal:
                 RETURNING (SELECT seq FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1)""",
                 (now + self.lease_seconds, *owner, now, digest or run.digest, run_id, run_id),
             ).fetchone()
-            rows = []
-            if run.epoch:
-                rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
+            rows = db.execute(_JOURNAL, (run_id,)).fetchall() if run.epoch else []
             if run.status == "running":  # its process has not put it back
                 _count(db, "takeovers", now - run.changed)
-        entries = tuple([bytes(entry) for (data,) in rows for entry in _entries.decode(data)])
-        return Claim(run, run.epoch + 1, last_event or 0, entries)
+        return Claim(run, run.epoch + 1, last_event or 0, _split(rows))
+
+    def entries(self, run_id: str) -> tuple[bytes, ...]:
+        """Return the entries of a run, which may have ended."""
+        return _split(self._db.execute(_JOURNAL, (run_id,)))
 
     def renew(self, run_id: str, epoch: int) -> None:
         """Extend the lease.
@@ -305,6 +307,10 @@ def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None
         db.execute(row[0].format(source=""), row[1])
     if write.recovery_seconds is not None:
         _count(db, "recoveries", write.recovery_seconds)
+
+
+def _split(rows: Sequence[Any]) -> tuple[bytes, ...]:
+    return tuple([bytes(entry) for (data,) in rows for entry in _entries.decode(data)])
 
 
 def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> tuple[str, list[Any]]:

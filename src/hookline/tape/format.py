@@ -19,8 +19,8 @@ from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.points import ON_TOKEN, POINTS, TABLE
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
 from .._run.budget import NO_LIMITS, Limits
-from .._run.options import StreamMode
 from .._run.replay_values import ErrorSnapshot, RequestDigests, without_addresses, without_empty_attachments
+from .._run.run_agent import StreamMode
 from ..records.format import MomentLine
 from ..tools._tool import Effect
 

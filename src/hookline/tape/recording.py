@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
 from .._base.attachment import Attachment
@@ -48,9 +48,6 @@ from . import format as fmt
 from .format import TapeError
 from .order import PLACE
 from .tape import TEXT_EVENTS
-
-if TYPE_CHECKING:
-    from .._run.durable import DurableRun
 
 T = TypeVar("T")
 
@@ -216,7 +213,7 @@ class Recording(Boundary):
         """Execute a nested run."""
         return self.inner.execute(engine, start, work)
 
-    def journal_of(self, engine: Engine) -> DurableRun | None:
+    def journal_of(self, engine: Engine) -> Any:
         """Return the durable run whose outermost run this is, or ``None``."""
         return self.inner.journal_of(engine)
 

@@ -28,7 +28,7 @@ from .._run.context import AgentContext, services_of
 from .._run.engine import Engine
 from .._run.journal import JournalStore, following_id, head_of
 from .._run.options import RunOptions
-from .._run.run import Run
+from .._run.run import Run, warn_if_blocking
 from .._run.run_hooks import GuardSource
 from .._run.session import Session
 from .._run.termination import RunFailedError
@@ -81,11 +81,12 @@ class AgentPerSession(ABC):
         Raises:
             RunFailedError: a run ended ``failed``; the error has the result.
         """
+        warn_if_blocking(f"{type(self).__name__}.run()", f"await {type(self).__name__}.arun(...)")
         _keep_iterables(options)
         while True:
             agent, session, full = self._prepare(options)
             options["session"] = session
-            result = agent.run(task, output_type=output_type, **full)
+            result = agent._run_blocking(task, output_type, full)
             if (follow_up := self._continue(session, result, options)) is None:
                 return result
             task = follow_up
@@ -479,7 +480,7 @@ class Team(AgentPerSession):
         session = Session(ctx.new_id("session"), personality_id=subagent.personality_id)
         run = self._start(subagent.prompt, ctx, session)
         subagent = subagent.replace(child=run.ids)
-        over = engine.add_child(run.cancel)
+        over = engine.children.add(run.cancel)
         try:
             try:
                 await _fire_closed(fire, SUBAGENT_SPAWNED, subagent)
