@@ -203,7 +203,8 @@ class HookBoundary:
 
     def call_observers(self, firing: Any, verdict: Verdict) -> Awaitable[None]:
         """Call the observers of a fire, unless they have been called before."""
-        return firing.call_observers(firing.chain.observers, verdict)
+        calls: Awaitable[None] = firing.call_observers(firing.chain.observers, verdict)
+        return calls
 
 
 _DIRECT = HookBoundary()
