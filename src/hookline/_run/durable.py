@@ -49,7 +49,6 @@ from .boundary import Boundary, close_stream
 from .budget import Spending
 from .engine import Engine
 from .events import (
-    DERIVED_FIELDS,
     ENGINE_EVENTS,
     AllEventsExcept,
     ApprovalAsked,
@@ -59,6 +58,7 @@ from .events import (
     SubagentEvent,
     TextDelta,
     ToolStarted,
+    compared_fields,
     is_silent,
     log,
 )
@@ -117,7 +117,6 @@ _SKIPPED = frozenset(("text", "observed", "wakeup"))
 _TIMED_OUT = msgspec.Raw(b"true")
 """The data of a wakeup after a hook that exceeded its timeout."""
 _TEXT = (TextDelta, Discarded)
-_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message", "note"))
 
 LIVE, INSIDE, PAST = "", "inside", "past"
 """Replay modes of the current task: part of the run; inside a call or an observer, which recovery does not repeat; or
@@ -1478,7 +1477,6 @@ class _Timer:
             self.handle.cancel()
 
 
-_FIELDS_OF_TYPE: dict[type[Event], tuple[str, ...]] = {}
 _DIGEST = re.compile(r" #[0-9a-f]{16}$")
 
 
@@ -1490,10 +1488,7 @@ def _event_key(event: Event) -> str:
         return tag  # an event of the program may contain anything
     if isinstance(event, RunFinished):
         return f"{tag} {event.result.status}"
-    names = _FIELDS_OF_TYPE.get(kind)
-    if names is None:
-        ignored = _NOT_COMPARED | DERIVED_FIELDS.get(kind, frozenset())
-        names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in ignored)
+    names = compared_fields(kind)
     data = json_encoder.encode([getattr(event, name) for name in names])
     if b" at 0x" in data:
         data = without_addresses(data.decode()).encode()

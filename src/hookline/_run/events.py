@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
-from functools import partial
+from collections.abc import AsyncIterator, Callable, Iterable
+from functools import cache, partial
 from typing import Any, Literal
 
 from .._base.attachment import Attachment
@@ -234,12 +234,32 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 """The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
 
 
-DERIVED_FIELDS: Mapping[type[Event], frozenset[str]] = {
-    HookExecuted: frozenset(("tool", "refused", "location")),
-    ApprovalDecided: frozenset(("tool",)),
+_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "note"))
+_DERIVED = {
+    str(kind.__struct_config__.tag): frozenset(names)
+    for kind, names in (
+        (HookExecuted, ("tool", "refused", "location")),
+        (ApprovalDecided, ("tool",)),
+        (ToolStarted, ("message",)),
+        (ToolEnded, ("message",)),
+    )
 }
-"""Fields that follow from other fields, events and the code. Recovery and replay do not compare them, so that journals
-and tapes stay valid that were written before these fields existed, or before lines of a hook moved."""
+
+
+def ignored_fields(tag: str) -> frozenset[str]:
+    """Return the fields of a type of event that recovery and replay do not compare.
+
+    Sequence numbers, times and ids differ, and the next request contains the note of a hook. Other fields follow from
+    further fields, events and the code, such as the line of a hook.
+    """
+    return _NOT_COMPARED | _DERIVED.get(tag, frozenset())
+
+
+@cache
+def compared_fields(kind: type[Event]) -> tuple[str, ...]:
+    """Return the fields of a type of event that recovery and replay compare."""
+    ignored = ignored_fields(str(kind.__struct_config__.tag))
+    return tuple(name for name in kind.__struct_fields__ if name not in ignored)
 
 
 class AllEventsExcept:

@@ -17,7 +17,7 @@ from .._base.text import snake_case
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
-from .._run.events import DERIVED_FIELDS
+from .._run.events import compared_fields, ignored_fields
 from .._run.replay_values import without_addresses
 from . import format as fmt
 from .tape import TEXT_EVENTS, Tape
@@ -29,10 +29,6 @@ LOOKAHEAD = 20
 """Maximum number of events to search, after a difference, for the point where recording and replay agree again."""
 
 _NO_EVENTS: deque[tuple[int, AnyEvent]] = deque()
-
-_IGNORED_FIELDS = ("seq", "at", "run_id", "duration", "ids", "note")
-"""Fields that may differ: sequence numbers, times, ids, and the note of a hook, which the next request contains."""
-_DERIVED_OF_TYPE = {str(kind.__struct_config__.tag): names for kind, names in DERIVED_FIELDS.items()}
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -217,8 +213,7 @@ def str_of(value: Any) -> Any:
 @lru_cache(maxsize=256)
 def _values_of(kind: type[Event]) -> Callable[[Any], Any]:
     """Return a function that returns the values of the fields that must be the same."""
-    ignored = (*_IGNORED_FIELDS, *DERIVED_FIELDS.get(kind, ()))
-    names = [name for name in kind.__struct_fields__ if name not in ignored]
+    names = compared_fields(kind)
     return attrgetter(*names) if names else lambda event: ()
 
 
@@ -240,7 +235,7 @@ def _data(event: AnyEvent) -> dict[str, Any]:
 
 def _comparable(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event without the fields that may differ between recording and replay."""
-    ignored = (*_IGNORED_FIELDS, *_DERIVED_OF_TYPE.get(event["type"], ()))
+    ignored = ignored_fields(event["type"])
     core = {name: _without_addresses(value) for name, value in event.items() if name not in ignored}
     if event["type"] == "run_finished":
         result = {name: value for name, value in core["result"].items() if name not in ("elapsed", "ids")}
