@@ -107,9 +107,9 @@ QUIET_SECONDS = 0.02
 _RESULT = "result"
 """The name of the wakeup after the call of a tool."""
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
-_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup"))
+_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup", "nested"))
 """Kinds of entries that recovery may skip after a cancellation or a time limit."""
-_SKIPPED = frozenset(("text", "observed", "wakeup"))
+_SKIPPED = frozenset(("text", "observed", "wakeup", "nested"))
 """Kinds of entries that need not occur again."""
 _TIMED_OUT = msgspec.Raw(b"true")
 """The data of a wakeup after a hook that exceeded its timeout."""
@@ -415,6 +415,7 @@ class DurableRun:
         if mode:
             place = PLACE.set((lane, INSIDE if mode in _NEW else PAST))
         else:
+            self._nested_began(lane, engine.ids.run_id)
             place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
         self._engines[engine.ids.run_id] = engine
         engine.cancellation.postpone = self._when_suspended
@@ -427,6 +428,15 @@ class DurableRun:
         finally:
             self._engines.pop(engine.ids.run_id, None)
             PLACE.reset(place)
+
+    def _nested_began(self, lane: str, run_id: str) -> None:
+        """Record in the outer lane that a nested run began, so that hooks before it are known to have ended."""
+        ahead = self._lanes.get(lane, ())
+        began = next((i for i in ahead if self._entries[i].kind == "nested" and self._entries[i].key == run_id), None)
+        if began is not None:
+            self._remove(lane, began)
+        elif self._head(lane) is None:
+            self._put(lane, "nested", run_id)
 
     def _fail(self, error: BaseException) -> None:
         """Stop executing the run in this process: no hook is called and no entry is written after this."""
