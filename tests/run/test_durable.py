@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ import pytest
 from hookline import Agent, AgentContext, Budget, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
+from hookline._run import durable
 from hookline._run.durable import _event_key
 from hookline._run.journal import Append
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
@@ -878,6 +880,31 @@ def test_a_blocking_run_inside_an_ordinary_tool_is_part_of_the_tool(crashes: Cra
         return Agent("a", llm=CountingModel([ToolCall("c", "ask", {}), "done"]), tools=[ask])
 
     recover_everywhere(crashes, make, lambda result, world: check_transcript(result), step)
+
+
+@EACH_ENTRY
+def test_a_run_that_a_tool_starts_in_another_thread_is_part_of_the_tool(
+    crashes: Crashes, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of a pool has no copy of the context of the tool; the run is given ``ctx``."""
+    monkeypatch.setattr(durable, "STALL_SECONDS", 5.0)
+
+    def make(world: World) -> Agent:
+        inner = Agent("inner", llm=CountingModel([_with_usage("inside")], world))
+
+        @tool
+        def ask(ctx: AgentContext) -> str:
+            """Ask another agent."""
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(lambda: inner.run("really?", ctx=ctx).reply).result()
+
+        return Agent("a", llm=CountingModel([ToolCall("c", "ask", {}), "done"]), tools=[ask])
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert result.reply == "done"
+        assert 10 <= result.usage.input_tokens <= 10 * len(world.lines("asked"))  # more if the call was in flight
+
+    recover_everywhere(crashes, make, check, step)
 
 
 @EACH_ENTRY

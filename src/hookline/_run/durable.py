@@ -177,6 +177,8 @@ class DurableRun:
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._in_flight: dict[str, list[Call]] = {}
         """By lane, the calls that have begun and not ended, in this order."""
+        self._run_places: dict[str, tuple[str, str]] = {}
+        """The lanes and replay modes of the nested runs, by id."""
         self._awake: dict[str, asyncio.Task[Any] | None] = {}
         """By lane, the task that has continued at an entry of the journal and has not waited since."""
         self._load(claim.entries)
@@ -411,13 +413,14 @@ class DurableRun:
         return result
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
-        lane, mode = PLACE.get()
+        run_id, (lane, mode) = engine.ids.run_id, self._outer_place(engine)
         if mode:
-            place = PLACE.set((lane, INSIDE if mode in _NEW else PAST))
+            self._run_places[run_id] = lane, INSIDE if mode in _NEW else PAST
         else:
-            self._nested_began(lane, engine.ids.run_id)
-            place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
-        self._engines[engine.ids.run_id] = engine
+            self._nested_began(lane, run_id)
+            self._run_places[run_id] = f"{run_id}/", LIVE
+        place = PLACE.set(self._run_places[run_id])
+        self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
         engine.hold = self._hold
         if self.error is not None:
@@ -426,8 +429,23 @@ class DurableRun:
             await self._input_first()  # a run that began after a cancellation ends immediately
             return await work()
         finally:
-            self._engines.pop(engine.ids.run_id, None)
+            self._engines.pop(run_id, None)
+            self._run_places.pop(run_id, None)
             PLACE.reset(place)
+
+    def _outer_place(self, engine: Engine) -> tuple[str, str]:
+        """Return the lane and replay mode of the code that started a nested run.
+
+        In a thread without a copy of the context, ``ctx=`` says which tool or run the code is part of.
+        """
+        place, outer = PLACE.get(), engine.ids.parent_run_id
+        if place[0]:
+            return place
+        tool = f"{outer}/{engine.services.call_id}/"
+        for lane, calls in list(self._in_flight.items()):
+            if calls and lane.startswith(tool):
+                return lane, INSIDE
+        return self._run_places.get(outer, (f"{outer}/", LIVE))
 
     def _nested_began(self, lane: str, run_id: str) -> None:
         """Record in the outer lane that a nested run began, so that hooks before it are known to have ended."""
@@ -562,9 +580,12 @@ class DurableRun:
     # Wakeups: where a part of the run continued after it had awaited something of its own.
 
     async def wake_up(self, name: str, *, waited: bool = True) -> None:
-        """Record that an await of the run's own code has ended; in recovery, wait until it ended in the journal."""
+        """Record that an await of the run's own code has ended; in recovery, wait until it ended in the journal.
+
+        A run that begins in a thread without a copy of the context has no lane yet.
+        """
         lane, mode = PLACE.get()
-        if not mode and (self._has_wakeups or not self.is_recovering):
+        if lane and not mode and (self._has_wakeups or not self.is_recovering):
             position = self._wakeup_of(lane, name)
             if waited or position is not None:
                 await self._continue(lane, name, position)

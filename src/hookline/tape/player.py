@@ -62,11 +62,12 @@ class Player:
     def __init__(self, tape: Tape, strict: bool) -> None:
         tape = _without_old_text(tape)
         self.tape, self.strict = tape, strict
-        self.playback = Playback(tape)
+        self.playback = Playback(tape, self._charge)
         self.clock = self.playback.clock
         self._index = EntryIndex(tape.entries)
         if tape.run.ids.run_id in self._index.finished:
             self.playback.outlived = frozenset(self._index.runs) - self._index.finished
+        self._root: Engine | None = None
         self._inside: dict[str, Engine] = {}
         """The runs inside the replayed one that have not ended."""
         self.digests = RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
@@ -89,6 +90,7 @@ class Player:
         engine.hold = partial(self.playback.hold, engine)
         if engine.environment.clock is not self.clock:
             return self._run_inside(engine)
+        self._root = engine
         engine.environment.random = Random(self.tape.run.ids.run_id)
         install_sources(engine, self.read, self.set_timer)
         self.playback.interrupt = engine.cancellation.interrupt
@@ -193,7 +195,8 @@ class Player:
         end, answer = given
         await self.playback.wait_for_answer(end)
         self.playback.produced(end)
-        self._charge(called)
+        for before in range(position, end):  # what has not been charged, because the order is lost
+            self._charge(before)
         if answer.refused:
             return await self.playback.stop(f"a hook refused a model call inside {request.name}, which is not replayed")
         if answer.raised is not None:
@@ -232,16 +235,21 @@ class Player:
             abandon(task)
             abandon(limit)
 
-    def _charge(self, called: fmt.ToolCallEntry) -> None:
-        """Charge the budget for the calls inside a tool, which a replay does not make."""
-        for entry in self._index.inside.get(called.number, ()):
-            engine = CURRENT.get()
-            assert isinstance(engine, Engine)  # the run that called the tool
-            if isinstance(entry, fmt.ToolCallEntry):
-                engine.budget.count_tool_call()
-            elif (known := self._index.replies.get(entry.number)) and (response := known[1].response) is not None:
-                payer = engine.run_state if entry.run == called.run else engine.budget
-                payer.charge(response.usage, response.cost)
+    def _charge(self, position: int) -> None:
+        """Charge the budget for a call inside a tool, where it was made: a replay does not make it."""
+        inside = self._index.inside.pop(position, None)
+        if inside is None:
+            return
+        made, called = inside
+        root = self._root if called.run == self.tape.run.ids.run_id else None
+        engine = self._inside.get(called.run, root)
+        if engine is None:
+            return  # the run that called the tool has ended
+        if isinstance(made, fmt.ToolCallEntry):
+            engine.budget.count_tool_call()
+        elif (known := self._index.replies.get(made.number)) and (response := known[1].response) is not None:
+            payer = engine.run_state if made.run == called.run else engine.budget
+            payer.charge(response.usage, response.cost)
 
     async def approve(
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
@@ -354,9 +362,10 @@ class Playback:
 
     Args:
         tape: the tape.
+        passed: called with each position when everything up to it has been produced.
     """
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, passed: Callable[[int], None]) -> None:
         self.tape = tape
         self.run: Run[Any] | None = None
         """The replayed run, once it is started."""
@@ -366,7 +375,7 @@ class Playback:
         """Why the replay stopped before the end of the tape, if it did."""
         self.clock, self.timers = ReplayClock(tape.header), ReplayTimers()
         self.compare = Comparison(tape)
-        self.order = Order(tape.entries, self._repeat, self._missing)
+        self.order = Order(tape.entries, self._repeat, self._missing, passed)
         self._outer_hooks = running_hooks()
         self._cancelled = self._exact = False
         self._end = len(tape.entries)
@@ -668,8 +677,11 @@ class EntryIndex:
         self.has_wakeups = False
         self.timed: dict[int, int] = {}
         """By branch, the position at which the run continued after a tool with a timeout."""
-        self.inside: dict[int, list[fmt.ModelRequestEntry | fmt.ToolCallEntry]] = {}
-        """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
+        self.inside: dict[int, tuple[fmt.ModelRequestEntry | fmt.ToolCallEntry, fmt.ToolCallEntry]] = {}
+        """The requests and calls that tools made, with the calls of these tools, by the position of the call or of the
+        reply. A replay does not make them."""
+        self._calls: dict[int, fmt.ToolCallEntry] = {}
+        self._requests: dict[int, fmt.ModelRequestEntry] = {}
         self.runs: dict[str, int] = {}
         """The position at which each run started, by its id."""
         self.finished: set[str] = set()
@@ -695,6 +707,8 @@ class EntryIndex:
                 self._begin(position, entry)
             case fmt.ModelReplyEntry():
                 self.replies[entry.number] = position, entry
+                if (request := self._requests.pop(entry.number, None)) is not None:
+                    self.inside[position] = request, self._calls[request.inside]
             case fmt.ToolProgressEntry():
                 self.reports.setdefault(entry.number, []).append((position, entry))
             case fmt.ToolResultEntry():
@@ -711,8 +725,12 @@ class EntryIndex:
                 self.counted[entry.key] = entry.value
 
     def _begin(self, position: int, entry: fmt.ModelRequestEntry | fmt.ToolCallEntry) -> None:
-        if entry.inside:
-            self.inside.setdefault(entry.inside, []).append(entry)
+        if isinstance(entry, fmt.ToolCallEntry):
+            self._calls[entry.number] = entry
+        if entry.inside and isinstance(entry, fmt.ModelRequestEntry):
+            self._requests[entry.number] = entry
+        elif entry.inside:
+            self.inside[position] = entry, self._calls[entry.inside]
         elif isinstance(entry, fmt.ModelRequestEntry):
             self.asked.setdefault((entry.run, entry.purpose), deque()).append((position, entry))
         else:
