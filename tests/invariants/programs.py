@@ -439,7 +439,7 @@ class World:
     def tool_started(self, name: str, at: str, value: int, ctx: AgentContext | None, frame: Frame) -> None:
         """Note that a tool function was called."""
         key = at if self.foreign or ctx is None else ctx.call_key
-        if self.replaying:
+        if self.replaying and frame.counted:  # otherwise, the run is not part of the replayed one
             self.ledger.violations.append(f"a replay called {name} at {at}")
         self.ledger.run(key, name, {"at": at, "value": value}, guarded=frame.guarded)
         self.started += 1
@@ -958,7 +958,9 @@ LIMITS = (Limits(),) * 9 + (Limits(steps=1), Limits(tokens=25), Limits(tool_call
 values = st.sampled_from((0, 0, 0, 1, 2, 3))
 
 
-Feature = Literal["cancellation", "steering", "timeouts", "sync", "threads", "detached", "progress"]
+Feature = Literal[
+    "cancellation", "steering", "timeouts", "sync", "threads", "detached", "progress", "mutating observers"
+]
 Site = Literal["hook", "tool"]
 """Who performs an action."""
 
@@ -1027,9 +1029,10 @@ class Programs:
             for point in VERBS
             for phase, verbs in VERBS[point].items()
             for verb in ("nothing", *verbs)
-            if verb != "hang" or self.has("timeouts", "hook")
+            if self._is_drawn(phase, verb)
         ]
-        choices += COMMON * (len(choices) // len(COMMON))  # half of all
+        common = [choice for choice in COMMON if self._is_drawn(*choice[1:])]
+        choices += common * (len(choices) // len(common))  # half of all
         return st.builds(
             lambda choice, **options: Rule(*choice, **options),
             st.sampled_from(choices),
@@ -1039,6 +1042,11 @@ class Programs:
             priority=st.integers(-1, 1),
             does=self.actions(depth, "hook"),
         )
+
+    def _is_drawn(self, phase: str, verb: str) -> bool:
+        if verb == "hang":
+            return self.has("timeouts", "hook")
+        return verb != "mutate" or phase != "observe" or self.has("mutating observers", "hook")
 
     @cache
     def calls(self, depth: int) -> st.SearchStrategy[Call]:

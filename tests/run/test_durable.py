@@ -908,6 +908,77 @@ def test_a_run_that_a_tool_starts_in_another_thread_is_part_of_the_tool(
 
 
 @EACH_ENTRY
+@pytest.mark.parametrize("door", ["a hook in a worker thread", "a thread of a hook"])
+def test_a_run_that_a_hook_starts_in_another_thread_is_continued(
+    crashes: Crashes, step: int, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in another event loop, and waits for the commits and the order of the outer run."""
+    monkeypatch.setattr(durable, "STALL_SECONDS", 5.0)
+
+    def make(world: World) -> Agent:
+        @tool
+        def look() -> str:
+            """Look."""
+            world.note("ran", "look")
+            return "fine"
+
+        def review(ctx: Any) -> HookResult:
+            reviewer = Agent("reviewer", llm=CountingModel([ToolCall("l", "look", {}), "fine"]), tools=[look])
+            return HookResult.cont(reason=reviewer.run("really?", ctx=ctx).reply)
+
+        @guard("before_tool", timeout=60)
+        def in_worker(ctx: Any, request: Any) -> Any:
+            return review(ctx) if request.name == "pay" else None
+
+        @guard("before_tool")
+        async def in_thread(ctx: Any, request: Any) -> Any:
+            return await asyncio.to_thread(review, ctx) if request.name == "pay" else None
+
+        @tool
+        def pay() -> str:
+            """Pay."""
+            world.note("ran", "pay")
+            return "paid"
+
+        hooks = [in_worker if door == "a hook in a worker thread" else in_thread]
+        return Agent("a", llm=CountingModel([ToolCall("c", "pay", {}), "done"]), tools=[pay], hooks=hooks)
+
+    def execute(world: World, store: RunStore) -> None:
+        result = asyncio.run(make(world).arun("go", durable=store, run_id="r"))
+        assert result.reply == "done"
+        assert {"look", "pay"} == {line[0] for line in world.lines("ran")}
+
+    execute(crashes.world, crashes.store)
+    for world, store in crashes.worlds(each_entry=True, step=step):
+        execute(world, store)
+
+
+@EACH_ENTRY
+def test_tool_calls_inside_a_tool_count_in_the_budget_again(crashes: Crashes, step: int) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        def note() -> str:
+            """Note something."""
+            return "noted"
+
+        inner = Agent("inner", llm=CountingModel([ToolCall("n", "note", {}), "inside"]), tools=[note])
+
+        @tool
+        async def ask() -> str:
+            """Ask another agent."""
+            return (await inner.arun("really?")).reply
+
+        calls = [ToolCall(id, "ask", {}) for id in "abc"]
+        return Agent("a", llm=CountingModel([*calls, "done"]), tools=[ask], limits=Limits(tool_calls=3))
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert (result.status, result.stop.kind) == ("stopped", "tool_calls_limit")
+        assert result.tool_calls <= 2
+
+    recover_everywhere(crashes, make, check, step)
+
+
+@EACH_ENTRY
 def test_attachments_of_the_task_and_of_results_are_in_the_journal(crashes: Crashes, step: int) -> None:
     def make(world: World) -> Agent:
         @tool

@@ -29,6 +29,7 @@ from .._base.tasks import (
     capture_exit,
     forever,
     raise_exit,
+    running_loop,
     settle,
     watch_await,
     with_timeout,
@@ -562,8 +563,12 @@ class DurableRun:
     def _wake(self) -> None:
         for position, turn, is_wakeup in sorted(self._turns, key=lambda waiting: waiting[0]):
             is_over = self.error is not None or (is_wakeup and bool(self._relaxed))
-            if (self._reached >= position or is_over) and not turn.done():
-                turn.set_result(None)
+            if self._reached < position and not is_over:
+                continue
+            if turn.get_loop() is running_loop():
+                _finish(turn)
+            else:  # of a run that a hook started in another thread
+                turn.get_loop().call_soon_threadsafe(_finish, turn)
 
     async def _turn(self, position: int, *, is_wakeup: bool = False) -> None:
         """Wait until recovery has repeated all entries before this position."""
@@ -772,10 +777,15 @@ class DurableRun:
 
     def _charge(self, spent: Spent) -> None:
         engine = self._engines.get(spent.run)
-        if engine is not None:
+        payer = self._root if engine is None else engine
+        if payer is None:
+            return
+        if spent.is_tool_call:
+            payer.budget.count_tool_call()
+        elif engine is None:
+            payer.budget.charge(spent.usage, spent.cost)
+        else:
             engine.run_state.charge(spent.usage, spent.cost)
-        elif self._root is not None:
-            self._root.budget.charge(spent.usage, spent.cost)
 
     # Events and observers.
 
@@ -1151,6 +1161,9 @@ class DurableRun:
 
     async def call(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call a tool, or return its recorded result. A tool that only runs agents is always called."""
+        lane, mode = PLACE.get()
+        if mode == INSIDE:  # recovery does not repeat it
+            self._put(lane, "spent", "", Spent(request.ids.run_id, is_tool_call=True))
         if tool.runs_agents:
             return await self._call_agents(tool, values, ctx)
         arguments = sha256(json_encoder.encode(request.arguments)).hexdigest()[:16]
@@ -1499,6 +1512,11 @@ def answer_of_error(error: BaseException) -> JournalAnswer:
         return JournalAnswer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
     outcome = outcome_of(error)
     return JournalAnswer(cut=True) if "cancelled" in outcome else JournalAnswer(raised=outcome["raised"])
+
+
+def _finish(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
 
 
 class _Timer:
