@@ -439,7 +439,7 @@ class World:
     def tool_started(self, name: str, at: str, value: int, ctx: AgentContext | None, frame: Frame) -> None:
         """Note that a tool function was called."""
         key = at if self.foreign or ctx is None else ctx.call_key
-        if self.replaying:
+        if self.replaying and frame.counted:  # otherwise, the run is not part of the replayed one
             self.ledger.violations.append(f"a replay called {name} at {at}")
         self.ledger.run(key, name, {"at": at, "value": value}, guarded=frame.guarded)
         self.started += 1
@@ -958,61 +958,65 @@ LIMITS = (Limits(),) * 9 + (Limits(steps=1), Limits(tokens=25), Limits(tool_call
 values = st.sampled_from((0, 0, 0, 1, 2, 3))
 
 
-OPEN_FAULTS = False
-"""Whether to draw combinations whose replay or recovery is known to fail. They break these promises of DESIGN 6.11,
-6.17 and 7.11:
+Feature = Literal[
+    "cancellation", "steering", "timeouts", "sync", "threads", "detached", "progress", "mutating observers"
+]
+Site = Literal["hook", "tool"]
+"""Who performs an action."""
 
-- A hook with a timeout decides the same although it is faster or slower.
-- A sync hook that waits for a run, in the event loop or in a thread, does so again.
-- A message that is steered into the run while a hook waits for a run comes at its place.
-- A run that was cancelled while its hooks and tools start runs and fire points in threads is replayed to that place.
-
-Without them, hooks are async, and hooks and tools start only runs in their own task, and do not cancel or steer.
-"""
+FREE: frozenset[tuple[Feature, Site]] = frozenset()
 
 
 class Programs:
     """The strategies of the parts of a program.
 
     Args:
-        repeatable: whether its hooks must decide the same in a replay and in recovery.
+        features: the features of programs, each with the code that uses it; all of them by default.
+        repeatable: whether the program is recorded and goes the same way again.
     """
 
-    def __init__(self, *, repeatable: bool) -> None:
+    def __init__(self, features: frozenset[tuple[Feature, Site]] | None = None, *, repeatable: bool) -> None:
         self.repeatable = repeatable
-        self.calm = repeatable and not OPEN_FAULTS
+        self.features = features
+
+    def has(self, feature: Feature, site: Site) -> bool:
+        """Whether the code at this site uses a feature."""
+        return self.features is None or (feature, site) in self.features
 
     @cache
-    def starts(self, depth: int, *, calm: bool) -> st.SearchStrategy[Start]:
+    def starts(self, depth: int, site: Site) -> st.SearchStrategy[Start]:
         """A run of an agent that starts no runs deeper than this."""
+        detached, threads = self.has("detached", site), self.has("threads", site)
         return st.builds(
             Start,
             self.scripts(depth, most=1),
-            st.sampled_from(("arun", "start", "stream") if calm else DOORS),
-            st.just("here") if calm else st.sampled_from(PLACES),
-            st.sampled_from(("none", "given") if calm else ("none", "none", "given", "detached")),
-            inherit=st.just(True) if calm else st.sampled_from((True, True, True, False)),
-            leave=st.just(False) if self.calm else st.sampled_from((False, False, False, True)),
+            st.sampled_from(DOORS if self.has("sync", site) else ("arun", "start", "stream")),
+            st.sampled_from(PLACES) if threads else st.just("here"),
+            st.sampled_from(("none", "none", "given", "detached") if detached else ("none", "given")),
+            inherit=st.sampled_from((True, True, True, False)) if detached else st.just(True),
+            leave=st.sampled_from((False, False, False, True)) if detached else st.just(False),
             beside_guard=st.booleans(),
         )
 
     @cache
-    def actions(
-        self, depth: int, least: int = 0, most: int = 1, *, calm: bool = False
-    ) -> st.SearchStrategy[tuple[Action, ...]]:
-        """An action of a tool or a hook. A calm hook does the same again in a replay."""
-        doings = ("ask", "fail", "yield") if calm else ("ask", "steer", "progress", "fail", "yield", "yield")
-        if not self.calm:
-            doings += ("cancel",)
+    def actions(self, depth: int, site: Site, least: int = 0, most: int = 1) -> st.SearchStrategy[tuple[Action, ...]]:
+        """An action of a tool or a hook."""
+        doings = ["ask", "fail", "yield"]
+        if self.has("progress", site):
+            doings += ["progress", "yield"]
+        if self.has("steering", site):
+            doings += ["steer"]
+        if self.has("cancellation", site):
+            doings += ["cancel"]
         options: list[st.SearchStrategy[Any]] = [st.builds(Do, st.sampled_from(doings))]
         if depth:
-            start = self.starts(depth - 1, calm=calm)
+            start = self.starts(depth - 1, site)
             fire = st.builds(
                 Fire,
                 st.tuples(start),
                 st.sampled_from(("ctx", "registry", "registry with ctx")),
-                st.just("here") if calm else st.sampled_from(PLACES),
-                st.just(True) if calm else st.booleans(),
+                st.sampled_from(PLACES) if self.has("threads", site) else st.just("here"),
+                st.booleans() if self.has("sync", site) else st.just(True),
             )
             options = [start, fire, *options]
         return st.lists(st.one_of(*options), min_size=least, max_size=most).map(tuple)
@@ -1025,28 +1029,31 @@ class Programs:
             for point in VERBS
             for phase, verbs in VERBS[point].items()
             for verb in ("nothing", *verbs)
-            if self._is_drawn(verb)
+            if self._is_drawn(phase, verb)
         ]
-        choices += COMMON * (len(choices) // len(COMMON))  # half of all
+        common = [choice for choice in COMMON if self._is_drawn(*choice[1:])]
+        choices += common * (len(choices) // len(common))  # half of all
         return st.builds(
             lambda choice, **options: Rule(*choice, **options),
             st.sampled_from(choices),
             on=st.sampled_from((0, 0, 0, 1, 2)),
-            is_async=st.just(True) if self.calm else st.booleans(),
+            is_async=st.booleans() if self.has("sync", "hook") else st.just(True),
             inherit=st.sampled_from((True, True, False)),
             priority=st.integers(-1, 1),
-            does=self.actions(depth, calm=self.calm),
+            does=self.actions(depth, "hook"),
         )
 
-    def _is_drawn(self, verb: str) -> bool:
-        return verb != "hang" or not self.calm
+    def _is_drawn(self, phase: str, verb: str) -> bool:
+        if verb == "hang":
+            return self.has("timeouts", "hook")
+        return verb != "mutate" or phase != "observe" or self.has("mutating observers", "hook")
 
     @cache
     def calls(self, depth: int) -> st.SearchStrategy[Call]:
         """A call of a tool, or a delegation to a subagent."""
         tools = ("work", "work", "work", "block", "block", "block", "hang")
         plain = st.builds(
-            Call, st.sampled_from(tools), values, self.actions(depth, least=min(depth, 1), most=2, calm=self.calm)
+            Call, st.sampled_from(tools), values, self.actions(depth, "tool", least=min(depth, 1), most=2)
         )
         if not depth:
             return plain
@@ -1065,14 +1072,15 @@ class Programs:
             Warden,
             st.sampled_from((frozenset({3}), frozenset({2, 3}), frozenset({0, 3}))),
             st.sampled_from(("agent", "conversation", "run")),
-            st.just(True) if self.calm else st.booleans(),
-            st.just(False) if self.calm else st.booleans(),
+            st.booleans() if self.has("sync", "hook") else st.just(True),
+            st.booleans() if self.has("timeouts", "hook") else st.just(False),
             st.booleans(),
-            self.actions(1, calm=self.calm),
+            self.actions(1, "hook"),
         )
 
     def programs(self) -> st.SearchStrategy[Program]:
         """A program: an agent with several hooks, or one whose tools and hooks start runs inside runs."""
+        cancels, steers = self.has("cancellation", "tool"), self.has("steering", "tool")
         return st.builds(
             Program,
             st.one_of(self.scripts(0, ruled=1), self.scripts(1, most=1, ruled=1), self.scripts(1), self.scripts(2)),
@@ -1080,14 +1088,14 @@ class Programs:
             st.sampled_from(("approve", "deny", "edit to 2", "edit to 3", "none")),
             st.sampled_from(DOORS),
             st.booleans(),
-            cancel=st.none() if self.calm else st.sampled_from((None, None, None, None, None, 1, 2, 3)),
-            steer=st.none() if self.calm else st.sampled_from((None, 1, 2)),
+            cancel=st.sampled_from((None, None, None, None, None, 1, 2, 3)) if cancels else st.none(),
+            steer=st.sampled_from((None, 1, 2)) if steers else st.none(),
             then=st.none() if self.repeatable else st.none() | self.scripts(0, most=1),
         )
 
 
 programs = Programs(repeatable=False).programs()
-repeatable_programs = Programs(repeatable=True).programs()
+repeatable_programs = Programs(FREE, repeatable=True).programs()
 
 
 # The loop of another framework.

@@ -148,6 +148,21 @@ def hook_that_was_in_time(process: Process) -> list[Any]:
     return [judge, Counter()]
 
 
+def hook_that_runs_an_agent(process: Process) -> list[Any]:
+    """The hook before it does not wait, so that all that follows is that of the nested run."""
+
+    @hook("before_tool", priority=10)
+    async def first(ctx: Any, request: Any) -> None:
+        pass
+
+    @hook("before_tool")
+    async def judge(ctx: Any, request: Any) -> HookResult:
+        reviewer = Agent("reviewer", llm=PricedModel(["fine"], process))
+        return HookResult.cont(reason=(await reviewer.arun(request.name)).reply)
+
+    return [first, judge, Counter()]
+
+
 HOOKS: tuple[Callable[[Process], list[Any]], ...] = (
     sync_counter,
     counter_after_once,
@@ -157,6 +172,7 @@ HOOKS: tuple[Callable[[Process], list[Any]], ...] = (
     hook_that_timed_out,
     hook_that_timed_out_while_it_read,
     hook_that_was_in_time,
+    hook_that_runs_an_agent,
 )
 EACH_HOOK = pytest.mark.parametrize("hooks", HOOKS, ids=lambda each: each.__name__)
 

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -28,6 +29,7 @@ import pytest
 from hookline import Agent, AgentContext, Budget, HookResult, Limits, Message, Session, guard, hook, observer, tool
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
+from hookline._run import durable
 from hookline._run.durable import _event_key
 from hookline._run.journal import Append
 from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
@@ -877,6 +879,102 @@ def test_a_blocking_run_inside_an_ordinary_tool_is_part_of_the_tool(crashes: Cra
         return Agent("a", llm=CountingModel([ToolCall("c", "ask", {}), "done"]), tools=[ask])
 
     recover_everywhere(crashes, make, lambda result, world: check_transcript(result), step)
+
+
+@EACH_ENTRY
+def test_a_run_that_a_tool_starts_in_another_thread_is_part_of_the_tool(
+    crashes: Crashes, step: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread of a pool has no copy of the context of the tool; the run is given ``ctx``."""
+    monkeypatch.setattr(durable, "STALL_SECONDS", 5.0)
+
+    def make(world: World) -> Agent:
+        inner = Agent("inner", llm=CountingModel([_with_usage("inside")], world))
+
+        @tool
+        def ask(ctx: AgentContext) -> str:
+            """Ask another agent."""
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(lambda: inner.run("really?", ctx=ctx).reply).result()
+
+        return Agent("a", llm=CountingModel([ToolCall("c", "ask", {}), "done"]), tools=[ask])
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert result.reply == "done"
+        assert 10 <= result.usage.input_tokens <= 10 * len(world.lines("asked"))  # more if the call was in flight
+
+    recover_everywhere(crashes, make, check, step)
+
+
+@EACH_ENTRY
+@pytest.mark.parametrize("door", ["a hook in a worker thread", "a thread of a hook"])
+def test_a_run_that_a_hook_starts_in_another_thread_is_continued(
+    crashes: Crashes, step: int, door: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in another event loop, and waits for the commits and the order of the outer run."""
+    monkeypatch.setattr(durable, "STALL_SECONDS", 5.0)
+
+    def make(world: World) -> Agent:
+        @tool
+        def look() -> str:
+            """Look."""
+            world.note("ran", "look")
+            return "fine"
+
+        def review(ctx: Any) -> HookResult:
+            reviewer = Agent("reviewer", llm=CountingModel([ToolCall("l", "look", {}), "fine"]), tools=[look])
+            return HookResult.cont(reason=reviewer.run("really?", ctx=ctx).reply)
+
+        @guard("before_tool", timeout=60)
+        def in_worker(ctx: Any, request: Any) -> Any:
+            return review(ctx) if request.name == "pay" else None
+
+        @guard("before_tool")
+        async def in_thread(ctx: Any, request: Any) -> Any:
+            return await asyncio.to_thread(review, ctx) if request.name == "pay" else None
+
+        @tool
+        def pay() -> str:
+            """Pay."""
+            world.note("ran", "pay")
+            return "paid"
+
+        hooks = [in_worker if door == "a hook in a worker thread" else in_thread]
+        return Agent("a", llm=CountingModel([ToolCall("c", "pay", {}), "done"]), tools=[pay], hooks=hooks)
+
+    def execute(world: World, store: RunStore) -> None:
+        result = asyncio.run(make(world).arun("go", durable=store, run_id="r"))
+        assert result.reply == "done"
+        assert {"look", "pay"} == {line[0] for line in world.lines("ran")}
+
+    execute(crashes.world, crashes.store)
+    for world, store in crashes.worlds(each_entry=True, step=step):
+        execute(world, store)
+
+
+@EACH_ENTRY
+def test_tool_calls_inside_a_tool_count_in_the_budget_again(crashes: Crashes, step: int) -> None:
+    def make(world: World) -> Agent:
+        @tool
+        def note() -> str:
+            """Note something."""
+            return "noted"
+
+        inner = Agent("inner", llm=CountingModel([ToolCall("n", "note", {}), "inside"]), tools=[note])
+
+        @tool
+        async def ask() -> str:
+            """Ask another agent."""
+            return (await inner.arun("really?")).reply
+
+        calls = [ToolCall(id, "ask", {}) for id in "abc"]
+        return Agent("a", llm=CountingModel([*calls, "done"]), tools=[ask], limits=Limits(tool_calls=3))
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        assert (result.status, result.stop.kind) == ("stopped", "tool_calls_limit")
+        assert result.tool_calls <= 2
+
+    recover_everywhere(crashes, make, check, step)
 
 
 @EACH_ENTRY

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_own_loop_closes_the_loop_and_its_thread_in_any_case():
 async def test_only_code_inside_a_loop_needs_its_own_loop():
     assert needs_own_loop()
     assert not await asyncio.to_thread(needs_own_loop)
+
+
+@pytest.mark.timeout(20)
+def test_a_sync_hook_may_wait_for_a_thread_that_runs_an_agent():
+    """The hook blocks the shared loop meanwhile, so the run in the thread has its own."""
+
+    @observer(BEFORE_STEP)
+    def review(ctx, step):
+        with ThreadPoolExecutor(1) as pool:
+            reviews.append(pool.submit(lambda: scripted_agent([reply("fine")]).run("x").reply).result())
+
+    reviews = []
+    assert scripted_agent([reply("done")], hooks=[review]).run("x").reply == "done"
+    assert reviews == ["fine"]
 
 
 def test_a_sync_tool_of_a_nested_run_needs_its_own_loop():

@@ -8,6 +8,7 @@ import re
 import threading
 import time
 from collections.abc import AsyncIterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,6 +24,7 @@ from hookline import (
     BEFORE_TOOL,
     ON_ERROR,
     ON_PROGRESS,
+    ON_RUN_END,
     ON_TOKEN,
     Agent,
     AgentContext,
@@ -486,6 +488,61 @@ def test_usage_inside_a_tool_counts_in_the_budget_again(path: Path) -> None:
     ctx = AgentContext(budget=Budget(Limits(tokens=10)))
     assert record(path, [call("think"), "thought", "done"], tools=[think], ctx=ctx).status == "stopped"
     check(path)
+
+
+async def test_usage_inside_a_tool_counts_where_it_was_spent(path: Path) -> None:
+    """It stops a concurrent subagent, before the tool ends."""
+    asked, ended = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def think(ctx: Any) -> str:
+        """Think, until the subagent has ended."""
+        await ctx.llm.complete("a long thought about this and that")
+        asked.set()
+        await ended.wait()
+        return "thought"
+
+    @hook(AFTER_LLM)
+    async def wait(ctx: Any, reply: Any) -> None:
+        await asked.wait()
+
+    @observer(ON_RUN_END)
+    def end(ctx: Any, result: Any) -> None:
+        ended.set()
+
+    def boss() -> Agent:
+        helper = Agent("helper", llm=ScriptedModel([call("add", a=2, b=3), "5"]), tools=[add], hooks=[wait, end])
+        turns = [[call("think"), call("delegate", to="helper", task="sum")], "thought", "done"]
+        return Agent("boss", llm=ScriptedModel(turns), tools=[think, Team([helper])])
+
+    ctx = AgentContext(budget=Budget(Limits(tokens=10)))
+    result = await boss().arun("go", hooks=[TapeHook(path)], ctx=ctx)
+    assert (result.status, CALLED) == ("stopped", [])
+    again = await areplay(path, boss())
+    assert (again.first_difference, again.stop_reason) == ("", "")
+    assert again.result.usage == result.usage
+
+
+@pytest.mark.timeout(20)
+def test_a_run_that_a_tool_starts_in_another_thread_is_part_of_the_tool(path: Path) -> None:
+    """A thread of a pool has no copy of the context of the tool; the run is given ``ctx``."""
+
+    def agent() -> Agent:
+        helper = Agent("helper", llm=ScriptedModel([call("add", a=2, b=3), "5"]), tools=[add])
+
+        @tool
+        def ask(ctx: AgentContext) -> str:
+            """Ask another agent."""
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(lambda: helper.run("sum", ctx=ctx).reply).result()
+
+        return Agent("a", llm=ScriptedModel([call("ask"), "done"]), tools=[ask], hooks=[no_ones])
+
+    result = agent().run("go", hooks=[TapeHook(path)])
+    assert CALLED == ["add"]
+    again = replay(path, agent())
+    assert (again.first_difference, again.stop_reason) == ("", "")
+    assert (CALLED, again.result.usage) == (["add"], result.usage)
 
 
 @pytest.mark.slow

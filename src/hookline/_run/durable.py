@@ -29,6 +29,7 @@ from .._base.tasks import (
     capture_exit,
     forever,
     raise_exit,
+    running_loop,
     settle,
     watch_await,
     with_timeout,
@@ -110,9 +111,9 @@ QUIET_SECONDS = 0.02
 _RESULT = "result"
 """The name of the wakeup after the call of a tool."""
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
-_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup"))
+_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup", "nested"))
 """Kinds of entries that recovery may skip after a cancellation or a time limit."""
-_SKIPPED = frozenset(("text", "observed", "wakeup"))
+_SKIPPED = frozenset(("text", "observed", "wakeup", "nested"))
 """Kinds of entries that need not occur again."""
 _TIMED_OUT = msgspec.Raw(b"true")
 """The data of a wakeup after a hook that exceeded its timeout."""
@@ -179,6 +180,8 @@ class DurableRun(Boundary):
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._in_flight: dict[str, list[Call]] = {}
         """By lane, the calls that have begun and not ended, in this order."""
+        self._run_places: dict[str, tuple[str, str]] = {}
+        """The lanes and replay modes of the nested runs, by id."""
         self._awake: dict[str, asyncio.Task[Any] | None] = {}
         """By lane, the task that has continued at an entry of the journal and has not waited since."""
         self._load(claim.entries)
@@ -425,12 +428,14 @@ class DurableRun(Boundary):
         return result
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
-        lane, mode = PLACE.get()
+        run_id, (lane, mode) = engine.ids.run_id, self._outer_place(engine)
         if mode:
-            place = PLACE.set((lane, INSIDE if mode in _NEW else PAST))
+            self._run_places[run_id] = lane, INSIDE if mode in _NEW else PAST
         else:
-            place = PLACE.set((f"{engine.ids.run_id}/", LIVE))
-        self._engines[engine.ids.run_id] = engine
+            self._nested_began(lane, run_id)
+            self._run_places[run_id] = f"{run_id}/", LIVE
+        place = PLACE.set(self._run_places[run_id])
+        self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
         if self.error is not None:
             engine.abandon()
@@ -438,8 +443,32 @@ class DurableRun(Boundary):
             await self._input_first()  # a run that began after a cancellation ends immediately
             return await work()
         finally:
-            self._engines.pop(engine.ids.run_id, None)
+            self._engines.pop(run_id, None)
+            self._run_places.pop(run_id, None)
             PLACE.reset(place)
+
+    def _outer_place(self, engine: Engine) -> tuple[str, str]:
+        """Return the lane and replay mode of the code that started a nested run.
+
+        In a thread without a copy of the context, ``ctx=`` says which tool or run the code is part of.
+        """
+        place, outer = PLACE.get(), engine.ids.parent_run_id
+        if place[0]:
+            return place
+        tool = f"{outer}/{engine.services.call_id}/"
+        for lane, calls in list(self._in_flight.items()):
+            if calls and lane.startswith(tool):
+                return lane, INSIDE
+        return self._run_places.get(outer, (f"{outer}/", LIVE))
+
+    def _nested_began(self, lane: str, run_id: str) -> None:
+        """Record in the outer lane that a nested run began, so that hooks before it are known to have ended."""
+        ahead = self._lanes.get(lane, ())
+        began = next((i for i in ahead if self._entries[i].kind == "nested" and self._entries[i].key == run_id), None)
+        if began is not None:
+            self._remove(lane, began)
+        elif self._head(lane) is None:
+            self._put(lane, "nested", run_id)
 
     def _fail(self, error: BaseException) -> None:
         """Stop executing the run in this process: no hook is called and no entry is written after this."""
@@ -547,8 +576,12 @@ class DurableRun(Boundary):
     def _wake(self) -> None:
         for position, turn, is_wakeup in sorted(self._turns, key=lambda waiting: waiting[0]):
             is_over = self.error is not None or (is_wakeup and bool(self._relaxed))
-            if (self._reached >= position or is_over) and not turn.done():
-                turn.set_result(None)
+            if self._reached < position and not is_over:
+                continue
+            if turn.get_loop() is running_loop():
+                _finish(turn)
+            else:  # of a run that a hook started in another thread
+                turn.get_loop().call_soon_threadsafe(_finish, turn)
 
     async def _turn(self, position: int, *, is_wakeup: bool = False) -> None:
         """Wait until recovery has repeated all entries before this position."""
@@ -565,9 +598,12 @@ class DurableRun(Boundary):
     # Wakeups: where a part of the run continued after it had awaited something of its own.
 
     async def wake_up(self, name: str, *, waited: bool = True) -> None:
-        """Record that an await of the run's own code has ended; in recovery, wait until it ended in the journal."""
+        """Record that an await of the run's own code has ended; in recovery, wait until it ended in the journal.
+
+        A run that begins in a thread without a copy of the context has no lane yet.
+        """
         lane, mode = PLACE.get()
-        if not mode and (self._has_wakeups or not self.is_recovering):
+        if lane and not mode and (self._has_wakeups or not self.is_recovering):
             position = self._wakeup_of(lane, name)
             if waited or position is not None:
                 await self._continue(lane, name, position)
@@ -756,10 +792,15 @@ class DurableRun(Boundary):
 
     def _charge(self, spent: Spent) -> None:
         engine = self._engines.get(spent.run)
-        if engine is not None:
+        payer = self._root if engine is None else engine
+        if payer is None:
+            return
+        if spent.is_tool_call:
+            payer.budget.count_tool_call()
+        elif engine is None:
+            payer.budget.charge(spent.usage, spent.cost)
+        else:
             engine.run_state.charge(spent.usage, spent.cost)
-        elif self._root is not None:
-            self._root.budget.charge(spent.usage, spent.cost)
 
     # Events and observers.
 
@@ -1209,6 +1250,9 @@ class DurableRun(Boundary):
 
     async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call a tool, or return its recorded result. A tool that only runs agents is always called."""
+        lane, mode = PLACE.get()
+        if mode == INSIDE:  # recovery does not repeat it
+            self._put(lane, "spent", "", Spent(request.ids.run_id, is_tool_call=True))
         if tool.runs_agents:
             return await self._call_agents(tool, values, ctx)
         arguments = sha256(json_encoder.encode(request.arguments)).hexdigest()[:16]
@@ -1462,6 +1506,11 @@ def answer_of_error(error: BaseException) -> JournalAnswer:
         return JournalAnswer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
     outcome = outcome_of(error)
     return JournalAnswer(cut=True) if "cancelled" in outcome else JournalAnswer(raised=outcome["raised"])
+
+
+def _finish(turn: asyncio.Future[None]) -> None:
+    if not turn.done():
+        turn.set_result(None)
 
 
 class _Timer:

@@ -285,11 +285,12 @@ class Steering(msgspec.Struct, omit_defaults=True):
 
 
 class Spent(msgspec.Struct, array_like=True):
-    """Usage of a model call inside a tool or an observer."""
+    """Usage of a model call inside a tool or an observer, or a tool call there."""
 
     run: str
-    usage: Usage
-    cost: float | None
+    usage: Usage = Usage()
+    cost: float | None = None
+    is_tool_call: bool = False
 
 
 HasContents = TypeVar("HasContents", bound=RunHead | JournalAnswer | Steering)
@@ -441,7 +442,12 @@ class Writer:
 
         Returns false if this process no longer executes the run.
         """
-        return False if self.muted else await self._request(status, result)
+        if self.muted:
+            return False
+        if self._loop is None or running_loop() is self._loop:
+            return await self._request(status, result)
+        # A run that a hook started in another thread has its own loop.
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.flush(status, result), self._loop))
 
     def suspend(self, result: bytes) -> asyncio.Future[bool]:
         """Write all entries, and end the lease of a run that waits for the approval of the calls in ``result``.

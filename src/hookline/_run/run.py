@@ -244,6 +244,9 @@ NESTED: contextvars.ContextVar[bool] = contextvars.ContextVar("hookline_nested",
 _lock = threading.Lock()
 _shared: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
 
+PROBE_SECONDS = 0.05
+"""A background loop that does not answer within this time counts as blocked."""
+
 
 def background_loop() -> asyncio.AbstractEventLoop:
     """Return the event loop, in a daemon thread, for runs that are started outside an event loop."""
@@ -291,4 +294,18 @@ def warn_if_blocking(call: str, instead: str) -> None:
 
 def needs_own_loop() -> bool:
     """Whether a blocking run needs its own event loop: see :func:`own_loop`."""
-    return running_loop() is not None or NESTED.get()
+    return running_loop() is not None or NESTED.get() or _is_blocked()
+
+
+def _is_blocked() -> bool:
+    """Whether the shared background loop may be blocked by a sync hook that waits for this thread.
+
+    A loop that is only busy may count as blocked: a run with its own loop is the same, and takes longer to start.
+    """
+    with _lock:
+        shared = _shared
+    if shared is None or not shared[1].is_alive() or asyncio.current_task(shared[0]) is None:
+        return False
+    answered = threading.Event()
+    shared[0].call_soon_threadsafe(answered.set)
+    return not answered.wait(PROBE_SECONDS)

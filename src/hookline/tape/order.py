@@ -90,12 +90,17 @@ class Order:
         entries: the entries of the tape.
         repeat: repeats an external input.
         missing: called with the position of an entry that can no longer be produced.
+        passed: called with each position when everything up to it has been produced.
     """
 
     def __init__(
-        self, entries: Sequence[fmt.TapeEntry], repeat: Callable[[fmt.TapeEntry], None], missing: Callable[[int], None]
+        self,
+        entries: Sequence[fmt.TapeEntry],
+        repeat: Callable[[fmt.TapeEntry], None],
+        missing: Callable[[int], None],
+        passed: Callable[[int], None] = lambda position: None,
     ) -> None:
-        self._entries, self._repeat, self._missing = entries, repeat, missing
+        self._entries, self._repeat, self._missing, self._passed = entries, repeat, missing, passed
         self.branches = Branches(entries)
         self._pending = self.branches.needed[:]
         """For each entry, whether it is still to be produced."""
@@ -328,6 +333,7 @@ class Order:
                 self._repeat_first()
             if pending[self.reached]:
                 break
+            self._passed(self.reached)
             self.reached += 1
         if self.reached >= self._divergence:
             self.intact = False

@@ -62,11 +62,12 @@ class Player(Boundary):
     def __init__(self, tape: Tape, strict: bool) -> None:
         tape = _without_old_text(tape)
         self.tape, self.strict = tape, strict
-        self.playback = Playback(tape)
+        self.playback = Playback(tape, self._charge)
         self.clock = self.playback.clock
         self._index = EntryIndex(tape.entries)
         if tape.run.ids.run_id in self._index.finished:
             self.playback.outlived = frozenset(self._index.runs) - self._index.finished
+        self._root: Engine | None = None
         self._inside: dict[str, Engine] = {}
         """The runs inside the replayed one that have not ended."""
         self.digests = RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
@@ -86,6 +87,7 @@ class Player(Boundary):
         engine.add_fire_observer(Fires(engine.ids.run_id, self.playback))
         if engine.environment.clock is not self.clock:
             return self._run_inside(engine)
+        self._root = engine
         engine.environment.random = Random(self.tape.run.ids.run_id)
         install_sources(engine, self)
         self.playback.interrupt = engine.cancellation.interrupt
@@ -221,7 +223,8 @@ class Player(Boundary):
         end, answer = given
         await self.playback.wait_for_answer(end)
         self.playback.produced(end)
-        self._charge(called, end)
+        for before in range(position, end):  # what has not been charged, because the order is lost
+            self._charge(before)
         if answer.timed_out:
             raise StillRunningError
         if answer.refused:
@@ -253,17 +256,21 @@ class Player(Boundary):
             abandon(task)
             abandon(limit)
 
-    def _charge(self, called: fmt.ToolCallEntry, end: int) -> None:
-        """Charge the budget for the calls inside a tool until its end, which a replay does not make."""
-        for entry in self._index.inside.get(called.number, ()):
-            engine = CURRENT.get()
-            assert isinstance(engine, Engine)  # the run that called the tool
-            if isinstance(entry, fmt.ToolCallEntry):
-                engine.budget.count_tool_call()
-            elif (known := self._index.replies.get(entry.number)) and known[0] < end and known[1].response is not None:
-                response = known[1].response
-                payer = engine.run_state if entry.run == called.run else engine.budget
-                payer.charge(response.usage, response.cost)
+    def _charge(self, position: int) -> None:
+        """Charge the budget for a call inside a tool, where it was made: a replay does not make it."""
+        inside = self._index.inside.pop(position, None)
+        if inside is None:
+            return
+        made, called = inside
+        root = self._root if called.run == self.tape.run.ids.run_id else None
+        engine = self._inside.get(called.run, root)
+        if engine is None:
+            return  # the run that called the tool has ended
+        if isinstance(made, fmt.ToolCallEntry):
+            engine.budget.count_tool_call()
+        elif (known := self._index.replies.get(made.number)) and (response := known[1].response) is not None:
+            payer = engine.run_state if made.run == called.run else engine.budget
+            payer.charge(response.usage, response.cost)
 
     async def approve(
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
@@ -371,9 +378,10 @@ class Playback:
 
     Args:
         tape: the tape.
+        passed: called with each position when everything up to it has been produced.
     """
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: Tape, passed: Callable[[int], None]) -> None:
         self.tape = tape
         self.run: Run[Any] | None = None
         """The replayed run, once it is started."""
@@ -383,7 +391,7 @@ class Playback:
         """Why the replay stopped before the end of the tape, if it did."""
         self.clock, self.timers = ReplayClock(tape.header), ReplayTimers()
         self.compare = Comparison(tape)
-        self.order = Order(tape.entries, self._repeat, self._missing)
+        self.order = Order(tape.entries, self._repeat, self._missing, passed)
         self._outer_hooks = running_hooks()
         self._cancelled = self._exact = False
         self._end = len(tape.entries)
@@ -635,8 +643,11 @@ class EntryIndex:
         self.once: dict[tuple[int, str], deque[tuple[int, fmt.OnceEntry]]] = {}
         """The values that hooks read with ``ctx.once``, in order, by branch and name."""
         self.has_wakeups = False
-        self.inside: dict[int, list[fmt.ModelRequestEntry | fmt.ToolCallEntry]] = {}
-        """The requests and calls that a tool made, by the number of its call. A replay does not make them."""
+        self.inside: dict[int, tuple[fmt.ModelRequestEntry | fmt.ToolCallEntry, fmt.ToolCallEntry]] = {}
+        """The requests and calls that tools made, with the calls of these tools, by the position of the call or of the
+        reply. A replay does not make them."""
+        self._calls: dict[int, fmt.ToolCallEntry] = {}
+        self._requests: dict[int, fmt.ModelRequestEntry] = {}
         self.runs: dict[str, int] = {}
         """The position at which each run started, by its id."""
         self.finished: set[str] = set()
@@ -662,6 +673,8 @@ class EntryIndex:
                 self._begin(position, entry)
             case fmt.ModelReplyEntry():
                 self.replies[entry.number] = position, entry
+                if (request := self._requests.pop(entry.number, None)) is not None:
+                    self.inside[position] = request, self._calls[request.inside]
             case fmt.ToolProgressEntry():
                 self.reports.setdefault(entry.number, []).append((position, entry))
             case fmt.ToolResultEntry():
@@ -676,8 +689,12 @@ class EntryIndex:
                 self.counted[entry.key] = entry.value
 
     def _begin(self, position: int, entry: fmt.ModelRequestEntry | fmt.ToolCallEntry) -> None:
-        if entry.inside:
-            self.inside.setdefault(entry.inside, []).append(entry)
+        if isinstance(entry, fmt.ToolCallEntry):
+            self._calls[entry.number] = entry
+        if entry.inside and isinstance(entry, fmt.ModelRequestEntry):
+            self._requests[entry.number] = entry
+        elif entry.inside:
+            self.inside[position] = entry, self._calls[entry.inside]
         elif isinstance(entry, fmt.ModelRequestEntry):
             self.asked.setdefault((entry.run, entry.purpose), deque()).append((position, entry))
         else:

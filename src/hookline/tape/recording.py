@@ -135,7 +135,7 @@ class TapeHook:
             outer = outer.inner
         if isinstance(outer, Recording):
             recording = outer
-            place = recording.enter_branch(recording.number(), start.ids.run_id)
+            place = recording.enter_run(engine)
         elif self._is_file and start.ids.parent_run_id in self._in_file:
             self._in_file.add(start.ids.run_id)
             yield  # a detached run would replace the tape of its outer run
@@ -181,6 +181,10 @@ class Recording(Boundary):
         self._counts: set[str] = set()
         self._readings: dict[int, list[tuple[str, Any]]] = {}
         self._timers: dict[int, int] = {}
+        self._run_places: dict[str, tuple[int, int]] = {}
+        """The places of the nested runs, by id."""
+        self._call_places: dict[tuple[str, str], tuple[int, int]] = {}
+        """The places of the tools that are being called, by run and id of the call."""
         self._awake: dict[int, asyncio.Task[Any] | None] = {}
         """By branch, the task that has continued at an entry of the tape and has not waited since."""
         self._interruptions: list[tuple[int, int]] = []
@@ -261,6 +265,19 @@ class Recording(Boundary):
         parent, inside = PLACE.get(self)
         token = PLACE.set(self, (branch, inside))
         self.write(fmt.BranchEntry, parent=parent, run=run, call_id=call_id, attempt=attempt)
+        return token
+
+    def enter_run(self, engine: Engine) -> Any:
+        """Start the branch of a nested run, and return a token as :meth:`enter_branch` does.
+
+        In a thread without a copy of the context, ``ctx=`` says which tool or run the code is part of.
+        """
+        ids = engine.ids
+        if self not in _places.get():
+            outer = self._run_places.get(ids.parent_run_id, _START)
+            PLACE.set(self, self._call_places.get((ids.parent_run_id, engine.services.call_id), outer))
+        token = self.enter_branch(self.number(), ids.run_id)
+        self._run_places[ids.run_id] = PLACE.get(self)
         return token
 
     def write(self, kind: type[fmt.TapeEntry], **fields: Any) -> None:
@@ -376,6 +393,7 @@ class Recording(Boundary):
 
     def run_ended(self, run_id: str) -> None:
         """Record the end of a run."""
+        self._run_places.pop(run_id, None)
         encoder = self._encoders.pop(run_id, None)
         if encoder is not None:
             encoder.finish()
@@ -454,7 +472,7 @@ class Recording(Boundary):
     async def wake_up(self, name: str, *, waited: bool = True) -> None:
         """Record that an await of the run's own code has ended."""
         await self.inner.wake_up(name, waited=waited)
-        if waited:
+        if waited and self in _places.get():  # a run that begins in a thread without a copy of the context has no place
             self._woke(name)
 
     def _woke(self, name: str, *, timed_out: bool = False) -> None:
@@ -547,7 +565,7 @@ class Recording(Boundary):
 
     async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call the tool and record its result."""
-        number = self.number()
+        number, called = self.number(), (request.ids.run_id, request.id)
         branch = self.enter_branch(number)
         self.write(
             fmt.ToolCallEntry,
@@ -561,6 +579,7 @@ class Recording(Boundary):
         is_inside = tool.runs_agents or PLACE.get(self)[1]
         inside = None if is_inside else PLACE.set(self, (number, number))
         given = ctx if ctx is None or inside is None else self._with_progress(ctx, number)
+        self._call_places[called] = PLACE.get(self)
         try:
             value = await self.inner.call_tool(request, tool, values, given)
             own, attachments = take_attachments(value)
@@ -576,6 +595,7 @@ class Recording(Boundary):
             result = {"refused": isinstance(error, CallRefusedError), **outcome_of(error)}
             raise
         finally:
+            self._call_places.pop(called, None)
             if inside is not None:
                 PLACE.reset(inside)
             self.write(fmt.ToolResultEntry, number=number, **result)
