@@ -14,12 +14,12 @@ from hookline import Agent, HookResult, guard, hook, tool
 from hookline.errors import RunWaitingError
 from hookline.hooks import ModelRetryHook
 from hookline.models import RateLimitError
-from hookline.stores import RunStore
+from hookline.stores import RunStore, StoreError
 from hookline.tape import TapeHook, replay
 from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
 from tests.durable_scene import World
-from tests.run.test_durable import Crashes, check_transcript, killed_in_tool, run_until_tool
+from tests.run.test_durable import Crashes, check_transcript, interrupt, killed_in_tool, run_until_tool
 from tests.waiting import wait_until
 
 
@@ -183,6 +183,33 @@ def test_a_model_that_has_advanced_in_this_process_skips_nothing(store: RunStore
         with pytest.raises(RunWaitingError):
             agent.run("go", durable=store, run_id="r")
     decided.append(True)
+    assert agent.run("go", durable=store, run_id="r").reply == "done"
+
+
+def test_a_call_that_could_not_be_stored_is_made_again_with_the_turn_that_it_had(store: RunStore) -> None:
+    append = store.journal.append
+
+    def refuse(*args: Any) -> None:
+        raise StoreError("the disk is full")
+
+    @hook("before_llm")
+    def fill(ctx: Any, request: Any) -> None:
+        if request.hop == 1 and not filled:
+            filled.append(True)
+            store.journal.append = refuse  # type: ignore[method-assign]
+
+    @tool
+    def work() -> str:
+        """Work."""
+        return "worked"
+
+    filled: list[bool] = []
+    agent = Agent("a", llm=ScriptedModel([call("work"), reply("done"), reply("wrong")]), tools=[work], hooks=[fill])
+    with pytest.raises(StoreError):
+        agent.run("go", durable=store, run_id="r")
+    assert len(agent.model.requests) == 2
+    store.journal.append = append  # type: ignore[method-assign]
+    interrupt(store)
     assert agent.run("go", durable=store, run_id="r").reply == "done"
 
 

@@ -91,7 +91,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
             Hooks and tools that take an ``AgentContext`` with other ``deps`` are rejected.
         tools: functions decorated with ``@tool``, plain functions, and toolsets such as ``mcp(...)``. A toolset is an
             object with a method ``tools()``, which is called once, here. Its ``tool_hooks`` are added to ``hooks``.
-        hooks: hooks for all runs, or a :class:`HookRegistry`, whose later changes also take effect.
+        hooks: hooks for all runs, a ``HookStack``, or a :class:`HookRegistry`, whose later changes also take effect.
         plugins: plugins, or names of installed plugins. Their hooks are added to ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may allow fewer.
         limits: the limits of each run. Without a step limit, a run stops after 20 steps.

@@ -91,7 +91,7 @@ class Turns:
             number = self._repeated[lane].popleft()
         if number is None and owner in self._last:
             model.skip_turn(self._last[owner])
-        number = model.take_turn(request, number)
+        number = model.take_turn(request, f"{lane} {key}" if key else "", number)
         place = _Place(*owner, lane, key, 0 if key else number)
         self._put(_PREFIX + json_encoder.encode(place).decode(), number)
 

@@ -27,9 +27,10 @@ class Model(Protocol):
     other attachments fail before the model is called.
 
     A model that gives its replies in a fixed order, such as :class:`~hookline.ScriptedModel`, has two more methods, so
-    that a durable run continues after the replies that it has had. ``take_turn(request, number)`` is called before each
-    call and returns the number of its reply, which the run records: the next one, or ``number`` if the call is made
-    again. ``skip_turn(number)`` is called for each recorded reply instead of a call.
+    that a durable run continues after the replies that it has had. ``take_turn(request, call, number)`` is called
+    before each call and returns the number of its reply, which the run records: ``number`` if it is not ``None``, the
+    same one as before if this ``call`` is made again in this process, or else the next one. ``skip_turn(number)`` is
+    called for each recorded reply instead of a call.
 
     Example::
 

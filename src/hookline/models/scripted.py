@@ -13,6 +13,9 @@ from .._kernel.payloads import ModelRequest
 from .._kernel.values import Message, ModelResponse, ToolCall, Usage
 from .attachments import ANY_TYPE
 
+_REMEMBERED_CALLS = 1000
+"""Calls are repeated in the same process soon after they were made: when a database was unreachable."""
+
 Turn = ModelResponse | ToolCall | str | BaseException | Callable[[ModelRequest], Any] | Sequence[Any]
 
 
@@ -76,18 +79,25 @@ class ScriptedModel:
         self._ahead = 0
         """The number of turns that are taken and have no request here, less the requests that had a turn again."""
         self._assigned: list[tuple[ModelRequest, int]] = []
+        self._taken: dict[str, int] = {}
+        """The turns of the last calls of durable runs in this process, by call."""
 
-    def take_turn(self, request: ModelRequest, number: int | None = None) -> int:
+    def take_turn(self, request: ModelRequest, call: str, number: int | None = None) -> int:
         """Assign a turn to a request that :meth:`complete` or :meth:`stream` gets next, and return its number.
 
         Args:
             request: the request.
-            number: the turn that a durable run has recorded for this call; ``None`` for the next one.
+            call: identifies the call in its durable run, or is empty. A call that is made again gets the same turn.
+            number: the turn that the durable run has recorded for this call; ``None`` if it has recorded none.
         """
         if number is None:
-            number = self._position
+            number = self._taken.get(call, self._position)
         self.skip_turn(number)
         self._assigned.append((request, number))
+        if call:
+            self._taken[call] = number
+            if len(self._taken) > _REMEMBERED_CALLS:
+                del self._taken[next(iter(self._taken))]
         return number
 
     def skip_turn(self, number: int) -> None:
