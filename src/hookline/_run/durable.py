@@ -49,7 +49,6 @@ from .boundary import Boundary
 from .budget import Spending
 from .engine import Engine
 from .events import (
-    DERIVED_FIELDS,
     ENGINE_EVENTS,
     AllEventsExcept,
     ApprovalAsked,
@@ -116,7 +115,7 @@ _SKIPPED = frozenset(("text", "observed", "wakeup"))
 _TIMED_OUT = msgspec.Raw(b"true")
 """The data of a wakeup after a hook that exceeded its timeout."""
 _TEXT = (TextDelta, Discarded)
-_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message", "note"))
+_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "message", "location"))
 
 LIVE, INSIDE, PAST = "", "inside", "past"
 """Replay modes of the current task: part of the run; inside a call or an observer, which recovery does not repeat; or
@@ -1510,8 +1509,7 @@ def _event_key(event: Event) -> str:
         return f"{tag} {event.result.status}"
     names = _FIELDS_OF_TYPE.get(kind)
     if names is None:
-        ignored = _NOT_COMPARED | DERIVED_FIELDS.get(kind, frozenset())
-        names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in ignored)
+        names = _FIELDS_OF_TYPE[kind] = tuple(n for n in kind.__struct_fields__ if n not in _NOT_COMPARED)
     data = json_encoder.encode([getattr(event, name) for name in names])
     if b" at 0x" in data:
         data = without_addresses(data.decode()).encode()

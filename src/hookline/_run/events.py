@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable
 from functools import partial
 from typing import Any, Literal
 
@@ -232,14 +232,6 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
     if isinstance(kind, type) and issubclass(kind, Event) and kind is not Event
 )
 """The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
-
-
-DERIVED_FIELDS: Mapping[type[Event], frozenset[str]] = {
-    HookExecuted: frozenset(("tool", "refused", "location")),
-    ApprovalDecided: frozenset(("tool",)),
-}
-"""Fields that follow from other fields, events and the code. Recovery and replay do not compare them, so that journals
-and tapes stay valid that were written before these fields existed, or before lines of a hook moved."""
 
 
 class AllEventsExcept:

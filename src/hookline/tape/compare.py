@@ -17,7 +17,6 @@ from .._base.text import snake_case
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
-from .._run.events import DERIVED_FIELDS
 from .._run.replay_values import without_addresses
 from . import format as fmt
 from .tape import TEXT_EVENTS, Tape
@@ -30,9 +29,8 @@ LOOKAHEAD = 20
 
 _NO_EVENTS: deque[tuple[int, AnyEvent]] = deque()
 
-_IGNORED_FIELDS = ("seq", "at", "run_id", "duration", "ids", "note")
-"""Fields that may differ: sequence numbers, times, ids, and the note of a hook, which the next request contains."""
-_DERIVED_OF_TYPE = {str(kind.__struct_config__.tag): names for kind, names in DERIVED_FIELDS.items()}
+_IGNORED_FIELDS = ("seq", "at", "run_id", "duration", "ids", "location")
+"""Fields that may differ: sequence numbers, times, ids, and the line of a hook that failed, because lines move."""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -79,7 +77,7 @@ class Comparison:
                 then.append((position, event))
                 if type(event) is HookExecuted:
                     self._recorded_decisions.append((position, _decision(event)))
-        self._text_runs = tape.text_runs if tape.run.stream is not None else ()
+        self._text_runs = tape.text_runs
         self._decisions: list[tuple[int, Decision]] = []
         self._found: list[tuple[int, str]] = []
         """The differences that may be the first one, each with its position."""
@@ -217,8 +215,7 @@ def str_of(value: Any) -> Any:
 @lru_cache(maxsize=256)
 def _values_of(kind: type[Event]) -> Callable[[Any], Any]:
     """Return a function that returns the values of the fields that must be the same."""
-    ignored = (*_IGNORED_FIELDS, *DERIVED_FIELDS.get(kind, ()))
-    names = [name for name in kind.__struct_fields__ if name not in ignored]
+    names = [name for name in kind.__struct_fields__ if name not in _IGNORED_FIELDS]
     return attrgetter(*names) if names else lambda event: ()
 
 
@@ -240,8 +237,7 @@ def _data(event: AnyEvent) -> dict[str, Any]:
 
 def _comparable(event: dict[str, Any]) -> dict[str, Any]:
     """Return an event without the fields that may differ between recording and replay."""
-    ignored = (*_IGNORED_FIELDS, *_DERIVED_OF_TYPE.get(event["type"], ()))
-    core = {name: _without_addresses(value) for name, value in event.items() if name not in ignored}
+    core = {name: _without_addresses(value) for name, value in event.items() if name not in _IGNORED_FIELDS}
     if event["type"] == "run_finished":
         result = {name: value for name, value in core["result"].items() if name not in ("elapsed", "ids")}
         result["errors"] = sorted(result["errors"], key=json_text)  # errors of concurrent calls come in any order
