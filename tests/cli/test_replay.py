@@ -72,6 +72,32 @@ def test_a_file_that_is_not_a_tape_is_invalid_input(in_process, tape):
     assert told.startswith("error: notes.txt is not a tape")
 
 
+REFUSED = (
+    "version 3 of the tape format, and this version of Hookline reads only version 4: record it again, or use the "
+    "version of Hookline that wrote it"
+)
+
+
+@pytest.mark.parametrize(
+    ("command", "code"),
+    [
+        (["replay", "monday.tape"], 2),
+        (["replay", "monday.tape", "--show"], 2),
+        (["explain", "monday.tape"], 2),
+        (["explain", "last", "--records", "."], 2),
+        (["diff", "monday.tape", "monday.tape"], 2),
+        (["backtest", "rules.py", "monday.tape"], 5),
+        (["coverage", "rules.py", "monday.tape"], 5),
+        (["record", "ls", "--records", "."], 0),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_every_command_that_reads_tapes_says_what_to_do_with_one_of_another_version(in_process, tape, command, code):
+    tape.write_bytes(tape.read_bytes().replace(b'"version":4,', b'"version":3,', 1))
+    done, out, told = in_process(*command)
+    assert (done, REFUSED in " ".join((out + told).split())) == (code, True)
+
+
 def test_an_incomplete_last_line_is_noted(in_process, tape):
     tape.write_bytes(tape.read_bytes()[:-30])
     assert "note: monday.tape: its last line is incomplete" in in_process("replay", "monday.tape")[2]

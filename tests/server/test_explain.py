@@ -8,6 +8,7 @@ from hookline.points import BEFORE_TOOL
 from hookline.records.hook import RecordHook
 from hookline.server.auth import Caller
 from hookline.server.build import build_server
+from hookline.tape import TapeHook
 
 from .walk import bearer, client_of
 
@@ -26,14 +27,16 @@ def keep_files(ctx, request):
 class Served:
     """A server with one finished run of the caller ``ann``."""
 
-    def __init__(self, folder, *, record=True):
+    def __init__(self, folder, *, record=True, tapes=False):
         model = ScriptedModel([call("delete", path="a.txt"), reply("I could not.")], loop=True)
         hooks = [keep_files, *([RecordHook(folder / "records")] if record else [])]
+        hooks += [TapeHook(folder / "tapes")] if tapes else []
         settings = Settings(
             server={"port": 0},
             runs=str(folder / "runs.db"),
             sessions=str(folder / "sessions"),
             approval_file=str(folder / "approvals.db"),
+            tapes=str(folder / "tapes") if tapes else "",
         )
         self.server = build_server(settings, Agent("helper", llm=model, tools=[delete], hooks=hooks), home=folder)
 
@@ -104,6 +107,20 @@ async def test_a_run_whose_record_was_deleted_is_reported(served, tmp_path):
     answer = await served.get(served.admin)
     assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_recorded")
     assert "there is no record of the run" in answer.json()["error"]["message"]
+
+
+async def test_a_tape_of_another_version_is_reported_with_what_to_do(tmp_path):
+    made = Served(tmp_path, record=False, tapes=True)
+    await made.begin()
+    try:
+        assert (await made.get(made.admin)).status_code == 200
+        (tape,) = (tmp_path / "tapes").glob("*.tape")
+        tape.write_bytes(tape.read_bytes().replace(b'"version":4,', b'"version":3,', 1))
+        answer = await made.get(made.admin)
+        assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_recorded")
+        assert "record it again, or use the version of Hookline that wrote it" in answer.json()["error"]["message"]
+    finally:
+        await made.end()
 
 
 async def test_a_server_that_does_not_record_says_so(tmp_path):

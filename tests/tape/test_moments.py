@@ -32,7 +32,7 @@ from hookline import (
 from hookline.records import RecordedRun, RecordHook, read_runs
 from hookline.records.format import HookAtPoint
 from hookline.records.reading import judged_payload
-from hookline.tape import Tape, TapeHook, replay
+from hookline.tape import Tape, TapeHook
 from hookline.tape import format as fmt
 from hookline.teams import Team
 from tests.properties import examples
@@ -172,40 +172,6 @@ def test_a_tape_has_the_moments_that_a_record_of_the_run_has(scenario: Scenario)
     assert points
     assert [line for line in moments_of(taped) if line[1] in points] == moments_of(recorded)
     assert taped.end == recorded.end
-
-
-def test_a_tape_of_version_2_is_replayed_with_its_readings_counts_and_nested_runs() -> None:
-    path = Path(__file__).with_name("data") / "version-2.tape"
-    tape = Tape.load(path)
-    assert tape.header.version == 2
-    again = replay(tape, office())
-    assert (again.first_difference, again.stop_reason) == ("", "")
-    assert (again.result.reply, len(again.replayed)) == ("done", 11)
-    assert again.recorded == again.replayed
-    assert [len(request.messages) for request in tape.requests] == [2, 5, 1, 3, 7]
-
-
-def test_a_difference_from_a_tape_of_version_2_is_found() -> None:
-    path = Path(__file__).with_name("data") / "version-2.tape"
-    again = replay(path, [small])
-    assert again.stop_reason == "the request to the model has other settings"
-
-
-def office() -> Agent:
-    """Make the agent of the tape of version 2."""
-
-    @hook(BEFORE_LLM)
-    def count(ctx: Any, request: Any) -> Any:
-        tokens = ctx.llm.count_tokens(request.messages)
-        return request.replace(params={"seed": ctx.random.randrange(1000), "tokens": tokens})
-
-    @hook(AFTER_LLM)
-    def stamp(ctx: Any, reply: Any) -> Any:
-        return HookResult.cont(reason=f"{ctx.clock.time():.3f} {ctx.new_id('x')}")
-
-    helper = Agent("helper", llm=ScriptedModel([]), tools=[add])
-    tools = [add, Team([helper])]
-    return Agent("boss", "", "be brief", llm=ScriptedModel([]), tools=tools, hooks=[small, count, stamp])
 
 
 @pytest.mark.parametrize("changing", [False, True])

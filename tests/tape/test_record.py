@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -31,7 +32,10 @@ from hookline import (
     reply,
     tool,
 )
+from hookline.backtest import backtest
 from hookline.events import Event, RunFinished, SubagentEvent, TextDelta
+from hookline.explain import find_run
+from hookline.records import Account, RecordError, read_runs
 from hookline.tape import Tape, TapeError, TapeHook, replay
 from hookline.tape import format as fmt
 from hookline.teams import Team
@@ -196,20 +200,13 @@ def test_an_incomplete_last_line_is_ignored_and_reported(path: Path) -> None:
 @pytest.mark.parametrize(
     ("data", "says"),
     [
-        (
-            b'{"entry":"tape","version":1}\n',
-            "version 1 of the tape format, and this version of Hookline reads only 2 to 3",
-        ),
-        (
-            b'{"entry":"tape","version":99}\n',
-            "version 99 of the tape format, and this version of Hookline reads only 2 to 3",
-        ),
         (b'{"turns": []}\n', "is not a tape"),
         (b"\xff\xfe\n", "is not a tape"),
         (b"", "is not a tape"),
         (b'["hookline",{"format":1}]\n', "is a record, not a tape, and cannot be replayed: use hookline backtest"),
-        (b'{"entry":"tape","version":3}\n', "ends before its run starts"),
-        (b'{"entry":"tape","version":3}\n{"entry":"unheard"}\n', "is damaged in line 2"),
+        (b'{"entry":"event","version":4}\n', "its first line is not the header of a tape"),
+        (b'{"entry":"tape","version":4}\n', "ends before its run starts"),
+        (b'{"entry":"tape","version":4}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],
 )
 def test_a_file_that_is_not_a_tape_is_rejected_with_the_reason(path: Path, data: bytes, says: str) -> None:
@@ -218,6 +215,51 @@ def test_a_file_that_is_not_a_tape_is_rejected_with_the_reason(path: Path, data:
         Tape.load(path)
     with pytest.raises(TapeError, match="cannot be read: No such file"):
         Tape.load(path.with_name("other.tape"))
+
+
+OTHER_VERSIONS = [
+    b'{"entry":"tape_began","version":2,',
+    b'{"entry":"tape","version":3,',
+    b'{"entry":"tape","version":99,',
+]
+"""The beginnings of tapes of other versions of the format."""
+
+
+@pytest.mark.parametrize("header", OTHER_VERSIONS)
+def test_a_tape_of_another_version_is_refused_with_what_to_do_wherever_tapes_are_read(
+    path: Path, header: bytes
+) -> None:
+    run_id = record(path, "done").run.ids.run_id
+    data = path.read_bytes()
+    assert data.startswith(b'{"entry":"tape",')
+    path.write_bytes(header + data.partition(b'"version":4,')[2])
+    with pytest.raises(TapeError) as refused:
+        Tape.load(path)
+    says = str(refused.value).removeprefix(f"{path} has ")
+    assert says == (
+        f"version {header.split(b':')[2][:-1].decode()} of the tape format, and this version of Hookline reads only "
+        "version 4: record it again, or use the version of Hookline that wrote it"
+    )
+    with pytest.raises(TapeError, match=re.escape(says)):
+        replay(path, [])
+    account = Account()
+    assert list(read_runs(path, account=account)) == []
+    assert account.skipped == {(str(path), says): 1}
+    for name in (str(path), "last", run_id):
+        with pytest.raises(RecordError, match=re.escape(says)):
+            find_run(name, [path.parent])
+    report = backtest([observer(BEFORE_TOOL)(lambda ctx, request: None)], path.parent)
+    assert (report.runs, [each.reason for each in report.skipped]) == (0, [says])
+
+
+def test_a_tape_of_another_version_does_not_hide_other_runs_and_is_noted(path: Path) -> None:
+    run_id = record(path.with_name("other.tape"), "first").run.ids.run_id
+    record(path, "second")
+    path.write_bytes(path.read_bytes().replace(b'"version":4,', b'"version":3,', 1))
+    for name in ("last", run_id):
+        found = find_run(name, [path.parent])
+        assert found.run.id == run_id
+        assert [note.partition(": skipped")[0] for note in found.notes] == [str(path)]
 
 
 @pytest.mark.parametrize("wrong", ["", 3, None])
@@ -294,7 +336,7 @@ def test_a_tape_holds_outer_budgets_with_their_usage(path: Path) -> None:
 def test_a_tape_is_json_lines_with_a_header(path: Path) -> None:
     record(path, "done")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (lines[0]["entry"], lines[0]["version"]) == ("tape", 3)
+    assert (lines[0]["entry"], lines[0]["version"]) == ("tape", 4)
     assert lines[0]["hookline"]
     assert lines[1]["entry"] == "run"
     assert all(isinstance(line, list) or "entry" in line for line in lines)

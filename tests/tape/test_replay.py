@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import re
 import threading
 import time
 from collections.abc import AsyncIterator
@@ -258,53 +256,6 @@ def test_held_and_live_text_is_shown_at_the_same_position_in_a_replay(path: Path
     check(path, reject)
     shown = [event.text for event in Tape.load(path).events() if isinstance(event, TextDelta)]
     assert shown == (["so good"] if mode == "safe" else ["so", " bad", "so", " good"])
-
-
-def test_a_tape_from_before_text_was_held_is_replayed_without_differences(path: Path) -> None:
-    @hook(AFTER_LLM)
-    def polish(ctx: Any, payload: Any) -> Any:
-        return HookResult.retry("No.") if "bad" in payload.content else payload.replace(content="fine")
-
-    agent = Agent("a", llm=ScriptedModel(["so bad", "so good"]), hooks=[TapeHook(path), polish], stream="live")
-    assert agent.run("x", sinks=[lambda event: None]).reply == "fine"
-    older = [json.loads(line) for line in path.read_text().splitlines()]
-    entries = [line for line in older if isinstance(line, dict)]
-    for line in entries:
-        line.pop("stream", None)
-        if line.get("event", {}).get("type") == "discarded":
-            del line["event"]["reason"]
-    replaced = [older.index(line) for line in entries if line.get("event", {}).get("text") == "fine"]
-    path.write_text("".join(json.dumps(line) + "\n" for i, line in enumerate(older) if i not in replaced))
-    check(path, polish)
-
-
-def test_a_tape_from_before_notes_were_events_is_replayed_without_differences(path: Path) -> None:
-    @hook(AFTER_LLM)
-    def decided(ctx: Any, answer: Any) -> HookResult | None:
-        return HookResult.retry("Decide.") if answer.content == "maybe" else None
-
-    record(path, ["maybe", "yes"], decided)
-    text = path.read_text()
-    assert '"note":"Decide."' in text
-    path.write_text(text.replace('"note":"Decide."', '"note":""'))
-    check(path, decided)
-
-
-def test_a_tape_from_before_events_named_refusals_and_their_tool_is_replayed_without_differences(path: Path) -> None:
-    @guard(BEFORE_TOOL)
-    def careful(ctx: Any, payload: Any) -> HookResult:
-        return HookResult.block("No.") if payload.arguments["a"] == 1 else HookResult.ask("Really?")
-
-    record(path, [[call("add", a=1, b=1), call("add", a=2, b=1)], "done"], careful)
-    lines = path.read_text().splitlines(keepends=True)
-    old = [
-        re.sub(r',"tool":"add"(?=[,}])|,"refused":(true|false)', "", each) if "hook_executed" in each else each
-        for each in lines
-    ]
-    old = [each.replace(',"tool":"add"', "") if "approval_decided" in each else each for each in old]
-    assert [len(old) for old in old] != [len(each) for each in lines]
-    path.write_text("".join(old))
-    check(path, careful)
 
 
 def test_a_stream_that_a_hook_closed_is_closed_again(path: Path) -> None:
@@ -655,7 +606,7 @@ def test_a_tape_can_be_replayed_many_times(path: Path) -> None:
     assert all(replay(tape, [no_ones]).same for _ in range(3))
 
 
-def test_a_replayed_tool_has_the_recorded_effects_and_one_of_an_older_tape_keeps_its_recorded_flags(path: Path) -> None:
+def test_a_replayed_tool_has_the_recorded_effects_and_flags(path: Path) -> None:
     seen: list[Any] = []
 
     @observer(BEFORE_TOOL)
@@ -674,14 +625,6 @@ def test_a_replayed_tool_has_the_recorded_effects_and_one_of_an_older_tape_keeps
     replay(path, [look])
     expected = (frozenset({"read", "write"}), True, True, "landlock")
     assert seen == [expected, expected]
-    text = path.read_text()
-    older = text.replace('"effects":["read","write"],"sandbox":"landlock",', "").replace(
-        ',"effects":["read","write"],"sandbox":"landlock"', ""
-    )
-    assert older != text
-    path.write_text(older)
-    replay(path, [look])
-    assert seen[-1] == (None, True, True, "")
 
 
 @pytest.mark.filterwarnings("ignore:.*blocks the event loop:RuntimeWarning")

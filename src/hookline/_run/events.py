@@ -234,25 +234,17 @@ ENGINE_EVENTS: frozenset[type[Event]] = frozenset(
 """The events that only the loop and the dispatcher emit. Hooks and tools emit their own types."""
 
 
-_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "note"))
-_DERIVED = {
-    str(kind.__struct_config__.tag): frozenset(names)
-    for kind, names in (
-        (HookExecuted, ("tool", "refused", "location")),
-        (ApprovalDecided, ("tool",)),
-        (ToolStarted, ("message",)),
-        (ToolEnded, ("message",)),
-    )
-}
+_NOT_COMPARED = frozenset(("seq", "at", "run_id", "duration", "ids", "location"))
+_FOR_PEOPLE = frozenset(str(kind.__struct_config__.tag) for kind in (ToolStarted, ToolEnded))
+"""Events whose ``message`` says how long something took."""
 
 
 def ignored_fields(tag: str) -> frozenset[str]:
     """Return the fields of a type of event that recovery and replay do not compare.
 
-    Sequence numbers, times and ids differ, and the next request contains the note of a hook. Other fields follow from
-    further fields, events and the code, such as the line of a hook.
+    Sequence numbers, times and ids differ; lines of hooks move.
     """
-    return _NOT_COMPARED | _DERIVED.get(tag, frozenset())
+    return _NOT_COMPARED | {"message"} if tag in _FOR_PEOPLE else _NOT_COMPARED
 
 
 @cache

@@ -64,14 +64,6 @@ def without_addresses(text: str) -> str:
     return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text
 
 
-_NO_ATTACHMENTS = b',"attachments":[]}'
-
-
-def without_empty_attachments(message: bytes) -> bytes:
-    """Return the JSON of a message without attachments as older versions wrote it: old tapes contain its digest."""
-    return message[: -len(_NO_ATTACHMENTS)] + b"}" if message.endswith(_NO_ATTACHMENTS) else message
-
-
 NO_SETTINGS = any_digest((None, None, {}))[:16]
 
 
@@ -128,7 +120,7 @@ class RequestDigests:
         for message in messages:
             pair = known.get(id(message))
             if pair is None:
-                data = without_empty_attachments(message.to_json())
+                data = message.to_json()
                 if b" at 0x" in data:
                     data = without_addresses(data.decode()).encode()
                 pair = known[id(message)] = message, sha256(data).digest()

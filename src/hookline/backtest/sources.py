@@ -13,7 +13,7 @@ import msgspec
 from .._base.frozen import Frozen
 from ..records.account import INCOMPLETE, MAX_LINE, TOO_LONG, Account, Skipped
 from ..records.format import TAPE_SUFFIX, HookInfo, RecordError
-from ..records.reading import check_version, decode_header, decode_hooks, record_files
+from ..records.reading import check_tape, check_version, decode_header, decode_hooks, record_files
 from .errors import BacktestError
 
 UNIT_BYTES = 16 << 20
@@ -178,6 +178,7 @@ class Files:
     def _check_header(file: Path) -> None:
         with file.open("rb") as stream:
             first = stream.readline(_CHUNK)
+        check_tape(first)
         try:
             header = decode_header(first).header
         except msgspec.DecodeError:

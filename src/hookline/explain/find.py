@@ -57,24 +57,25 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
         raise RecordError(
             f"{what} was not found: no runs are recorded{where} yet (hookline run --record records a run)"
         )
-    file, id = _locate(name, existing)
+    refused = Account()
+    file, id = _locate(name, existing, refused)
     found = _read(file, id)
     if found is None:  # the run has ended meanwhile, and its record was moved
-        file, id = _locate(name, existing)
+        file, id = _locate(name, existing, Account())
         found = _read(file, id)
     if found is None:
         raise RecordError(f"{file} does not contain the run {id} any more")
-    return found
+    return Found(found.run, [*map(str, refused.entries()), *found.notes])
 
 
-def _locate(name: str, records: Sequence[str | os.PathLike[str]]) -> tuple[Path, str]:
-    """Return the file and the whole id of a run."""
+def _locate(name: str, records: Sequence[str | os.PathLike[str]], refused: Account) -> tuple[Path, str]:
+    """Return the file and the whole id of a run. ``refused`` collects the files that this version does not read."""
     files = record_files(records)[::-1]
     if name == "last":
-        return _last(files, records)
+        return _last(files, records, refused)
     matches: dict[str, Path] = {}
     for file in files:
-        for run in _run_lines(file):
+        for run in _run_lines(file, refused):
             id = run.info.ids.run_id
             if id == name:
                 return file, id
@@ -82,7 +83,9 @@ def _locate(name: str, records: Sequence[str | os.PathLike[str]]) -> tuple[Path,
                 matches.setdefault(id, file)
     if not matches:
         places = ", ".join(map(str, records))
-        raise RecordError(f"no recorded run begins with {name!r} in {places}: hookline record ls lists the runs")
+        raise RecordError(
+            f"no recorded run begins with {name!r} in {places}: hookline record ls lists the runs{_reasons(refused)}"
+        )
     if len(matches) > 1:
         shown = ", ".join(list(matches)[:_SHOWN]) + (", …" if len(matches) > _SHOWN else "")
         raise RecordError(f"{counted(len(matches), 'recorded run')} begin with {name!r}: {shown}")
@@ -90,29 +93,38 @@ def _locate(name: str, records: Sequence[str | os.PathLike[str]]) -> tuple[Path,
     return file, id
 
 
-def _run_lines(file: Path) -> list[RunLine]:
+def _run_lines(file: Path, refused: Account) -> list[RunLine]:
     """Return the lines in which runs start. All other lines are skipped by their first bytes."""
     found = []
-    with suppress(FileNotFoundError):  # a record that was moved, because its run has ended
+    try:
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
                 with suppress(*INVALID):
                     found.append(decode_run(line))
+    except FileNotFoundError:
+        pass  # a record that was moved, because its run has ended
+    except RecordError as error:
+        refused.skip(file, str(error))
     return found
 
 
-def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]]) -> tuple[Path, str]:
+def _reasons(refused: Account) -> str:
+    """Return which files were not read, as the end of a message."""
+    return "".join(f"; {each}" for each in refused.entries())
+
+
+def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]], refused: Account) -> tuple[Path, str]:
     """Return the run that started last. ``files`` begins with the file that was written last."""
     best: tuple[float, str, Path] | None = None
     for file in files:
         # A run is written after it starts, so an older file cannot contain one that started later.
         if best is not None and last_written(file) < best[0]:
             break
-        for run in _run_lines(file):
+        for run in _run_lines(file, refused):
             if run.run == 0 and (best is None or run.info.time >= best[0]):
                 best = run.info.time, run.info.ids.run_id, file
     if best is None:
-        raise RecordError(f"no runs are recorded in {', '.join(map(str, records))} yet")
+        raise RecordError(f"no runs are recorded in {', '.join(map(str, records))} yet{_reasons(refused)}")
     return best[2], best[1]
 
 

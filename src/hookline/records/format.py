@@ -35,6 +35,8 @@ VERSION = 1
 
 SUFFIX = ".moments"
 TAPE_SUFFIX = ".tape"
+TAPE_VERSION = 4
+"""The version of the format of tapes. Tapes of other versions are not read."""
 
 MAIN_POINTS = frozenset(
     (
@@ -65,6 +67,24 @@ it was imported from a source that does not contain all fields."""
 
 class RecordError(PlainError):
     """A record cannot be read or written. The message says what to do."""
+
+
+class TapeHead(msgspec.Struct, frozen=True):
+    """The part of the first line of a tape that every version of its format has. ``time`` is the start of the tape."""
+
+    entry: str
+    version: int
+    time: float = 0.0
+
+    @property
+    def problem(self) -> str:
+        """Why this version of Hookline does not read the tape; empty if it does."""
+        if self.version == TAPE_VERSION:
+            return ""
+        return (
+            f"version {self.version} of the tape format, and this version of Hookline reads only version "
+            f"{TAPE_VERSION}: record it again, or use the version of Hookline that wrote it"
+        )
 
 
 class Header(Frozen, frozen=True, omit_defaults=True):

@@ -75,7 +75,11 @@ def last_written(file: Path) -> float:
 
 
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
-    """Yield the numbered lines of a file, without the newline. Incomplete and very long lines are skipped."""
+    """Yield the numbered lines of a file, without the newline. Incomplete and very long lines are skipped.
+
+    Raises:
+        RecordError: the file is a tape of another version of the format.
+    """
     if file.suffix == PARQUET:
         yield from _parquet_lines(file, account)
         return
@@ -89,6 +93,8 @@ def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
                 if skipping:
                     skipping = False
                 else:
+                    if number == 1:
+                        check_tape(part + line)
                     yield number, part + line
                 part = b""
             if not skipping:
@@ -261,6 +267,7 @@ def judged_payload(moment: RecordedMoment) -> Any:
 
 
 decode_header = msgspec.json.Decoder(fmt.HeaderLine).decode
+decode_tape_head = msgspec.json.Decoder(fmt.TapeHead).decode
 decode_hooks = msgspec.json.Decoder(fmt.HooksLine).decode
 decode_run = msgspec.json.Decoder(fmt.RunLine).decode
 decode_label = msgspec.json.Decoder(fmt.LabelLine).decode
@@ -297,10 +304,26 @@ def check_version(header: fmt.Header) -> None:
         )
 
 
+def check_tape(first_line: bytes) -> None:
+    """Reject a tape of another version of the format.
+
+    Raises:
+        RecordError: this version of Hookline does not read it.
+    """
+    if first_line.startswith(b"{"):
+        try:
+            problem = decode_tape_head(first_line).problem
+        except INVALID:
+            return  # another entry of a tape, or a damaged line
+        if problem:
+            raise fmt.RecordError(problem)
+
+
 def read_runs(paths: Paths, *, since: float | None = None, account: Account | None = None) -> Iterator[RecordedRun]:
     """Yield the outermost runs of records, one at a time, each with its moments and nested runs.
 
-    Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format.
+    Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format, and tapes of
+    another version of their format.
 
     Args:
         paths: files, and folders that are searched at any depth.

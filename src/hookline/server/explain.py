@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from starlette.requests import Request
@@ -85,12 +84,15 @@ class RunRecords:
         sources: list[tuple[str, Sequence[Path]]] = [(id, self._folders)]
         if (tape := self.tape(id)) is not None:
             sources.append((str(tape), ()))
+        problem = ""
         for name, folders in sources:
-            with suppress(RecordError):
+            try:
                 found = find_run(name, folders)
                 if found.run.id == id:
                     return explain(found.run)
-        raise ApiError(404, "not_recorded", f"there is no record of the run {id}")
+            except RecordError as error:
+                problem = f": {error}" if name != id else ""  # why the tape of the run cannot be read
+        raise ApiError(404, "not_recorded", f"there is no record of the run {id}{problem}")
 
 
 class ExplainApi:

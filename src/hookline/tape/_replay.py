@@ -220,7 +220,7 @@ def replay_agent(tape: Tape, hooks: Iterable[Hook] | HookRegistry) -> Agent:
         params=first.params if first is not None else {},
         response_format=began.response_format,
         output_retries=max((check.retries_left for check in _output_checks(tape)), default=0),
-        stream=began.stream or "live",
+        stream=began.stream,
         max_attachment=None,
     )
 

@@ -75,7 +75,7 @@ class Comparison:
                 then.append((position, event))
                 if type(event) is HookExecuted:
                     self._recorded_decisions.append((position, _decision(event)))
-        self._text_runs = tape.text_runs if tape.run.stream is not None else ()
+        self._text_runs = tape.text_runs
         self._decisions: list[tuple[int, Decision]] = []
         self._found: list[tuple[int, str]] = []
         """The differences that may be the first one, each with its position."""

@@ -14,18 +14,15 @@ import msgspec
 
 from .._base.attachment import Attachment
 from .._base.errors import PlainError
-from .._base.frozen import EMPTY, Frozen, any_digest, plain
+from .._base.frozen import EMPTY, Frozen
 from .._kernel.payloads import ApprovalAnswer, ModelRequest, ToolCallRequest
 from .._kernel.points import ON_TOKEN, POINTS, TABLE
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
 from .._run.budget import NO_LIMITS, Limits
-from .._run.replay_values import ErrorSnapshot, RequestDigests, without_addresses, without_empty_attachments
+from .._run.replay_values import ErrorSnapshot
 from .._run.run_agent import StreamMode
 from ..records.format import MomentLine
 from ..tools._tool import Effect
-
-VERSION = 3
-"""The version of the format. Hookline also reads version 2 (:func:`decode_version_2`)."""
 
 
 class TapeError(PlainError):
@@ -81,10 +78,7 @@ class RecordedSession(Frozen, frozen=True, omit_defaults=True):
 
 
 class RecordedTool(Frozen, frozen=True, omit_defaults=True):
-    """The properties of a tool that guards use. ``offered`` says whether the model saw the tool.
-
-    Tapes of earlier versions have no ``effects``: their tools are undeclared, and keep the flags that were recorded.
-    """
+    """The properties of a tool that guards use. ``offered`` says whether the model saw the tool."""
 
     spec: ToolSpec
     offered: bool = True
@@ -128,7 +122,7 @@ class RunEntry(TapeEntry, frozen=True, tag="run"):
     limits: Limits = NO_LIMITS
     budgets: tuple[RecordedBudget, ...] = ()
     allowed_plugins: tuple[str, ...] | None = None
-    stream: StreamMode | None = None  # older tapes: all text was live, and not all void text was withdrawn
+    stream: StreamMode = "safe"
 
 
 class ModelRequestEntry(TapeEntry, frozen=True, tag="model_request"):
@@ -227,10 +221,7 @@ class CountEntry(TapeEntry, frozen=True, tag="count"):
 
 
 class OnceEntry(TapeEntry, frozen=True, tag="once"):
-    """A value that a hook read with ``ctx.once``, or how reading it failed; tapes of earlier versions have no failures.
-
-    It is a wakeup (:class:`WakeupEntry`) too.
-    """
+    """A value that a hook read with ``ctx.once``, or how that failed. It is a wakeup (:class:`WakeupEntry`) too."""
 
     name: str = ""
     value: Any = None
@@ -242,7 +233,7 @@ class WakeupEntry(TapeEntry, frozen=True, tag="wakeup"):
     """A part of the run continued after it had awaited something of its own: a hook, concurrent calls, a nested run.
 
     ``name`` is what it awaited; of a hook, its point and its name. ``timed_out`` says that the hook exceeded its
-    timeout. Tapes of earlier versions have no wakeups.
+    timeout.
     """
 
     name: str = ""
@@ -250,7 +241,7 @@ class WakeupEntry(TapeEntry, frozen=True, tag="wakeup"):
 
 
 class ReadingsEntry(TapeEntry, frozen=True, tag="readings"):
-    """Readings after the last other entry of a branch; in version 2, those before the next entry of the branch."""
+    """Readings after the last other entry of a branch."""
 
 
 class EventEntry(TapeEntry, frozen=True, tag="event"):
@@ -334,45 +325,6 @@ AnyEntry = (
 
 decoder = msgspec.json.Decoder(AnyEntry)
 
-_VERSION_2 = {
-    "tape_began": "tape",
-    "lane_began": "branch",
-    "run_began": "run",
-    "model_asked": "model_request",
-    "model_answered": "model_reply",
-    "tool_called": "tool_call",
-    "tool_reported": "tool_progress",
-    "tool_answered": "tool_result",
-    "arguments_checked": "validation",
-    "approval_answered": "approval",
-    "counted": "count",
-    "drawn": "readings",
-    "happened": "event",
-    "steered_in": "steering",
-    "alarm_rang": "timer",
-    "cancelled_from": "cancellation",
-}
-"""The names of entries in version 2, which has an event for each fire instead of a moment."""
-
-
-def decode_version_2(line: bytes) -> TapeEntry:
-    """Decode an entry of a tape of version 2.
-
-    Raises:
-        msgspec.DecodeError: it is not an entry.
-    """
-    data = msgspec.json.decode(line, type=dict[str, Any])
-    data["entry"] = _VERSION_2.get(data.get("entry", ""), "")
-    data["branch"] = data.pop("lane", 0)
-    for old, new in (("ledgers", "budgets"), ("values", "readings")):
-        if old in data:
-            data[new] = data.pop(old)
-    if data["entry"] == "model_request":
-        request = data.pop("request")
-        data["purpose"] = request["purpose"]
-        data["changed"] = {**request, "messages": {"kept": data.pop("kept", 0), "new": request["messages"]}}
-    return msgspec.convert(data, AnyEntry)  # type: ignore[no-any-return]
-
 
 def recorded_points() -> frozenset[str]:
     """Return the points whose fires are recorded as moments: all but ``on_token``.
@@ -387,25 +339,3 @@ def recorded_points() -> frozenset[str]:
 def _recorded_points(declared: int) -> frozenset[str]:
     """Return the points that tapes record. A changed number of declared points makes the cached answer invalid."""
     return frozenset(POINTS) - {ON_TOKEN}
-
-
-class Version2Digests(RequestDigests):
-    """The digests in tapes of version 2."""
-
-    def of(self, request: ModelRequest) -> dict[str, str]:
-        """Return the digests of a request."""
-        parts = {
-            "messages": [
-                without_addresses(without_empty_attachments(message.to_json()).decode()) for message in request.messages
-            ],
-            "tools": plain(request.tools),
-            "settings": [plain(request.response_format), request.tool_choice, plain(request.params)],
-        }
-        return {name: any_digest(part)[:16] for name, part in parts.items()}
-
-    def count_key(self, content: str | Sequence[Message]) -> str:
-        """Return the key of the token count of a text or of messages."""
-        if isinstance(content, str):
-            return any_digest(content)[:16]
-        messages = [msgspec.json.decode(without_empty_attachments(message.to_json())) for message in content]
-        return any_digest(messages)[:16]

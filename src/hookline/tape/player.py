@@ -60,7 +60,6 @@ class Player(Boundary):
     phase = "observe"
 
     def __init__(self, tape: Tape, strict: bool) -> None:
-        tape = _without_old_text(tape)
         self.tape, self.strict = tape, strict
         self.playback = Playback(tape, self._charge)
         self.clock = self.playback.clock
@@ -70,7 +69,7 @@ class Player(Boundary):
         self._root: Engine | None = None
         self._inside: dict[str, Engine] = {}
         """The runs inside the replayed one that have not ended."""
-        self.digests = RequestDigests() if tape.header.version > 2 else fmt.Version2Digests()
+        self.digests = RequestDigests()
         self._readings = ReplayReadings(tape.entries, self.playback.order, self.clock, tape.header)
         self._ids = [tape.run.ids.run_id]
         # A fire observer compares the fires. Text is streamed if it was streamed in the recording.
@@ -324,7 +323,7 @@ class Player(Boundary):
         position = self.playback.order.wakeup_of(self.playback.branch, name)
         if position is not None:
             await self.playback.continue_at(position)
-        elif waited and self._index.has_wakeups:
+        elif waited:
             await self.playback.wait_for_input()
 
     async def _answer_to(self, request: ModelRequest) -> tuple[fmt.ModelReplyEntry, int]:
@@ -609,14 +608,6 @@ def _event_time(event: AnyEvent) -> float:
     return event.at if isinstance(event, Event) else float(event["at"])
 
 
-def _without_old_text(tape: Tape) -> Tape:
-    """Return the tape; an older one without the events about streamed text, which come at other positions now."""
-    if tape.run.stream is not None:
-        return tape
-    kept = [e for e in tape.entries if not (isinstance(e, fmt.EventEntry) and isinstance(e.event, TEXT_EVENTS))]
-    return Tape(kept, tape.path, tape.truncated)
-
-
 Call = tuple[str, str, int]
 """The run id, call id and attempt of a tool call."""
 
@@ -642,7 +633,6 @@ class EntryIndex:
         self.counted: dict[str, float | None] = {}
         self.once: dict[tuple[int, str], deque[tuple[int, fmt.OnceEntry]]] = {}
         """The values that hooks read with ``ctx.once``, in order, by branch and name."""
-        self.has_wakeups = False
         self.inside: dict[int, tuple[fmt.ModelRequestEntry | fmt.ToolCallEntry, fmt.ToolCallEntry]] = {}
         """The requests and calls that tools made, with the calls of these tools, by the position of the call or of the
         reply. A replay does not make them."""
@@ -683,8 +673,6 @@ class EntryIndex:
                 self.approved[entry.run, entry.call_id, entry.attempt] = position, entry
             case fmt.OnceEntry() if not entry.inside:
                 self.once.setdefault((entry.branch, entry.name), deque()).append((position, entry))
-            case fmt.WakeupEntry() if not entry.inside:
-                self.has_wakeups = True
             case fmt.CountEntry():
                 self.counted[entry.key] = entry.value
 

@@ -40,7 +40,7 @@ from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of
 from .._run.sources import install_sources, real_clock
 from ..models.protocol import Model
 from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim, without_payload
-from ..records.format import NOT_MOMENTS, TAPE_SUFFIX
+from ..records.format import NOT_MOMENTS, TAPE_SUFFIX, TAPE_VERSION
 from ..records.hook import run_info
 from ..tools._tool import CheckedArguments, Tool, jsonable, take_attachments
 from ..tools.registry import ToolRegistry
@@ -208,7 +208,7 @@ class Recording(Boundary):
         except OSError as error:
             self._fail(error)
         now = self._clock.time()
-        self.write(fmt.HeaderEntry, version=fmt.VERSION, hookline=__version__, time=now, monotonic=self._started)
+        self.write(fmt.HeaderEntry, version=TAPE_VERSION, hookline=__version__, time=now, monotonic=self._started)
         install_sources(engine, self)
 
     # The life of a run: as without a tape.

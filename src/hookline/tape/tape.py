@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from .._kernel.values import Ids
 from .._run import events
 from ..hooks.shadow_mode import ShadowDecided
 from ..records.format import TAPE_SUFFIX, MomentLine, Place, RecordedVerdict, RunInfo, RunLine
-from ..records.reading import apply_changes, decode_line, restore
+from ..records.reading import apply_changes, decode_line, decode_tape_head, restore
 from . import format as fmt
 from .format import TapeError
 
@@ -70,13 +70,12 @@ class Tape:
         truncated = bool(lines.pop())
         contents = folder_contents(f"{file}{ATTACHMENTS_SUFFIX}")  # attachments in the entries find them
         found: list[fmt.TapeEntry] = []
-        decode: Callable[[bytes], fmt.TapeEntry] = fmt.decoder.decode
         runs: dict[int, str] = {}
         for number, line in enumerate(lines, 1):
             try:
-                if number == 1 and _version(line, file) == 2:
-                    decode = fmt.decode_version_2
-                entry = _moment(line, runs) if line.startswith(b"[") else _typed(decode(line))
+                if number == 1:
+                    _check_first(line, file)
+                entry = _moment(line, runs) if line.startswith(b"[") else _typed(fmt.decoder.decode(line))
                 if entry is not None:
                     found.append(entry)
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -139,16 +138,13 @@ class Tape:
 
     def _requests(self) -> Iterator[ModelRequest]:
         last = {run: ModelRequest(ids=ids) for run, ids in self._ids.items()}
-        """The last request of each run, as it arrived at ``before_llm``; in version 2, as it was sent."""
+        """The last request of each run, as it arrived at ``before_llm``."""
         for entry in self.entries:
             if isinstance(entry, fmt.MomentEntry) and entry.event.point == BEFORE_LLM:
                 run = entry.event.run_id
                 last[run] = restore(entry.moment, RunInfo(last[run].ids), last[run])
             elif isinstance(entry, fmt.ModelRequestEntry):
-                request = apply_changes(last.get(entry.run, ModelRequest()), entry.changed)
-                if self.header.version == 2:
-                    last[entry.run] = request
-                yield request
+                yield apply_changes(last.get(entry.run, ModelRequest()), entry.changed)
 
 
 def tape_files(paths: Iterable[str | os.PathLike[str]], *, since: float | None = None) -> list[Path]:
@@ -176,7 +172,7 @@ def _is_recent(file: Path, since: float) -> bool:
     """Return whether a run started after a time, by the first line: the time of the file may be that of a copy."""
     try:
         with file.open("rb") as stream:
-            return msgspec.json.decode(stream.readline(_MAX_HEADER), type=_Head).time >= since
+            return decode_tape_head(stream.readline(_MAX_HEADER)).time >= since
     except (OSError, msgspec.DecodeError):
         return True
 
@@ -185,25 +181,15 @@ _MAX_HEADER = 10_000
 """Maximum length of the first line of a tape."""
 
 
-class _Head(msgspec.Struct):
-    entry: str
-    version: int
-    time: float = 0.0
-
-
-def _version(line: bytes, file: Path) -> int:
-    """Return the version of a tape from its first line."""
+def _check_first(line: bytes, file: Path) -> None:
+    """Check that a first line is the header of a tape that this version of Hookline reads."""
     if line.startswith(b'["hookline",'):
         raise TapeError(f"{file} is a record, not a tape, and cannot be replayed: use hookline backtest")
-    head = msgspec.json.decode(line, type=_Head)
-    if head.entry not in ("tape", "tape_began"):
+    head = decode_tape_head(line)
+    if head.problem:
+        raise TapeError(f"{file} has {head.problem}")
+    if head.entry != "tape":
         raise TapeError(f"{file} is not a tape: its first line is not the header of a tape")
-    if not 2 <= head.version <= fmt.VERSION:
-        raise TapeError(
-            f"{file} has version {head.version} of the tape format, and this version of Hookline reads only 2 to "
-            f"{fmt.VERSION}: use the version of Hookline that wrote it"
-        )
-    return head.version
 
 
 def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
