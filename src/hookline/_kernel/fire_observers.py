@@ -110,7 +110,7 @@ class FireObservers(dict[str, PointWatch]):
         """The points at which every fire, or every call of a hook, is reported to some observer."""
 
     def __missing__(self, point: str) -> PointWatch:
-        of_fires = tuple([each for each in self._observers if point in each.points])
+        of_fires = tuple(each for each in self._observers if point in each.points)
         is_timed = bool(self._of_all_calls) or any(each.wants_time for each in of_fires)
         watch = self[point] = PointWatch(of_fires, self._of_results, self._of_all_calls, is_timed)
         return watch
@@ -127,8 +127,9 @@ class FireObservers(dict[str, PointWatch]):
         verdict = Verdict(payload)
         if point in self.points:
             fire = FireReport(point, payload, verdict)
-            for observer in self[point].of_fires:
-                observer.fire_ended(fire)
+            for observer in self._observers:
+                if point in observer.points:
+                    observer.fire_ended(fire)
         return verdict
 
 
