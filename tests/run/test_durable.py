@@ -275,6 +275,29 @@ def test_a_call_in_flight_that_is_not_repeatable_gets_an_error_that_says_that_it
     assert store.journal.get("r").status == "completed"
 
 
+def test_a_run_whose_call_has_an_unknown_outcome_survives_another_crash(
+    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hookline._run.durable.STALL_SECONDS", 0.3)
+    world = World(tmp_path)
+
+    @tool
+    async def wait() -> str:
+        """Wait, the first time."""
+        world.note("waited")
+        if len(world.lines("waited")) == 1:
+            await asyncio.Event().wait()
+        return "waited"
+
+    def agent() -> Agent:
+        model = CountingModel([ToolCall("c", "pay", {"n": 1}), ToolCall("d", "wait", {}), "done"])
+        return Agent("payer", llm=model, tools=[killed_in_tool(world, repeatable=False), wait])
+
+    run_until_tool(agent(), store, world)
+    killed_by(agent(), store, lambda run: wait_until(lambda: world.lines("waited")))
+    assert agent().run("go", durable=store, run_id="r").reply == "done"
+
+
 def test_a_tool_begins_after_the_decisions_about_it_and_its_intent_are_committed(store: RunStore) -> None:
     stored: list[list[Any]] = []
     append = store.journal.append

@@ -1257,7 +1257,12 @@ class DurableRun(Boundary):
             return await self._call_agents(tool, values, ctx)
         arguments = sha256(json_encoder.encode(request.arguments)).hexdigest()[:16]
         key = f"tool {request.name} {request.id} {request.attempt} {arguments}"
-        call = await self.begin(key, commit=True, repeatable=tool.repeatable)
+        try:
+            call = await self.begin(key, commit=True, repeatable=tool.repeatable)
+        except OutcomeUnknownError:
+            await self._committed()
+            await self.wake_up(_RESULT)  # as after every result: recovery waits for it
+            raise
         if call.answered is not None:
             try:
                 answer = await self.answer_of(call)
