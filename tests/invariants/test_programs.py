@@ -39,6 +39,7 @@ from .programs import (
     Warden,
     World,
     declared_point,
+    durable_programs,
     execute,
     execute_foreign,
     programs,
@@ -191,7 +192,7 @@ def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(repeatable_programs, st.integers(1, 12))
+@given(durable_programs, st.integers(1, 12))
 def test_a_durable_program_that_is_resumed_repeats_no_committed_call(program: Program, commits: int) -> None:
     """The process ends after a number of commits, and another one continues the run."""
     ledger = Ledger()
