@@ -974,22 +974,29 @@ Site = Literal["hook", "tool"]
 Features = frozenset[tuple[Feature, Site]]
 
 ALL: Features = frozenset((feature, site) for feature in get_args(Feature) for site in get_args(Site))
-REPEATED: Features = ALL - {
-    # A tape and a journal do not say that a nested run alone was cancelled.
+DURABLE: Features = ALL - {
+    # A journal does not say that a nested run alone was cancelled.
     ("nested cancellation", "hook"),
     ("nested cancellation", "tool"),
-    # The call is blocked because its arguments were changed in place. Recovery does not call observers, and a tape
-    # shows the changed arguments.
+    # The call is blocked because its arguments were changed in place, and recovery does not call observers.
     ("mutating observers", "hook"),
-}
-"""The features of programs whose replay is the same."""
-DURABLE: Features = REPEATED - {
     # A sync hook that waits for a run blocks the event loop in which the results of tools are committed.
     ("sync", "hook"),
     # A journal does not contain detached runs, so recovery starts those of hooks again.
     ("detached", "hook"),
 }
-"""The features of programs that are continued after a crash."""
+"""The features of programs that are continued after a crash (DESIGN 6.17)."""
+TAPED: Features = DURABLE - {
+    # A tape records a cancellation, but not how fast each part of the run reacts to it (DESIGN 6.11).
+    ("cancellation", "hook"),
+    ("cancellation", "tool"),
+    # Runs in several threads race with each other, and with the end of the outermost run if they are detached.
+    ("threads", "hook"),
+    ("detached", "tool"),
+    # A replay of a run that a hook steers while it starts other runs is known to differ.
+    ("steering", "hook"),
+}
+"""The features of programs whose replay is the same (DESIGN 6.11)."""
 
 
 class Programs:
@@ -1120,7 +1127,7 @@ class Programs:
 
 
 programs = Programs(repeatable=False).programs()
-repeatable_programs = Programs(REPEATED, repeatable=True).programs()
+taped_programs = Programs(TAPED, repeatable=True).programs()
 durable_programs = Programs(DURABLE, repeatable=True).programs()
 
 

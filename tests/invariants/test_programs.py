@@ -43,8 +43,8 @@ from .programs import (
     execute,
     execute_foreign,
     programs,
-    repeatable_programs,
     run_program,
+    taped_programs,
 )
 from .strategies import STATUSES
 
@@ -160,7 +160,7 @@ def test_a_program_in_the_loop_of_another_framework_keeps_every_promise(program:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(repeatable_programs)
+@given(taped_programs)
 def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
     recorded, replayed = Ledger(), Ledger()
     world = World(program, recorded)
