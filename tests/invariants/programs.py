@@ -992,6 +992,7 @@ TAPED: Features = DURABLE - {
     ("cancellation", "tool"),
     # Runs in several threads race with each other, and with the end of the outermost run if they are detached.
     ("threads", "hook"),
+    ("threads", "tool"),
     ("detached", "tool"),
     # A replay of a run that a hook steers while it starts other runs is known to differ.
     ("steering", "hook"),

@@ -160,6 +160,7 @@ def test_a_program_in_the_loop_of_another_framework_keeps_every_promise(program:
 
 
 @settings(max_examples=examples(60), deadline=None)
+@example(Program(calls(Start(WIPE, "run", "thread", "given"), tool="block")))
 @given(taped_programs)
 def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
     recorded, replayed = Ledger(), Ledger()
