@@ -987,14 +987,13 @@ DURABLE: Features = ALL - {
 }
 """The features of programs that are continued after a crash (DESIGN 6.17)."""
 TAPED: Features = DURABLE - {
-    # A tape records a cancellation, but not how fast each part of the run reacts to it (DESIGN 6.11).
+    # Some replays differ together with the other features: the cause is not known.
     ("cancellation", "hook"),
     ("cancellation", "tool"),
-    # Runs in several threads race with each other, and with the end of the outermost run if they are detached.
+    # Some replays hang: the cause is not known.
     ("threads", "hook"),
     ("threads", "tool"),
     ("detached", "tool"),
-    # A replay of a run that a hook steers while it starts other runs is known to differ.
     ("steering", "hook"),
 }
 """The features of programs whose replay is the same (DESIGN 6.11)."""
