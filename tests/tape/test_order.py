@@ -463,6 +463,32 @@ async def test_a_steering_message_comes_at_its_recorded_position_at_any_speed(tm
         assert (await areplay(path, plan.agent(seed))).same
 
 
+@pytest.mark.parametrize("pauses", [False, True])
+async def test_a_steering_message_that_came_too_late_for_a_request_is_in_the_next_one(
+    tmp_path: Path, pauses: bool
+) -> None:
+    """It arrives while a hook judges the request, whose messages have been collected."""
+    steered: list[Any] = []
+
+    @hook(BEFORE_LLM)
+    async def steer(ctx: Any, request: Any) -> None:
+        if pauses:
+            await asyncio.sleep(0)
+        if steered:
+            steered.pop().steer("and quickly")
+
+    def agent() -> Agent:
+        return Agent("a", llm=ScriptedModel([call("work", n=0), "done"]), tools=[work], hooks=[steer])
+
+    path = tmp_path / "run.tape"
+    run = agent().start("go", hooks=[TapeHook(path)])
+    steered.append(run)
+    result = await run.result()
+    assert [message.content for message in result.messages if message.role == "user"] == ["go", "and quickly"]
+    again = await areplay(path, agent())
+    assert (again.first_difference, again.stop_reason) == ("", "")
+
+
 async def test_a_hook_that_cancels_its_own_model_call_does_so_again(tmp_path: Path) -> None:
     class Slow(ScriptedModel):
         async def stream(self, request: ModelRequest) -> AsyncIterator[str | ModelResponse]:

@@ -33,6 +33,7 @@ from typing import Any, Generic, TypeVar
 from .._base.tasks import settle
 from .._kernel.events import HookExecuted
 from .._kernel.hook import HookEntry
+from .._run.events import Steered
 from . import format as fmt
 from .compare import is_compared, run_of
 
@@ -104,7 +105,10 @@ class Order:
         self.branches = Branches(entries)
         self._pending = self.branches.needed[:]
         """For each entry, whether it is still to be produced."""
-        self._external = _external(entries)
+        self._late = _late_steering(entries)
+        """The steering messages that came too late for a request, by the position of that request."""
+        late = {position for positions in self._late.values() for position in positions}
+        self._external = [position for position in _external(entries) if position not in late]
         for position in (*self._external, *self.branches.all_wakeups()):
             self._pending[position] = True
         self._is_repeating = False
@@ -283,6 +287,13 @@ class Order:
         """Repeat the external input before this position, although the replay has not reached it."""
         while self._external and self._external[0] < position:
             self._repeat_first()
+        for request in [each for each in self._late if each < position]:
+            self._repeat_late(request)
+
+    def _repeat_late(self, request: int) -> None:
+        """Send the steering messages that came too late for the request at this position."""
+        for position in self._late.pop(request, ()):
+            self._repeat(self._entries[position])
 
     def _repeat_first(self) -> None:
         position = self._external.pop(0)
@@ -334,6 +345,7 @@ class Order:
             if pending[self.reached]:
                 break
             self._passed(self.reached)
+            self._repeat_late(self.reached)
             self.reached += 1
         if self.reached >= self._divergence:
             self.intact = False
@@ -475,6 +487,24 @@ def _external(entries: Sequence[fmt.TapeEntry]) -> list[int]:
                 is_input = isinstance(entry, _EXTERNAL)
         if is_input:
             found.append(position)
+    return found
+
+
+def _late_steering(entries: Sequence[fmt.TapeEntry]) -> dict[int, list[int]]:
+    """Return the steering messages that came when the messages of the next request had been collected.
+
+    Their positions are returned by the position of that request: a replay sends them after it.
+    """
+    found: dict[int, list[int]] = {}
+    waiting: dict[str, list[int]] = {}
+    for position, entry in enumerate(entries):
+        match entry:
+            case fmt.SteeringEntry():
+                waiting.setdefault(entry.run, []).append(position)
+            case fmt.EventEntry(event=Steered() as event):
+                waiting.pop(event.run_id, None)
+            case fmt.ModelRequestEntry(purpose="step", run=run) if run in waiting:
+                found[position] = waiting.pop(run)
     return found
 
 
