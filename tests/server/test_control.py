@@ -11,6 +11,7 @@ from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.server import durable as durable_module
 from hookline.server import executor
 from hookline.server.agents import Agents
+from hookline.server.control import ControlReceiver
 from hookline.server.errors import ConflictError
 from hookline.server.options import ServerOptions
 from hookline.server.runs import RunService
@@ -77,6 +78,38 @@ async def wait_until_suspended(service, run_id):
 def approve(service):
     (row,) = service.approvals.rows(status="pending")
     service.approvals.decide(row.id, decision="approve", digest=row.digest, by="anna")
+
+
+async def test_a_message_does_not_overtake_one_that_waits_for_the_run(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline.server.control.ANSWER_SECONDS", 0.01)
+    sent, take = asyncio.Event(), ControlReceiver._take
+
+    async def take_late(receiver):
+        await sent.wait()
+        await take(receiver)
+
+    monkeypatch.setattr(ControlReceiver, "_take", take_late)
+    gate, begun = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> str:
+        """Wait."""
+        begun.set()
+        await gate.wait()
+        return "waited"
+
+    model = ScriptedModel(
+        [call("wait"), lambda request: " ".join(m.content for m in request.messages if m.role == "user")]
+    )
+    async with serving(tmp_path, Agent("helper", llm=model, tools=[wait]), durable=True) as service:
+        run = await service.start(ME, "Go.")
+        await begun.wait()
+        await service._control_sender.steer(run.id, "one", (), lambda: asyncio.sleep(0, False))
+        await service.steer(run.id, ME, "two")
+        sent.set()
+        await wait_until(lambda: service._store.controls.waiting(run.id) == 0)
+        gate.set()
+        assert (await service.wait(run.id, ME)).reply == "Go. one two"
 
 
 @pytest.mark.usefixtures("suspends_at_once")

@@ -100,6 +100,14 @@ class ControlSender:
         """
         await asyncio.to_thread(self._store.send, run_id, "cancel", msgspec.json.encode(Cancel(reason)))
 
+    async def has_waiting(self, run_id: str) -> bool:
+        """Return whether messages wait for a run. A later message must not overtake them.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        return await asyncio.to_thread(self._store.waiting, run_id) > 0
+
     async def steer(self, run_id: str, text: str, attachments: Sequence[Attachment], is_over: IsOver) -> None:
         """Send a message of the user, and wait a moment until the run has it. Otherwise it gets the message later.
 

@@ -607,7 +607,9 @@ class RunService:
         """
         run, live = await self.get(id, caller), self._live.get(id)
         durable = None if live is None else live.durable
-        if live is not None and live.takes_messages:
+        may_wait = durable is not None or self._store.db.is_shared
+        is_next = not may_wait or not await self._control_sender.has_waiting(id)
+        if live is not None and is_next and live.takes_messages:
             live.steer(text, attachments)
             if durable is None or await durable.stored():
                 return live.record
