@@ -8,9 +8,10 @@ from ._kernel.errors import InvalidResultError as InvalidResultError
 from ._kernel.errors import ModelError as ModelError
 from ._kernel.errors import OutputError as OutputError
 from ._kernel.errors import RegistrationError as RegistrationError
+from ._run.journal import JournalFormatError as JournalFormatError
 from ._run.journal import LeaseLostError as LeaseLostError
 from ._run.journal import RecoveryError as RecoveryError
-from ._run.journal import RunHandedOverError as RunHandedOverError
 from ._run.journal import RunHeldError as RunHeldError
+from ._run.journal import RunSuspendedError as RunSuspendedError
 from ._run.journal import RunWaitingError as RunWaitingError
 from ._run.termination import RunFailedError as RunFailedError

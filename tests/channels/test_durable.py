@@ -23,6 +23,7 @@ from hookline.stores.messages import InboundMessage
 from hookline.stores.sessions import SqliteSessionStore
 from hookline.teams import Team
 
+from ..journals import set_format
 from ..waiting import wait_until
 from .test_files import PNG, FileChannel
 
@@ -97,7 +98,7 @@ class World:
         await wait_until(lambda: "waiting" in self.statuses())
 
     async def stop_in_tool(self, gateway, go=None):
-        """Stop a gateway that executes a tool. The tool ends when the gateway hands the run over."""
+        """Stop a gateway that executes a tool. The tool ends when the gateway suspends the run."""
         stopping = asyncio.create_task(gateway.stop(grace=0))
         await wait_until(lambda: any(active.interrupted for active in gateway._runner._active.values()))
         (go or self.go).set()
@@ -293,6 +294,42 @@ async def test_a_gateway_with_other_hooks_refuses_to_continue_a_run(world, caplo
     await second.stop()
     assert world.statuses() == ["failed"]
     assert "other hooks, instructions or tools" in caplog.text
+
+
+def stored(runs):
+    return [runs.db.execute(f"SELECT * FROM {name}") for name in ("durable_runs", "journal", "events", "runs")]
+
+
+async def test_a_run_of_another_journal_format_waits_unchanged_for_the_version_that_began_it(world, caplog):
+    await world.interrupted()
+    (run,) = world.runs.journal.runs()
+    set_format(world.runs, 1, "of the other version")
+    before = stored(world.runs)
+    second = world.gateway()
+    await second.start()
+    await wait_until(lambda: caplog.text.count("its journal has format 1") >= 2)  # it is tried again
+    assert f"run {run.run_id} cannot be continued" in caplog.text
+    assert "Continue it with the version of Hookline that began it" in caplog.text
+    await second.stop()
+    assert stored(world.runs) == before
+    assert (world.channel.texts(), world.done) == ([], ["a"])
+    set_format(world.runs, 2)
+    third = world.gateway()
+    await third.start()
+    assert await world.channel.replies(1) == ["The tool said: wrote a"]
+    await third.stop()
+
+
+async def test_a_run_of_another_journal_format_can_be_stopped(world):
+    await world.interrupted()
+    set_format(world.runs, 1, "of the other version")
+    second = world.gateway()
+    await second.start()
+    await world.say("/stop")
+    await wait_until(lambda: world.statuses() == ["cancelled"])
+    await world.say("hello")
+    await wait_until(lambda: "echo hello" in world.channel.texts())
+    await second.stop()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from hookline._run.journal import Append
 from hookline.cli import approval_prompt
 from hookline.stores import ApprovalStore, RunStore
 from hookline.stores.runs import DURABLE, RunRecord, StoredEvent, run_row
+from tests.journals import set_format
 from tests.waiting import block_until
 
 WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "hi"}}
@@ -55,7 +56,7 @@ def test_a_killed_run_is_resumed_without_repeating_what_was_done(start, hookline
 
 
 @pytest.mark.parametrize("moment", ["model", "hook"])
-def test_ctrl_c_puts_a_run_away_and_names_the_command_that_resumes_it(start, hookline, script, folder, moment):
+def test_ctrl_c_suspends_a_run_and_names_the_command_that_resumes_it(start, hookline, script, folder, moment):
     (folder / "rules.py").write_text(PAUSE)
     (folder / "go").touch() if moment == "model" else None
     options = ["--write", "--hooks", "rules.py", "--runs", "runs.db", "--yes"]
@@ -75,7 +76,30 @@ def test_ctrl_c_puts_a_run_away_and_names_the_command_that_resumes_it(start, hoo
     assert (folder / "a.txt").read_text() == "canary"
 
 
-def test_a_closed_pipe_puts_a_run_away(start, hookline, script, folder):
+def test_a_run_of_another_journal_format_is_named_and_refused_unchanged(start, hookline, script, folder):
+    (folder / "rules.py").write_text(PAUSE)
+    options = ["--write", "--hooks", "rules.py", "--runs", "runs.db", "--yes"]
+    process = start("run", "Write it.", "--durable", "-m", script(WRITE, "Not said."), *options)
+    block_until(lambda: (folder / "paused").exists() or process.poll() is not None)
+    process.send_signal(signal.SIGINT)
+    process.communicate()
+    store = RunStore(folder / "runs.db")
+    set_format(store, 1, "aaa")
+    before = [store.db.execute(f"SELECT * FROM {name}") for name in ("durable_runs", "journal", "events")]
+    (run,) = json.loads(hookline("runs", "list", "--json", "--runs", "runs.db").stdout)
+    refused = f"run {run['run_id']} cannot be continued: its journal has format 1"
+    assert run["problem"].startswith(refused)
+    for command in (["list"], ["resume", "last", "-m", script("Done."), *options[:-1]], ["unpin", "last"]):
+        done = hookline("runs", *command, *([] if "--runs" in command else ["--runs", "runs.db"]))
+        told = " ".join((done.stdout + done.stderr).split())
+        assert refused in told
+        assert "Continue it with the version of Hookline that began it" in told
+        assert (done.returncode == 0) == (command == ["list"])
+    assert [store.db.execute(f"SELECT * FROM {name}") for name in ("durable_runs", "journal", "events")] == before
+    assert hookline("runs", "delete", "last", "--runs", "runs.db").returncode == 0
+
+
+def test_a_closed_pipe_suspends_a_run(start, hookline, script, folder):
     turns = script("word " * 500, delay=0.05)
     process = start("run", "Say it.", "--durable", "--json", "-m", turns, "--runs", "runs.db")
     process.stdout.readline()

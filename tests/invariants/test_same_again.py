@@ -14,7 +14,6 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
@@ -318,31 +317,6 @@ def reader(process: Process, helpers: tuple[Batches, ...] = ((1,),)) -> Agent:
         return HookResult.cont(reason=await ctx.once("value", lambda: "first" if process.is_first else "second"))
 
     return team(process, [judge, Counter()], helpers)
-
-
-async def test_a_tape_without_wakeups_is_still_replayed(tmp_path: Path) -> None:
-    path = tmp_path / "run.tape"
-    await reader(Process(1, is_first=True)).arun("go", hooks=[TapeHook(path)])
-    lines = path.read_text().splitlines(keepends=True)
-    kept = [line for line in lines if '"entry":"wakeup"' not in line]
-    assert len(kept) < len(lines)
-    path.write_text("".join(kept))
-    replay = await areplay(path, reader(Process(2, is_first=False)))
-    assert (replay.first_difference, replay.stop_reason) == ("", "")
-
-
-@EACH_ENTRY
-def test_a_journal_without_wakeups_is_still_continued(tmp_path: Path, step: int) -> None:
-    (tmp_path / "world").mkdir()
-    crashes = Crashes(World(tmp_path / "world"))
-    reader(Process(1, is_first=True)).run("go", durable=crashes.store, run_id="r")
-    entries = [entry for _, written, _ in crashes.commits for entry in written]
-    older = [entry for entry in entries if msgspec.json.decode(entry)[1] not in ("began", "wakeup", "count")]
-    assert len(older) < len(entries)
-    for end in range(0, len(older), step):
-        store = continued_from(tmp_path / f"{end}.db", list(crashes._start), older[:end])
-        assert reader(Process(end, is_first=False)).run("go", durable=store, run_id="r").reply == "done"
-        store.close()
 
 
 async def test_a_reading_that_failed_fails_again(tmp_path: Path) -> None:

@@ -30,8 +30,16 @@ from hookline import Agent, AgentContext, Budget, HookResult, Limits, Message, S
 from hookline._base.attachment import Attachment
 from hookline._kernel.scope import CURRENT
 from hookline._run import durable
-from hookline._run.journal import Append
-from hookline.errors import HooklineError, LeaseLostError, RecoveryError, RunFailedError, RunHeldError, RunWaitingError
+from hookline._run.journal import JOURNAL_FORMAT, Append, format_of
+from hookline.errors import (
+    HooklineError,
+    JournalFormatError,
+    LeaseLostError,
+    RecoveryError,
+    RunFailedError,
+    RunHeldError,
+    RunWaitingError,
+)
 from hookline.events import Event, TextDelta
 from hookline.hooks import ApprovalsHook
 from hookline.models import ModelResponse
@@ -42,6 +50,7 @@ from hookline.teams import Team
 from hookline.testing import ScriptedModel, call, reply
 from tests import handoff_scene
 from tests.durable_scene import EachFifth, World, make_agent
+from tests.journals import set_format
 from tests.waiting import wait_until
 
 
@@ -250,6 +259,53 @@ def payer(world: World, model: ScriptedModel, hooks: Any = (), **options: Any) -
 
 def script() -> ScriptedModel:
     return ScriptedModel([call("pay", n=5), reply("done")])
+
+
+def contents(store: RunStore) -> list[Any]:
+    """Return everything that is stored about durable runs."""
+    return [store.db.execute(f"SELECT * FROM {name}") for name in ("durable_runs", "journal", "events")]
+
+
+def test_a_run_whose_journal_has_another_format_is_refused_and_not_changed(tmp_path: Path, store: RunStore) -> None:
+    world = World(tmp_path)
+    run_until_tool(payer(world, script()), store, world)
+    for format in (1, JOURNAL_FORMAT + 1):
+        set_format(store, format)
+        before = contents(store)
+        with pytest.raises(JournalFormatError) as refused:
+            payer(world, ScriptedModel([])).run("go", durable=store, run_id="r")
+        assert str(refused.value) == (
+            f"run r cannot be continued: its journal has format {format}, and this version of Hookline reads only "
+            "format 2. Continue it with the version of Hookline that began it, or start its task again as a new run; "
+            "the run is unchanged"
+        )
+        assert contents(store) == before
+    set_format(store, JOURNAL_FORMAT)
+    assert payer(world, ScriptedModel([reply("done")])).run("go", durable=store, run_id="r").reply == "done"
+    assert len(world.lines("ran")) == 2
+
+
+def test_the_result_of_a_run_that_has_ended_is_returned_whatever_the_format_of_its_journal(store: RunStore) -> None:
+    agent = Agent("a", llm=ScriptedModel([reply("done")]))
+    agent.run("go", durable=store, run_id="r")
+    set_format(store, 1)
+    before = contents(store)
+    assert agent.run("go", durable=store, run_id="r").reply == "done"
+    assert contents(store) == before
+
+
+def test_a_run_that_has_not_begun_has_no_journal_that_could_have_another_format(store: RunStore) -> None:
+    agent = Agent("a", llm=ScriptedModel([reply("done")], loop=True))
+    agent.run("go", durable=store, run_id="r")
+    set_format(store, 1)
+    with store.db.transaction(write=True) as db:  # as an earlier version left a run that follows after a handoff
+        db.execute("UPDATE durable_runs SET status = 'new', epoch = 0, result = NULL")
+        db.execute("DELETE FROM journal")
+        db.execute("DELETE FROM events")
+    assert agent.run("go", durable=store, run_id="r").reply == "done"
+    begun = store.journal.get("r")
+    assert begun is not None
+    assert (begun.epoch, format_of(begun.start)) == (1, JOURNAL_FORMAT)
 
 
 def test_a_call_in_flight_is_made_again_with_the_same_key(tmp_path: Path, store: RunStore) -> None:

@@ -36,7 +36,7 @@ from hookline import (
 )
 from hookline._run.durable import DurableRun
 from hookline.agents import Interrupt
-from hookline.errors import RunHandedOverError, RunWaitingError
+from hookline.errors import RunSuspendedError, RunWaitingError
 from hookline.events import Discarded, RunFinished
 from hookline.models import ModelResponse
 from hookline.payloads import AgentResult, ToolCall
@@ -473,7 +473,7 @@ async def test_a_run_can_be_suspended_by_its_handle(tmp_path: Path, store: RunSt
     run = agent.start("go", durable=store, run_id="r")
     await wait_until(moments.reached.is_set)
     run.suspend()
-    with pytest.raises(RunHandedOverError, match="run r is suspended in this process"):
+    with pytest.raises(RunSuspendedError, match="run r is suspended in this process"):
         await run.result()
     assert (await agent.arun("go", durable=store, run_id="r")).reply == "done"
 
@@ -507,7 +507,7 @@ else:
 
 @pytest.mark.parametrize("how", ["run", "asyncio.run"])
 @pytest.mark.parametrize("moment", ["model step of helper", "tool write 2"])
-def test_ctrl_c_puts_the_run_of_a_program_away(tmp_path: Path, store: RunStore, how: str, moment: str) -> None:
+def test_ctrl_c_suspends_the_run_of_a_program(tmp_path: Path, store: RunStore, how: str, moment: str) -> None:
     world = World(tmp_path)
     args = [sys.executable, "-c", PROGRAM, str(tmp_path), how, moment]
     process = subprocess.Popen(args, stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": _path()})

@@ -191,7 +191,7 @@ async def test_a_message_to_a_run_that_is_being_suspended_is_read_once_when_it_g
 
 
 @pytest.mark.usefixtures("suspends_at_once")
-async def test_a_cancellation_that_comes_too_late_for_the_process_that_puts_a_run_away_ends_the_run(
+async def test_a_cancellation_that_comes_too_late_for_the_process_that_suspends_a_run_ends_the_run(
     tmp_path, postgres_url, monkeypatch
 ):
     """The message is stored when the process of the run has looked for messages for the last time."""

@@ -7,6 +7,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -18,6 +19,7 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.errors import StoreError
 from hookline.stores.runs import RunStore
 from hookline.teams import Team
+from tests.journals import set_format
 from tests.server import poison_scene
 from tests.server.rig import ME, Blocker, make, read_all, service_at, serving
 from tests.waiting import wait_until
@@ -334,6 +336,51 @@ async def test_a_run_that_is_unpinned_goes_on_with_other_rules(tmp_path):
     assert [n for n, _ in counter.calls] == [1, 2, 2, 3]
 
 
+def stored(store):
+    return [store.db.execute(f"SELECT * FROM {name}") for name in ("durable_runs", "journal", "events", "runs")]
+
+
+@pytest.mark.parametrize("digest", ["of the other version", ""])  # without one, somebody has unpinned the run
+async def test_a_run_of_another_journal_format_waits_unchanged_for_the_version_that_began_it(tmp_path, caplog, digest):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+        (own,) = service._durable.digests
+    counter.open.set()
+    with closing(RunStore(tmp_path / "runs.db")) as store:
+        set_format(store, 1, digest)
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        before = stored(service._store)
+        says = f"run {run.id} cannot be continued: its journal has format 1"
+        await wait_until(lambda: says in caplog.text)
+        await watched(service, "_look", times=3)
+        assert caplog.text.count(says) == 1
+        assert "Continue it with the version of Hookline that began it" in caplog.text
+        assert stored(service._store) == before
+        set_format(service._store, 2, own)
+        assert (await service.wait(run.id, ME)).status == "completed"
+    assert [n for n, _ in counter.calls] == [1, 2, 2, 3]
+
+
+@pytest.mark.parametrize("how", ["cancelled", "failed"])
+async def test_a_run_of_another_journal_format_can_be_ended(tmp_path, how):
+    counter = Counter()
+    async with serving(tmp_path, counter.agent(), durable=True, grace=0) as service:
+        run = await service.start(ME, "Work.")
+        await wait_until(lambda: len(counter.calls) == 2)
+    with closing(RunStore(tmp_path / "runs.db")) as store:
+        set_format(store, 1, "of the other version")
+    pin_seconds = 0.01 if how == "failed" else 3600
+    async with serving(tmp_path, counter.agent(), durable=True, pin_seconds=pin_seconds) as service:
+        if how == "cancelled":
+            await service.cancel(run.id, ME)
+        run = await service.wait(run.id, ME)
+        assert run.status == how
+        assert ("journals have format 1, and no worker of that version is left" in run.error) == (how == "failed")
+    assert len(counter.calls) == 2
+
+
 async def test_a_run_that_waits_for_an_approval_is_shown_and_refused_after_the_decision(tmp_path):
     paid = []
     async with serving(tmp_path, payer(paid), durable=True) as service:
@@ -527,8 +574,8 @@ async def test_a_run_is_cancelled_although_it_is_just_being_taken_up(tmp_path, m
     async with serving(tmp_path, blocker.agent(), durable=True) as service:
         claim, claimed, go_on = service._store.journal.claim, threading.Event(), threading.Event()
 
-        def slow(*args):
-            made = claim(*args)
+        def slow(*args, **options):
+            made = claim(*args, **options)
             if not claimed.is_set():
                 claimed.set()
                 go_on.wait()
@@ -552,8 +599,8 @@ async def test_a_run_whose_end_was_stored_by_a_cancellation_is_returned_as_cance
         claim, append = journal.claim, journal.append
         claimed, go_on, stored = threading.Event(), threading.Event(), threading.Event()
 
-        def slow_claim(*args):
-            made = claim(*args)
+        def slow_claim(*args, **options):
+            made = claim(*args, **options)
             if not claimed.is_set():
                 claimed.set()
                 go_on.wait()

@@ -1,4 +1,4 @@
-"""Workers on one database: takeover after kill -9 and SIGSTOP, handover at SIGTERM, and hookline worker itself."""
+"""Workers on one database: takeover after kill -9 and SIGSTOP, suspension at SIGTERM, and hookline worker itself."""
 
 import random
 import signal
@@ -45,7 +45,7 @@ async def test_a_paused_worker_loses_its_run_and_begins_no_call_when_it_wakes_up
 
 
 @pytest.mark.slow
-async def test_a_worker_that_gets_sigterm_hands_over_and_no_call_is_made_twice(tmp_path, postgres_url):
+async def test_a_worker_that_gets_sigterm_suspends_its_runs_and_no_call_is_made_twice(tmp_path, postgres_url):
     async with fleet_of(tmp_path, postgres_url, lease=60) as fleet:  # none expires
         runs = [await fleet.service.start(ME, "go") for _ in range(8)]
         await fleet.executing(runs[-1].id)

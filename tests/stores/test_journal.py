@@ -164,7 +164,7 @@ async def test_a_writer_that_is_closed_writes_what_was_put_before_and_during_rec
 @pytest.mark.sqlite  # it looks at the log of the file
 def test_a_write_does_not_copy_the_input_of_the_run(tmp_path):
     store = RunStore(tmp_path / "runs.db")
-    claim = store.journal.claim("r", "bot", b"x" * 1_000_000)
+    claim = store.journal.claim("r", "bot", b'{"task":"%s"}' % (b"x" * 1_000_000))
     store.db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for seq in range(1, 11):
         store.journal.append(Append("r", claim.epoch, seq, [b"[]"], events(seq)))

@@ -408,10 +408,10 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         return self._services.environment.boundary.is_durable
 
     @property
-    def is_abandoned(self) -> bool:
-        """Whether this process has stopped executing a durable run, which another process may continue."""
+    def is_suspended(self) -> bool:
+        """Whether this process has suspended the durable run: this or another process may resume it."""
         run = self._services.run
-        return run is not None and bool(getattr(run, "abandoned", False))
+        return run is not None and bool(getattr(run, "suspended", False))
 
     @property
     def call_key(self) -> str:

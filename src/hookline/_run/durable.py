@@ -76,8 +76,8 @@ from .journal import (
     OutcomeUnknownError,
     RecoveryError,
     Refusal,
-    RunHandedOverError,
     RunHead,
+    RunSuspendedError,
     RunWaitingError,
     Spent,
     Steering,
@@ -164,7 +164,7 @@ class DurableRun(Boundary):
         self._writer.take_draws = self._take_draws
         self.stores_events = stores_events
         self._is_open = self._is_leaving = False
-        self._handing_over: asyncio.Future[bool] | None = None
+        self._last_write: asyncio.Future[bool] | None = None
         """The last write of this process. After it, another process may resume the run."""
         self._flying = 0
         self._beginning = 0
@@ -195,8 +195,6 @@ class DurableRun(Boundary):
         self._draws: dict[tuple[str, str], deque[Any]] = {}
         self._counts: dict[str, float | None] = {}
         """Token counts and prices from models, by key."""
-        self._has_wakeups = not entries
-        """Whether the journal has an entry for each wakeup. Journals of earlier versions have none."""
         self._claimed: set[int] = set()
         """The positions of wakeups for whose turn a task waits."""
         last: float | None = None
@@ -211,7 +209,6 @@ class DurableRun(Boundary):
             if entry.kind == "count":
                 self._counts[entry.key] = msgspec.json.decode(entry.data)
                 continue
-            self._has_wakeups = self._has_wakeups or entry.kind == "began"
             if entry.kind in _EXTERNAL:
                 self._inputs.append(len(self._entries))
             else:
@@ -285,8 +282,8 @@ class DurableRun(Boundary):
             raise  # the coroutine is being closed and must not await anything
         except BaseException:
             self.suspend()  # such as KeyboardInterrupt: another process may resume the run
-            if self._handing_over is not None:
-                await asyncio.shield(self._handing_over)
+            if self._last_write is not None:
+                await asyncio.shield(self._last_write)
             else:
                 await self.release()
             if self._late_cancel is not None and isinstance(self.error, RunWaitingError):
@@ -343,11 +340,10 @@ class DurableRun(Boundary):
         if self._writer.committed < written:
             await self._committed()
 
-    async def hand_over(self, grace: float) -> None:
-        """Stop executing the run, so that another process can resume it immediately.
+    async def suspend_after(self, grace: float) -> None:
+        """Suspend the run when its calls in flight have finished, or after ``grace`` seconds.
 
-        No further call begins. Calls in flight get ``grace`` seconds to finish. The other process retries the calls
-        that do not finish. In this process, the run ends with ``RunHandedOverError``.
+        No further call begins. The process that resumes the run makes the calls again that did not finish.
         """
         self._is_leaving = True
         deadline = time.monotonic() + grace
@@ -357,23 +353,23 @@ class DurableRun(Boundary):
             if self._flying + self._beginning == self._asking and self._writer.count == before:
                 break
         self.suspend()
-        if self._handing_over is not None:
-            await asyncio.shield(self._handing_over)
+        if self._last_write is not None:
+            await asyncio.shield(self._last_write)
 
     def suspend(self) -> None:
         """Suspend the run: stop executing it immediately, so that another process can resume it.
 
-        All entries so far are written, and none after them. The run ends here with ``RunHandedOverError``, but it does
+        All entries so far are written, and none after them. The run ends here with ``RunSuspendedError``, but it does
         not call hooks, save its session or emit events any more. If its end is already being stored, the run ends.
         """
         if self.error is not None:
             return
         if self._is_open:
             is_ending = self._writer.is_ending
-            self._handing_over = self._writer.close()
+            self._last_write = self._writer.close()
             if is_ending:
                 return
-        self._fail(RunHandedOverError(self.run_id))
+        self._fail(RunSuspendedError(self.run_id))
 
     async def release(self) -> bool:
         """End the lease if this process still has it. Return false if the database cannot be used: try again later."""
@@ -412,11 +408,6 @@ class DurableRun(Boundary):
         unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
         try:
             self._advance()
-            head = self._head(lane)
-            if head is not None and self._entries[head].kind == "began":
-                self._take(lane)
-            elif not self.is_recovering:
-                self._put(lane, "began")
             result = await work()
         finally:
             self._root = None
@@ -438,7 +429,7 @@ class DurableRun(Boundary):
         self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
         if self.error is not None:
-            engine.abandon()
+            engine.suspend()
         try:
             await self._input_first()  # a run that began after a cancellation ends immediately
             return await work()
@@ -476,7 +467,7 @@ class DurableRun(Boundary):
             self.error = error
             self._writer.muted = True
             for engine in list(self._engines.values()):
-                engine.abandon()
+                engine.suspend()
             if self._root is not None:
                 self._root.cancellation.abort(error)
             self._wake()
@@ -603,7 +594,7 @@ class DurableRun(Boundary):
         A run that begins in a thread without a copy of the context has no lane yet.
         """
         lane, mode = PLACE.get()
-        if lane and not mode and (self._has_wakeups or not self.is_recovering):
+        if lane and not mode:
             position = self._wakeup_of(lane, name)
             if waited or position is not None:
                 await self._continue(lane, name, position)
@@ -645,7 +636,7 @@ class DurableRun(Boundary):
         if head is not None:
             if self._is_wakeup(head, name):  # otherwise, it did not wait then
                 await self._continue(lane, name, head)
-        elif (self._has_wakeups if self.is_recovering else waited) and self._is_asleep(lane):
+        elif (waited or self.is_recovering) and self._is_asleep(lane):
             await self._continue(lane, name, None)
 
     def _is_asleep(self, lane: str) -> bool:
@@ -663,7 +654,7 @@ class DurableRun(Boundary):
         position = self._wakeup_of(lane, name)
         try:
             if position is None:
-                if self.is_recovering and self._has_wakeups:  # its time begins when the journal has ended
+                if self.is_recovering:  # its time begins when the journal has ended
                     end = asyncio.ensure_future(self._until_end(lane))
                     try:
                         await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
@@ -681,7 +672,7 @@ class DurableRun(Boundary):
             finally:
                 abandon(turn)
         except StillRunningError:
-            if self.is_recovering and (self._head(lane) is not None or not self._has_wakeups):
+            if self.is_recovering and self._head(lane) is not None:
                 raise  # the journal does not say how this call ended
             await self._until_end(lane)
         finally:
@@ -880,8 +871,7 @@ class DurableRun(Boundary):
                 return
         await self._call_observers(firing, verdict, firing.chain.observers, INSIDE)
         if not mode and firing.point != ON_TOKEN:
-            if self._has_wakeups:
-                await self._until_end(lane)
+            await self._until_end(lane)
             failed_closed = firing.error is not error
             self._awake[lane] = asyncio.current_task()
             self._put(lane, "observed", firing.point, None if failed_closed else firing.failures[len(before) :])

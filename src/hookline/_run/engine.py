@@ -70,7 +70,7 @@ class Engine(Scope):
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
         self.environment = services.environment
         self.boundary: Boundary = services.environment.boundary  # pyright: ignore[reportIncompatibleVariableOverride]
-        self.abandoned = False
+        self.suspended = False
         """Whether another process, or a later one, continues the run, so that nothing counts that happens here."""
         self.ids = services.ids
         self.cause: BaseException | None = None
@@ -395,9 +395,9 @@ class Engine(Scope):
 
     # The end.
 
-    def abandon(self) -> None:
+    def suspend(self) -> None:
         """Call no hook, emit no event and save nothing any more: the run is continued elsewhere, or later."""
-        self.abandoned = True
+        self.suspended = True
         self.hooks.silence()
         self._find_listeners()
         self.events.close()

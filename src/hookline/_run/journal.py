@@ -18,7 +18,6 @@ from .._base.attachment import Attachment, known_content
 from .._base.attachment_files import available_data
 from .._base.errors import PlainError
 from .._base.frozen import Frozen, json_encoder, plain, scrub
-from .._base.package import __version__
 from .._base.tasks import forever, running_loop
 from .._base.workers import call_in_thread, in_thread
 from .._kernel.errors import CallRefusedError, HooklineError
@@ -29,7 +28,7 @@ from .budget import Spending
 from .events import log
 from .replay_values import ErrorSnapshot
 
-JOURNAL_FORMAT = 1
+JOURNAL_FORMAT = 2
 """Version of the entries of a journal. It increases when older journals can no longer be resumed."""
 
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
@@ -62,6 +61,21 @@ class RecoveryError(HooklineError):
     """A run cannot be resumed, because it differs from its journal; the message names the first difference."""
 
 
+class JournalFormatError(RecoveryError):
+    """A run cannot be resumed, because a version of Hookline with another format of journals began it.
+
+    ``run_id`` identifies the run and ``format`` is the format of its journal. Nothing of the run has been changed.
+    """
+
+    def __init__(self, run_id: str, format: int, digest: str = "") -> None:
+        super().__init__(
+            f"run {run_id} cannot be continued: its journal has format {format}, and this version of Hookline reads "
+            f"only format {JOURNAL_FORMAT}. Continue it with the version of Hookline that began it, or start its task "
+            "again as a new run; the run is unchanged"
+        )
+        self.run_id, self.format, self.digest = run_id, format, digest
+
+
 class RunWaitingError(HooklineError):
     """A durable run is suspended until its calls are approved or denied.
 
@@ -82,7 +96,7 @@ class RunWaitingError(HooklineError):
         self.calls = tuple(calls)
 
 
-class RunHandedOverError(HooklineError):
+class RunSuspendedError(HooklineError):
     """This process has suspended a durable run. This or another process can resume it.
 
     ``run_id`` identifies the run.
@@ -138,6 +152,15 @@ class StoredRun(msgspec.Struct, frozen=True):
     def is_over(self) -> bool:
         """Whether the run has ended."""
         return self.status in RUN_STATUSES
+
+    def check_format(self) -> None:
+        """Check that this version of Hookline can resume the run.
+
+        Raises:
+            JournalFormatError: the run has begun, and its journal has another format.
+        """
+        if self.epoch and (format := format_of(self.start)) != JOURNAL_FORMAT:
+            raise JournalFormatError(self.run_id, format, self.digest)
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -228,7 +251,6 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     fresh: bool = True
     attachments: tuple[Attachment, ...] = ()
     contents: Mapping[str, bytes] = {}
-    hookline: str = __version__
     spent: Spending = Spending()
     personality: str = ""
     personality_changes: Any = None
@@ -307,6 +329,20 @@ def following_id(run_id: str) -> str:
     """Return the id of the durable run that follows after a handoff: ``order-7``, ``order-7+1``, ``order-7+2``."""
     first, _, count = run_id.rpartition("+")
     return f"{first}+{int(count) + 1}" if first and count.isdecimal() else f"{run_id}+1"
+
+
+class _Format(msgspec.Struct):
+    format: int = 1
+
+
+def format_of(start: bytes) -> int:
+    """Return the format of the journal of a run, which is stored with its input. Format 1 was not stored."""
+    return msgspec.json.decode(start, type=_Format).format
+
+
+def with_format(start: bytes) -> bytes:
+    """Return the input of a run that begins now, with the format of its journal."""
+    return msgspec.json.encode({"format": JOURNAL_FORMAT, **msgspec.json.decode(start, type=dict[str, msgspec.Raw])})
 
 
 def head_of(run: StoredRun) -> RunHead:

@@ -269,7 +269,7 @@ class Loop:
         engine.finish()
         if engine.children:
             await engine.children.cancel()
-        if engine.abandoned:
+        if engine.suspended:
             return self._result()
         if self._task_added:
             engine.append_steered()  # too late for this run, but the next one will see it

@@ -160,7 +160,7 @@ class Run(Generic[OutputT]):
         """Stop executing a durable run here: it is not over, and the same call made again continues it.
 
         Its calls in flight are cancelled, and made again then; its hooks do not notice. :meth:`result` and :meth:`wait`
-        raise ``RunHandedOverError``. A run that is not durable is cancelled.
+        raise ``RunSuspendedError``. A run that is not durable is cancelled.
         """
         durable = self._durable
         if durable is None or self._aio is None:

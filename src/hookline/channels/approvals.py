@@ -486,7 +486,7 @@ class RunApprovals:
     async def _close(self, pending: PendingApproval, sending: asyncio.Task[None]) -> None:
         await asyncio.wait([sending])
         if self._durable and await self._approvals.is_waiting(pending):
-            return  # the run was suspended or handed over, and the call can be decided without it
+            return  # the run was suspended, and the call can be decided without it
         self._approvals.remove(pending)
         await self._approvals.send_outcome(pending, self._was_interrupted())
 

@@ -10,6 +10,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -125,6 +126,7 @@ class Journals:
             head: makes the input of the run, if it does not exist yet.
 
         Raises:
+            JournalFormatError: the journal of the run has another format.
             RunPinnedError: the run was started with other hooks, instructions or tools.
         """
         stored = await retry_store(in_thread, self._store.journal.get, run_id_of(item))
@@ -133,20 +135,23 @@ class Journals:
 
     async def end(self, item: InboxItem, status: str, outcome: DurableOutcome) -> DurableOutcome:
         """End a run without executing it; return its outcome, which is another one if the run had ended before."""
-        claimed = await self._claim(item, b"{}", "")
+        claimed = await self._claim(item, b"{}", "", to_end=True)
         if isinstance(claimed, DurableOutcome):
             return claimed
         async with claimed.durable.opened():
             await claimed.durable.finish(status, encoded(outcome))
         return outcome
 
-    async def _claim(self, item: InboxItem, start: bytes, digest: str) -> ClaimedRun | DurableOutcome:
+    async def _claim(
+        self, item: InboxItem, start: bytes, digest: str, *, to_end: bool = False
+    ) -> ClaimedRun | DurableOutcome:
         run_id, journal = run_id_of(item), self._store.journal
         name = getattr(self._answerer, "name", "")
+        take = partial(journal.claim, run_id, name, start, digest, to_end=to_end)
         while True:
             began = time.monotonic()
             try:
-                claim: Claim = await retry_store(in_thread, journal.claim, run_id, name, start, digest)
+                claim: Claim = await retry_store(in_thread, take)
             except RunHeldError:  # its process has lost the conversation, or has just ended
                 await asyncio.sleep(HELD_SECONDS)
                 continue

@@ -21,15 +21,16 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message
 from .._run.context import AgentContext, services_of
 from .._run.durable import DurableRun
-from .._run.journal import LeaseLostError as RunLostError
 from .._run.journal import (
+    JournalFormatError,
     RecoveryError,
-    RunHandedOverError,
     RunPinnedError,
+    RunSuspendedError,
     RunWaitingError,
     contents_of,
     encoded,
 )
+from .._run.journal import LeaseLostError as RunLostError
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..stores.errors import StoreError
@@ -55,8 +56,8 @@ MAX_TRIES = 3
 MAX_FOLLOW_UPS = 8
 """Maximum number of follow-up runs after one message, for example after handoffs."""
 
-HANDOVER_SECONDS = 4.0
-"""Seconds for calls in flight of a durable run that is handed over."""
+SUSPEND_SECONDS = 4.0
+"""Seconds for calls in flight of a durable run that is suspended."""
 
 FIRST_DELAY, MAX_DELAY = 1.0, 60.0
 """Seconds after which a run is continued that waits for an approver of its own; each time, they are doubled."""
@@ -222,7 +223,7 @@ class Runner:
         for active in [self._active[key] for key in keys if key in self._active]:
             active.interrupted = True
             if active.durable is not None:
-                self._spawn(active.durable.hand_over(HANDOVER_SECONDS))
+                self._spawn(active.durable.suspend_after(SUSPEND_SECONDS))
             elif active.run is not None:
                 active.run.cancel(reason)
 
@@ -361,6 +362,8 @@ class Runner:
             active.durable = claimed.durable
             async with claimed.durable.opened():
                 return await self._continue(active, session, claimed)
+        except JournalFormatError as error:
+            return await self._refuse_format(active, text, journals, error)
         except (RunPinnedError, RecoveryError) as error:
             if isinstance(error, RunPinnedError) and await journals.is_elsewhere(error.digest):
                 await self._leave_to_others(item.key)
@@ -374,7 +377,7 @@ class Runner:
             log.warning("%s: %s", label_of(item.key), error_text(error))
             self._conversations.forget(item.key)
             return None
-        except RunHandedOverError:
+        except RunSuspendedError:
             await self._leave(active)
             return None
         except RunWaitingError:
@@ -388,6 +391,23 @@ class Runner:
             await self._leave(active)
             self._suspend(active, text)
             return None
+
+    async def _refuse_format(
+        self, active: _ActiveItem, text: str, journals: Journals, error: JournalFormatError
+    ) -> Replies | None:
+        """Keep a run that another version of Hookline began, which can continue it; ``/stop`` ends it."""
+        item = active.item
+        if active.stopped:
+            outcome = await journals.end(item, "cancelled", DurableOutcome())
+            await self._approvals.end_run(item.key, run_id_of(item))
+            return await self._stored_replies(active, outcome)
+        if await journals.is_elsewhere(error.digest):
+            await self._leave_to_others(item.key)
+            return None
+        log.error("%s: %s", label_of(item.key), error)
+        await self._leave(active)
+        self._suspend(active, text)
+        return None
 
     async def _head(self, item: InboxItem, session: Session, text: str) -> MessageHead:
         """Return everything that the run of a message depends on, for its journal."""
@@ -406,7 +426,7 @@ class Runner:
         """Execute a run from its journal and store its outcome; return its replies."""
         item, durable, head = active.item, claimed.durable, claimed.head
         if active.interrupted:
-            await durable.hand_over(0)
+            await durable.suspend_after(0)
         if durable.error is not None:
             raise durable.error
         if active.stopped and not durable.is_recovering:

@@ -125,7 +125,7 @@ def open_journals(config: Configuration) -> RunStore:
 def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
     from .._run.environment import make_id
-    from .._run.journal import RunHandedOverError, RunWaitingError
+    from .._run.journal import RunSuspendedError, RunWaitingError
     from ..config.factory import build_plugins, make_context
     from ..tape.recording import TapeHook
     from .approval_prompt import Approver
@@ -166,7 +166,7 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
                 answerer, job.task, ctx, sinks, settings.metadata, job.attachments, job.store, job.run_id
             )
             outcome = combine(list(runs))
-    except (RunWaitingError, RunHandedOverError) as suspended:
+    except (RunWaitingError, RunSuspendedError) as suspended:
         finish_recording(recorders)
         if lines is not None and lines.is_closed:
             raise OutputClosedError from suspended

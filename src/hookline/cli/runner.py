@@ -69,7 +69,7 @@ def run_with_handovers(
     With a ``store``, the runs are durable, and the first one has the id ``run_id``.
 
     Raises:
-        RunWaitingError, RunHandedOverError: a durable run was suspended.
+        RunWaitingError, RunSuspendedError: a durable run was suspended.
     """
     text: str | None = task
     while text is not None:

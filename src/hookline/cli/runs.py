@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from .._run.journal import RunHead, StoredRun
     from .._run.session import Session
     from ..stores.runs import RunStore
-    from ..stores.workers import PinnedRun
 
 EPILOG = """
 A run is durable with hookline run --durable. If its process ends, another one continues it from its
@@ -59,9 +58,10 @@ def list_runs(
 
     store = _store(config)
     found = [] if store is None else store.journal.runs(*(() if all_runs else OPEN), limit=1000)
-    pinned = {} if store is None else {run.run_id: run for run in store.workers.pinned()}
+    problems = {} if store is None else {run.run_id: run.problem for run in store.workers.pinned()}
+    problems |= {run.run_id: problem for run in found if (problem := _format_problem(run))}
     if json:
-        write_json([_view(store, run, pinned.get(run.run_id)) for run in found if store is not None])
+        write_json([_view(store, run, problems.get(run.run_id, "")) for run in found if store is not None])
         return 0
     if store is None or not found:
         typer.echo("no durable runs" if all_runs else "no durable run is open: --all shows those that have ended")
@@ -76,7 +76,7 @@ def list_runs(
         for run in found
     ]
     print_table(("run", "status", "changed", "task"), rows, keep=("run", "status", "changed"))
-    print_problems([run.problem for run in pinned.values()])
+    print_problems(list(problems.values()))
     return 0
 
 
@@ -115,6 +115,7 @@ def unpin(config: Configuration, run_id: Id) -> int:
         raise ConfigError(
             f"run {run.run_id} is not pinned: {'it has ended' if run.is_over else 'no worker has begun it'}"
         )
+    run.check_format()
     if not store.journal.unpin(run.run_id):
         raise ConfigError(f"run {run.run_id} is being executed: a worker has its hooks, instructions and tools")
     typer.echo(f"unpinned {run.run_id}: any worker may continue it")
@@ -203,7 +204,19 @@ def _status(store: RunStore, run: StoredRun) -> str:
     return "interrupted"
 
 
-def _view(store: RunStore, run: StoredRun, pinned: PinnedRun | None) -> dict[str, object]:
+def _format_problem(run: StoredRun) -> str:
+    """Return why this version of Hookline cannot continue the run; empty if the format of its journal is no reason."""
+    from .._run.journal import JournalFormatError
+
+    try:
+        if not run.is_over:
+            run.check_format()
+    except JournalFormatError as error:
+        return str(error)
+    return ""
+
+
+def _view(store: RunStore, run: StoredRun, problem: str) -> dict[str, object]:
     from .._run.journal import head_of
 
     return {
@@ -215,5 +228,5 @@ def _view(store: RunStore, run: StoredRun, pinned: PinnedRun | None) -> dict[str
         "changed": run.changed,
         "task": head_of(run).task,
         "digest": run.digest,
-        "problem": "" if pinned is None else pinned.problem,
+        "problem": problem,
     }

@@ -99,4 +99,7 @@ class WorkerLog(ServiceLog):
 
     def stopping(self, *, again: bool) -> None:
         """Announce the shutdown."""
-        log.info("%s", "stopping now" if again else "handing over after the calls in flight; Ctrl-C again does so now")
+        log.info(
+            "%s",
+            "stopping now" if again else "suspending the runs after their calls in flight; Ctrl-C again does so now",
+        )

@@ -145,7 +145,7 @@ class ApprovalsHook:
         try:
             return await in_thread(ask)  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            if not _is_abandoned(ctx):
+            if not _is_suspended(ctx):
                 cancelled.set()  # the thread continues, and must cancel the approval that no code waits for
                 for row in asked:
                     await self._cancel(row)
@@ -164,7 +164,7 @@ class ApprovalsHook:
                 return row
             return await in_thread(self.store.end_pending, row.id, "expired")  # type: ignore[no-any-return]
         except asyncio.CancelledError:
-            if not _is_abandoned(ctx):
+            if not _is_suspended(ctx):
                 await self._cancel(row)
             raise
         finally:
@@ -177,9 +177,9 @@ class ApprovalsHook:
             await with_timeout(CLEANUP_SECONDS, in_thread(self.store.end_pending, row.id, "cancelled"), shielded=True)
 
 
-def _is_abandoned(ctx: Any) -> bool:
-    """Whether another process goes on with the run, and waits for the same decision."""
-    return getattr(ctx, "is_abandoned", False)
+def _is_suspended(ctx: Any) -> bool:
+    """Whether the run is suspended: the process that resumes it waits for the same decision."""
+    return getattr(ctx, "is_suspended", False)
 
 
 async def wait_until_decided(store: ApprovalStore, row: ApprovalRow, seconds: float) -> ApprovalRow | None:

@@ -1,4 +1,4 @@
-"""Durable served runs: execute them from their journals, suspend them and hand them over (DESIGN 6.17)."""
+"""Durable served runs: execute them from their journals, and suspend them (DESIGN 6.17)."""
 
 from __future__ import annotations
 
@@ -24,12 +24,13 @@ from .._run.journal import (
     Append,
     Claim,
     JournalAnswer,
+    JournalFormatError,
     LeaseLostError,
     RecoveryError,
-    RunHandedOverError,
     RunHead,
     RunHeldError,
     RunPinnedError,
+    RunSuspendedError,
     RunWaitingError,
     StoredRun,
     contents_of,
@@ -126,8 +127,8 @@ class DurableRuns:
         self._durable: dict[str, DurableRun] = {}
         self._unreleased: dict[str, DurableRun] = {}
         """Runs that this process ceased to execute because of the database, and whose lease it could not end yet."""
-        self._unknown: set[str] = set()
-        """Runs whose agent this process does not know, which has been logged."""
+        self._logged: set[str] = set()
+        """Runs that this process leaves to others for a reason that has been logged."""
         self._stop_reasons: dict[str, str] = {}
         self._claiming: set[str] = set()
         self._task: asyncio.Task[None] | None = None
@@ -151,17 +152,17 @@ class DurableRuns:
             await self._look()
             self._task = asyncio.create_task(self._keep_looking(), name="hookline-durable")
 
-    async def hand_over(self, grace: float) -> None:
-        """Stop executing runs: calls in flight get ``grace`` seconds, then other processes continue the runs."""
+    async def suspend(self, grace: float) -> None:
+        """Suspend all runs after their calls in flight, which get ``grace`` seconds: other processes resume them."""
         self._is_leaving = True
         if self._task is not None:
             self._task.cancel()
         self._queue.pause()
-        await asyncio.gather(*(durable.hand_over(grace) for durable in list(self._durable.values())))
+        await asyncio.gather(*(durable.suspend_after(grace) for durable in list(self._durable.values())))
 
     async def close(self) -> None:
-        """Hand over all runs at once, and close the queue."""
-        await self.hand_over(0.0)
+        """Suspend all runs at once, and close the queue."""
+        await self.suspend(0.0)
         await self._release()
         with suppress(StoreError):  # then the row is ignored, because the process has ended
             await asyncio.to_thread(self._store.workers.unregister)
@@ -325,7 +326,7 @@ class DurableRuns:
     # Executing.
 
     async def execute(self, run_id: str) -> None:
-        """Execute a run until it ends, is suspended or is handed over. Do nothing if it is not its turn."""
+        """Execute a run until it ends or is suspended. Do nothing if it is not its turn."""
         try:
             while await self._execute(run_id):
                 pass
@@ -349,23 +350,30 @@ class DurableRuns:
         try:
             _, answerer, _ = self._agents.find(record.agent)
         except UnknownAgentError as error:
-            if run_id not in self._unknown:
-                log.warning("the run %s is left to others: %s", run_id, error)
-                self._unknown.add(run_id)
+            self._leave_to_others(run_id, error)
             return False
         try:
             claim, began = await self._claim(run_id, digest_of(answerer))
-        except RunPinnedError as pinned:
-            await self._put(run_id, record.session_id, pinned.digest)
+        except (RunPinnedError, JournalFormatError) as pinned:
+            if pinned.digest:
+                await self._put(run_id, record.session_id, pinned.digest)
+            else:  # a person has removed its digest, but no version with another format can execute it
+                self._leave_to_others(run_id, pinned)
             return False
         return not claim.run.is_over and await self._execute_claimed(record, claim, began, answerer)
+
+    def _leave_to_others(self, run_id: str, reason: Exception) -> None:
+        """Log, once, why this process does not execute a run."""
+        if run_id not in self._logged:
+            log.warning("the run %s is left to others: %s", run_id, reason)
+            self._logged.add(run_id)
 
     def _find(self, run_id: str) -> tuple[RunRecord | None, str | None]:
         """Return a run, and the id of the run of its conversation whose turn it is."""
         record = self._store.get(run_id)
         return record, None if record is None else self._store.first_open(record.session_id)
 
-    async def _claim(self, run_id: str, digest: str) -> tuple[Claim, float]:
+    async def _claim(self, run_id: str, digest: str, *, to_end: bool = False) -> tuple[Claim, float]:
         """Take the lease of a run. If this process has it, the run is live by the time this raises ``RunHeldError``."""
         if run_id in self._unreleased:
             await self._release()
@@ -374,7 +382,8 @@ class DurableRuns:
         self._claiming.add(run_id)
         began = time.monotonic()
         try:
-            return await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", digest), began
+            claim = partial(self._store.journal.claim, run_id, "", b"", digest, to_end=to_end)
+            return await asyncio.to_thread(claim), began
         finally:
             self._claiming.discard(run_id)
 
@@ -386,7 +395,7 @@ class DurableRuns:
         live = LiveRun(record, log_.put)
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
-        if claim.run.status == "running":  # its process has not put it back
+        if claim.run.status == "running":  # its process has not released it
             former = f"process {claim.run.pid} on {claim.run.host.partition('#')[0]}"
             log.warning("run %s is taken over from %s", run_id, former, extra={"run_id": run_id})
         live.task, live.durable = asyncio.current_task(), durable
@@ -406,15 +415,15 @@ class DurableRuns:
             again = bool(await asyncio.to_thread(self._decided, run_id))
             if live.stop_reason:  # it was asked to stop while it was suspended
                 self._stop_reasons[run_id], again = live.stop_reason, True
-        except RunHandedOverError as handed_over:
-            log.info("%s", handed_over, extra={"run_id": run_id})
+        except RunSuspendedError as suspended:
+            log.info("%s", suspended, extra={"run_id": run_id})
             again = True
         finally:
             self._live.pop(run_id, None)
             self._durable.pop(run_id, None)
             live.detach()
             self._on_executing(run_id)
-            if isinstance(durable.error, (StoreError, RunHandedOverError)) and not await durable.release():
+            if isinstance(durable.error, (StoreError, RunSuspendedError)) and not await durable.release():
                 self._unreleased[run_id] = durable
         if live.closed:
             await asyncio.to_thread(self._cancel_questions, run_id)
@@ -535,7 +544,7 @@ class DurableRuns:
             RunHeldError: another process executes the run.
         """
         record = await asyncio.to_thread(self._store.get, run_id)
-        claim, _ = await self._claim(run_id, "")
+        claim, _ = await self._claim(run_id, "", to_end=True)
         if record is not None and not claim.run.is_over:
             await self._end_claimed(record, claim, status, **fields)
             with suppress(StoreError):

@@ -284,7 +284,7 @@ class LiveRun:
         self.unread += 1
         self.attachments += tuple(attachments)
 
-    def abandon(self) -> None:
+    def discard(self) -> None:
         """Stop a run that another process has ended, and store nothing more."""
         self.closed = True
         self.wake_readers()

@@ -67,7 +67,7 @@ class RunQueue(Protocol):
         ...
 
     async def close(self) -> None:
-        """Wait until the runs of this process have ended or were handed over, and close the queue."""
+        """Wait until the runs of this process have ended or were suspended, and close the queue."""
         ...
 
 

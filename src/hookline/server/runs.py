@@ -163,7 +163,7 @@ class RunService:
             if live.run is None and not live.closed and live.durable is None:
                 live.interrupt()
         if self._durable is not None:
-            await self._durable.hand_over(self.options.grace)
+            await self._durable.suspend(self.options.grace)
         if tasks := self._tasks():
             await asyncio.wait(tasks)
 
@@ -642,7 +642,7 @@ class RunService:
             live = self._live.pop(id, None)
             if live is not None and not live.closed:
                 log.error("the run %s is stopped: another process has ended it", id)
-                live.abandon()
+                live.discard()
 
     def _on_store_error(self) -> None:
         for live in self._live.values():

@@ -59,7 +59,7 @@ class Worker:
         await self._lifecycle.start()
 
     async def stop(self, grace: float | None = None) -> None:
-        """Hand over the runs to other processes, after their calls in flight, and close everything.
+        """Suspend the runs after their calls in flight, so that other processes resume them, and close everything.
 
         Args:
             grace: how many seconds calls in flight may take; ``options.grace`` if left out. Zero also ends the grace

@@ -19,7 +19,16 @@ from typing import Any
 import msgspec
 
 from .._base.text import is_number
-from .._run.journal import RUN_STATUSES, Append, Claim, LeaseLostError, RunHeldError, RunPinnedError, StoredRun
+from .._run.journal import (
+    RUN_STATUSES,
+    Append,
+    Claim,
+    LeaseLostError,
+    RunHeldError,
+    RunPinnedError,
+    StoredRun,
+    with_format,
+)
 from .errors import StoreError
 from .leases import NOW, database_time
 from .sql import LAST_CHARACTER, Connection, Database
@@ -126,14 +135,16 @@ class Journal:
         rows = self._db.execute("SELECT name, count, seconds FROM durable_totals")
         return {"takeovers": (0, 0.0), "recoveries": (0, 0.0)} | {name: (n, seconds) for name, n, seconds in rows}
 
-    def claim(self, run_id: str, agent: str, start: bytes, digest: str = "") -> Claim:
+    def claim(self, run_id: str, agent: str, start: bytes, digest: str = "", *, to_end: bool = False) -> Claim:
         """Take the lease of a run. A run that does not exist is created with ``start``.
 
         The returned claim has the entries of the journal. A run that has ended is returned with its result, and
-        without a lease. With a ``digest``, the run is claimed only if it has the same one, or has not begun.
+        without a lease. With a ``digest``, the run is claimed only if it has the same one, or has not begun. A claim
+        ``to_end`` the run without executing it has no entries, so the format of the journal does not matter.
 
         Raises:
             RunHeldError: another process executes the run.
+            JournalFormatError: the journal has another format.
             RunPinnedError: the run has another digest.
         """
         owner = self._db.leases.owner()
@@ -148,16 +159,20 @@ class Journal:
                 return Claim(run, 0, 0, ())
             if self._is_held(run, now):
                 raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
+            if not to_end:
+                run.check_format()
             if digest and run.digest not in ("", digest):
                 raise RunPinnedError(run_id, run.digest)
+            first = () if run.epoch else (with_format(run.start),)
             (last_event,) = db.execute(
-                """UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
-                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ? WHERE run_id = ?
+                f"""UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
+                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ?{", start = ?" * len(first)}
+                WHERE run_id = ?
                 RETURNING (SELECT seq FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1)""",
-                (now + self.lease_seconds, *owner, now, digest or run.digest, run_id, run_id),
+                (now + self.lease_seconds, *owner, now, digest or run.digest, *first, run_id, run_id),
             ).fetchone()
-            rows = db.execute(_JOURNAL, (run_id,)).fetchall() if run.epoch else []
-            if run.status == "running":  # its process has not put it back
+            rows = db.execute(_JOURNAL, (run_id,)).fetchall() if run.epoch and not to_end else []
+            if run.status == "running":  # its process has not released it
                 _count(db, "takeovers", now - run.changed)
         return Claim(run, run.epoch + 1, last_event or 0, _split(rows))
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from .._run.journal import JOURNAL_FORMAT, JournalFormatError, format_of
 from .leases import database_time
 from .sql import Database, upsert
 
@@ -43,7 +44,7 @@ class PinnedRun(msgspec.Struct, frozen=True):
     """A durable run that no running process can continue, because none has the version that it was begun with.
 
     ``digests`` are those of the running processes. ``different`` are the parts that differ from the most similar one of
-    their versions; it is empty if they are not known.
+    their versions; it is empty if they are not known. ``format`` is the format of its journal.
     """
 
     run_id: str
@@ -51,10 +52,13 @@ class PinnedRun(msgspec.Struct, frozen=True):
     status: str
     digests: tuple[str, ...]
     different: tuple[str, ...]
+    format: int
 
     @property
     def problem(self) -> str:
         """Say what the run waits for, and what to do."""
+        if self.format != JOURNAL_FORMAT:
+            return str(JournalFormatError(self.run_id, self.format))
         have = f"the running workers have {', '.join(self.digests)}" if self.digests else "no worker is running"
         return (
             f"run {self.run_id} waits for a worker with digest {self.digest}; {have}{self._parts}: start a worker with "
@@ -65,6 +69,11 @@ class PinnedRun(msgspec.Struct, frozen=True):
     @property
     def refusal(self) -> str:
         """Say why the run has failed."""
+        if self.format != JOURNAL_FORMAT:
+            return (
+                f"the run was begun by a version of Hookline whose journals have format {self.format}, and no worker "
+                "of that version is left"
+            )
         return (
             "the run was begun with other hooks, instructions or tools, and no worker that has them is left"
             f"{self._parts}"
@@ -141,13 +150,17 @@ class WorkerStore:
         have = tuple(sorted(self.digests()))
         chosen = f"run_id IN ({','.join('?' * len(run_ids))})" if run_ids else _UNABLE
         others = f"AND digest NOT IN ({','.join('?' * len(have))})" if have else ""
-        query = f"SELECT run_id, digest, status FROM durable_runs WHERE {chosen} {others} ORDER BY changed DESC LIMIT ?"
+        query = f"""SELECT run_id, digest, status, start FROM durable_runs WHERE {chosen} {others}
+            ORDER BY changed DESC LIMIT ?"""
         with self._db.transaction() as db:
             values = run_ids or (database_time(self._db, db),)
             rows = db.execute(query, (*values, *have, limit)).fetchall()
             known = db.execute("SELECT digest, parts FROM agent_versions").fetchall() if rows else []
         parts = {digest: msgspec.json.decode(data, type=dict[str, str]) for digest, data in known}
-        return [PinnedRun(id, digest, status, have, _different(parts, digest, have)) for id, digest, status in rows]
+        return [
+            PinnedRun(id, digest, status, have, _different(parts, digest, have), format_of(start))
+            for id, digest, status, start in rows
+        ]
 
     def pinned_by_digest(self) -> dict[str, int]:
         """Return the number of runs that no running process can continue, by the digest that they need."""
