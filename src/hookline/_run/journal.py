@@ -64,7 +64,8 @@ class RecoveryError(HooklineError):
 class JournalFormatError(RecoveryError):
     """A run cannot be resumed, because a version of Hookline with another format of journals began it.
 
-    ``run_id`` identifies the run and ``format`` is the format of its journal. Nothing of the run has been changed.
+    ``run_id`` identifies the run, ``format`` is the format of its journal, and ``digest`` identifies the hooks,
+    instructions and tools of a served run. The run is not changed.
     """
 
     def __init__(self, run_id: str, format: int, digest: str = "") -> None:

@@ -357,7 +357,7 @@ class DurableRuns:
         except (RunPinnedError, JournalFormatError) as pinned:
             if pinned.digest:
                 await self._put(run_id, record.session_id, pinned.digest)
-            else:  # a person has removed its digest, but no version with another format can execute it
+            else:  # somebody has unpinned it, but only a version with its format of journals can execute it
                 self._leave_to_others(run_id, pinned)
             return False
         return not claim.run.is_over and await self._execute_claimed(record, claim, began, answerer)
