@@ -281,7 +281,7 @@ def test_a_run_whose_journal_has_another_format_is_refused_and_not_changed(tmp_p
         )
         assert contents(store) == before
     set_format(store, JOURNAL_FORMAT)
-    assert payer(world, ScriptedModel([reply("done")])).run("go", durable=store, run_id="r").reply == "done"
+    assert payer(world, script()).run("go", durable=store, run_id="r").reply == "done"
     assert len(world.lines("ran")) == 2
 
 
