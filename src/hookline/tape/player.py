@@ -47,7 +47,7 @@ NOT_CANCELLED = "a call that was cancelled in the recording was not cancelled in
 
 
 class Player(Boundary):
-    """The :class:`~hookline._run.environment.Boundary` of a replayed run, and a hook of it that observes only.
+    """The :class:`~hookline._run.boundary.Boundary` of a replayed run, and a hook of it that observes only.
 
     Args:
         tape: the tape.
