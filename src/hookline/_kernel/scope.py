@@ -185,13 +185,13 @@ class HookBoundary:
     """Whether nothing is recorded or repeated."""
 
     def await_hook(
-        self, firing: Any, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+        self, firing: Any, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
     ) -> Awaitable[Any]:
         """Return the result of an async hook.
 
         Args:
             firing: the fire, a ``Firing``.
-            entry: the hook.
+            hook: the hook.
             result: what it returned.
             limit: its time limit in seconds.
             is_grace: whether the limit is the grace period after a cancellation.

@@ -63,8 +63,9 @@ class Boundary(HookBoundary):
         """Return the sinks that the boundary adds to a run."""
         return ()
 
-    is_new: Callable[[Event], bool] | None = None
-    """Returns whether an event was not delivered before; ``None`` if all are new."""
+    def is_new(self, event: Event) -> bool:
+        """Return whether an event was not delivered before."""
+        return True
 
     # Calls.
 

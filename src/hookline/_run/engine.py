@@ -289,7 +289,8 @@ class Engine(Scope):
 
     def set_boundary(self, boundary: Boundary) -> None:
         """Set the boundary of the run and of the runs that start inside it from now on."""
-        self.boundary = self.environment.boundary = boundary
+        self.boundary = boundary  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.environment.boundary = boundary
 
     def add_fire_observer(self, observer: FireObserver) -> None:
         """Report the fires of this run to an observer. An instrument may do this."""

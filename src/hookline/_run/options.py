@@ -408,7 +408,7 @@ class Preparation:
         clock = services.environment.clock
         now, every_call = getattr(clock, "stamp", clock.time), bool(self._options.get("every_call"))
         stream = EventStream(services.ids.run_id, now, sinks, self._keep, every_call=every_call)
-        stream.is_new = boundary.is_new
+        stream.is_new = None if boundary.is_direct else boundary.is_new
         return stream
 
 

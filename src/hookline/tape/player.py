@@ -119,10 +119,10 @@ class Player(Boundary):
         self.playback.compare_event(event)
 
     def await_hook(
-        self, firing: Firing, entry: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
+        self, firing: Firing, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
     ) -> Awaitable[Any]:
         """Return the result of a hook, at its place on the tape."""
-        return self.playback.await_hook(firing, entry, result, limit, is_grace)
+        return self.playback.await_hook(firing, hook, result, limit, is_grace)
 
     # Clock readings, random numbers and ids.
 

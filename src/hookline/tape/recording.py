@@ -174,7 +174,7 @@ class Recording(Boundary):
     def __init__(self, owner: TapeHook, path: str, engine: Engine) -> None:
         self.owner, self.problem = owner, ""
         self._path, self.inner, self._root = path, engine.boundary, engine
-        self.is_durable, self.continues, self.is_new = self.inner.is_durable, self.inner.continues, self.inner.is_new
+        self.is_durable, self.continues = self.inner.is_durable, self.inner.continues
         self._lock = threading.RLock()
         self._numbers = count(1)
         self.digests = RequestDigests()
@@ -228,6 +228,10 @@ class Recording(Boundary):
     def sinks_of(self, ids: Ids) -> tuple[Sink, ...]:
         """Return the sinks that the boundary adds to a run."""
         return self.inner.sinks_of(ids)
+
+    def is_new(self, event: Event) -> bool:
+        """Return whether an event was not delivered before."""
+        return self.inner.is_new(event)
 
     def call_observers(self, firing: Firing, verdict: Verdict) -> Awaitable[None]:
         """Call the observers of a fire, unless they have been called before."""
