@@ -985,7 +985,8 @@ def test_a_run_that_a_tool_starts_in_another_thread_is_part_of_the_tool(
 
 
 @EACH_ENTRY
-@pytest.mark.parametrize("door", ["a hook in a worker thread", "a thread of a hook"])
+@pytest.mark.filterwarnings("ignore:agent.run.. blocks the event loop")
+@pytest.mark.parametrize("door", ["a hook in a worker thread", "a thread of a hook", "a hook that blocks the loop"])
 def test_a_run_that_a_hook_starts_in_another_thread_is_continued(
     crashes: Crashes, step: int, door: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -1011,13 +1012,18 @@ def test_a_run_that_a_hook_starts_in_another_thread_is_continued(
         async def in_thread(ctx: Any, request: Any) -> Any:
             return await asyncio.to_thread(review, ctx) if request.name == "pay" else None
 
+        @guard("before_tool")
+        def blocking(ctx: Any, request: Any) -> Any:
+            return review(ctx) if request.name == "pay" else None
+
         @tool
         def pay() -> str:
             """Pay."""
             world.note("ran", "pay")
             return "paid"
 
-        hooks = [in_worker if door == "a hook in a worker thread" else in_thread]
+        doors = {"a hook in a worker thread": in_worker, "a thread of a hook": in_thread}
+        hooks = [doors.get(door, blocking)]
         return Agent("a", llm=CountingModel([ToolCall("c", "pay", {}), "done"]), tools=[pay], hooks=hooks)
 
     def execute(world: World, store: RunStore) -> None:
@@ -1543,6 +1549,47 @@ def test_the_progress_of_a_tool_that_readers_saw_stays_and_goes_on_when_the_tool
         assert len({line[0] for line in world.lines("ran")}) == 1  # the same key each time
         again = len(world.lines("ran")) > ran
         assert shown(store) == ([*seen, *parts] if again else parts)
+
+
+@pytest.mark.filterwarnings("ignore:agent.run.. blocks the event loop")
+def test_a_journal_that_cannot_be_written_stops_a_run_that_a_hook_waits_for(
+    tmp_path: Path, store: RunStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world, write = World(tmp_path), store.journal.append
+
+    def append(entries: Append) -> None:
+        if any(b"tool look" in entry for entry in entries.entries):
+            raise HooklineError("the disk is full")
+        write(entries)
+
+    monkeypatch.setattr(store.journal, "append", append)
+
+    @tool
+    def look() -> str:
+        """Look."""
+        world.note("ran", "look")
+        return "fine"
+
+    @guard("before_tool", tools="pay")
+    def blocking(ctx: Any, request: Any) -> HookResult:
+        reviewer = Agent("reviewer", llm=CountingModel([ToolCall("l", "look", {}), "fine"]), tools=[look])
+        return HookResult.cont(reason=reviewer.run("really?", ctx=ctx).reply)
+
+    @tool
+    def pay() -> str:
+        """Pay."""
+        world.note("ran", "pay")
+        return "paid"
+
+    def agent() -> Agent:
+        return Agent("a", llm=CountingModel([ToolCall("c", "pay", {}), "done"]), tools=[pay], hooks=[blocking])
+
+    with pytest.raises(HooklineError, match="the disk is full"):
+        asyncio.run(agent().arun("go", durable=store, run_id="r"))
+    assert world.lines("ran") == []
+    monkeypatch.setattr(store.journal, "append", write)
+    assert asyncio.run(agent().arun("go", durable=store, run_id="r")).reply == "done"
+    assert [line[0] for line in world.lines("ran")] == ["look", "pay"]
 
 
 def test_a_journal_that_cannot_be_written_stops_the_run_which_can_be_continued(tmp_path: Path, store: RunStore) -> None:

@@ -160,8 +160,6 @@ class DurableRun(Boundary):
         self.digests = RequestDigests()
         self._timers: dict[str, int] = {}
         self._waiting_timers: dict[tuple[str, int], Callable[[], None]] = {}
-        self._drawn: dict[str, list[tuple[str, Any]]] = {}
-        self._writer.take_draws = self._take_draws
         self.stores_events = stores_events
         self._is_open = self._is_leaving = False
         self._last_write: asyncio.Future[bool] | None = None
@@ -475,9 +473,10 @@ class DurableRun(Boundary):
     async def _stop(self) -> Never:
         """End the current task, which is being cancelled, even if code inside the run suppressed the cancellation.
 
-        Before and after the run, as while its session is loaded, nothing cancels the task: the error ends it.
+        Before and after the run, as while its session is loaded, nothing cancels the task: the error ends it. It
+        also ends a run that a hook started in another thread: the hook may wait for it, and block the outermost run.
         """
-        if self._root is None and self.error is not None:
+        if self.error is not None and (self._root is None or not self._writer.is_in_own_loop):
             raise self.error
         if self._root is not None and self._root.cancellation.is_cancelled():
             raise asyncio.CancelledError
@@ -914,11 +913,6 @@ class DurableRun(Boundary):
     def _put(self, lane: str, kind: str, key: str = "", data: Any = None) -> None:
         self._writer.put(lane, kind, key, data)
 
-    def _take_draws(self) -> list[bytes]:
-        """Return the values that were read since the last commit, as entries."""
-        drawn, self._drawn = self._drawn, {}
-        return [json_encoder.encode((lane, "draws", "", values)) for lane, values in drawn.items()]
-
     events = AllEventsExcept(PointFired, if_wanted=_TEXT)
 
     def __call__(self, event: Event) -> None:
@@ -940,8 +934,8 @@ class DurableRun(Boundary):
             if known:
                 return known.popleft()
         value = real() + self._shift if kind == "monotonic" else real()
-        if mode not in _UNJOURNALED and not self._writer.muted:
-            self._drawn.setdefault(lane, []).append((kind, value))
+        if mode not in _UNJOURNALED:
+            self._writer.put_draw(lane, kind, value)
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:

@@ -417,6 +417,9 @@ class Writer:
         self._next = len(claim.entries) + 1
         self._last_event = claim.last_event
         self._lock = threading.Lock()
+        self._appending = threading.Lock()
+        """Held during a write, because the order of writes is the order of the journal."""
+        self._drawn: dict[str, list[tuple[str, Any]]] = {}
         self._entries: list[bytes] = []
         self._events: list[EventRow] = []
         self._flushes: list[_Flush] = []
@@ -439,7 +442,6 @@ class Writer:
         """Number of entries so far. It changes whenever the run does something."""
         self.committed = 0
         """Number of these entries that are committed."""
-        self.take_draws: Callable[[], list[bytes]] = list
         self.following: tuple[str, str, bytes] | None = None
         """The run to create when this one ends, because of a handoff."""
 
@@ -455,6 +457,12 @@ class Writer:
         with self._lock:
             self._entries.append(entry)
             self.count += 1
+
+    def put_draw(self, lane: str, kind: str, value: Any) -> None:
+        """Append a value that the run has read. It is written before the next entry of any lane."""
+        if not self.muted:
+            with self._lock:
+                self._drawn.setdefault(lane, []).append((kind, value))
 
     def put_event(self, event: Event) -> None:
         """Append an event, with the next number."""
@@ -481,10 +489,10 @@ class Writer:
         """
         if self.muted:
             return False
-        if self._loop is None or running_loop() is self._loop:
+        if self.is_in_own_loop:
             return await self._request(status, result)
-        # A run that a hook started in another thread has its own loop.
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(self.flush(status, result), self._loop))
+        # A run that a hook started in another thread has its own loop, and the hook may block the loop of the journal.
+        return bool(await in_thread(self._write_here))
 
     def suspend(self, result: bytes) -> asyncio.Future[bool]:
         """Write all entries, and end the lease of a run that waits for the approval of the calls in ``result``.
@@ -505,9 +513,7 @@ class Writer:
             return self._request("", None)
         self.muted = self._is_closing = True
         if self.is_held:
-            with self._lock:
-                self._entries, self._events = [], []
-            self.take_draws()
+            self._take_pending()
         return self._request("interrupted", None)
 
     def _request(self, status: str, result: bytes | None) -> asyncio.Future[bool]:
@@ -528,6 +534,11 @@ class Writer:
     def begin(self) -> None:
         """Use the running event loop for the writes."""
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def is_in_own_loop(self) -> bool:
+        """Whether the current code runs in the event loop of the writes."""
+        return self._loop is None or running_loop() is self._loop
 
     async def keep_lease(self) -> None:
         """Renew the lease until the run ends."""
@@ -596,38 +607,69 @@ class Writer:
         else:
             self._timer = loop.call_later(COLLECT_SECONDS, self._write, context=context)
 
+    def _take_pending(self) -> tuple[list[bytes], list[EventRow], int]:
+        """Return the entries and events to write, and the number of entries up to the last of them."""
+        with self._lock:
+            draws = [json_encoder.encode((lane, "draws", "", values)) for lane, values in self._drawn.items()]
+            entries, events = self._entries, self._events
+            self._drawn, self._entries, self._events = {}, [], []
+            return [*draws, *entries], events, self.count
+
     def _write(self) -> None:
         """Write all pending entries, in a thread. Entries that are added in the meantime are in the next write."""
         self._timer = None
-        with self._lock:
-            waiting, count = (self._entries, self._events, self._flushes), self.count
-            self._is_writing = any(waiting) and (not self.muted or self._is_closing)
-            if self._is_writing:
-                self._entries, self._events, self._flushes = [], [], []
-        entries, events, flushes = waiting
+        if not self._appending.acquire(blocking=False):  # a run in another thread writes, and then starts this write
+            self._is_writing = False
+            return
+        flushes = self._flushes
+        self._is_writing = bool(self._entries or self._events or flushes) and (not self.muted or self._is_closing)
         if not self._is_writing:
+            self._appending.release()
             _resolve(flushes, False)
             return
+        self._flushes = []
+        entries, events, count = self._take_pending()
         status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
         began = time.monotonic()
         recovery = None if self._recovers_since is None else began - self._recovers_since
-        entries = [*self.take_draws(), *entries]
         following = self.following if status in RUN_STATUSES else None
         write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery, following)
-        written = partial(self._written, write, began, count, flushes)
-        call_in_thread(partial(self._journal.append, write), written)
+        call_in_thread(partial(self._append, write, count), partial(self._written, write, began, flushes))
 
-    def _written(
-        self, write: Append, began: float, count: int, flushes: list[_Flush], error: BaseException | None
-    ) -> None:
+    def _append(self, write: Append, count: int) -> None:
+        """Write to the journal, and let the next write begin."""
+        try:
+            self._journal.append(write)
+            self._next += len(write.entries)
+            self.committed = count
+        finally:
+            self._appending.release()
+
+    def _write_here(self) -> bool:
+        """Write all pending entries in this thread. Return false if this process no longer executes the run."""
+        self._appending.acquire()
+        if self.muted:
+            self._appending.release()
+            return False
+        entries, events, count = self._take_pending()
+        try:
+            self._append(Append(self._run_id, self._epoch, self._next, entries, events), count)
+            return True
+        except HooklineError as error:
+            self._fail(error)
+            return False
+        finally:
+            if self._loop is not None:
+                with suppress(RuntimeError):  # the loop is closed
+                    self._loop.call_soon_threadsafe(partial(self._start, at_once=True))
+
+    def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:
         """Wake the tasks that wait for a write, and begin the next write."""
         self._recovers_since = None
         if error is not None:  # the run must not go on without its journal
             self._is_closing = False
             self._fail(error)
         else:
-            self._next += len(write.entries)
-            self.committed = count
             if write.status:
                 self.muted = self.is_released = True
                 self._is_closing = False
