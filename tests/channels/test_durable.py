@@ -320,11 +320,12 @@ async def test_a_run_of_another_journal_format_waits_unchanged_for_the_version_t
     await third.stop()
 
 
-async def test_a_run_of_another_journal_format_can_be_stopped(world):
+async def test_a_run_of_another_journal_format_can_be_stopped(world, caplog):
     await world.interrupted()
     set_format(world.runs, 1, "of the other version")
     second = world.gateway()
     await second.start()
+    await wait_until(lambda: "its journal has format 1" in caplog.text)
     await world.say("/stop")
     await wait_until(lambda: world.statuses() == ["cancelled"])
     await world.say("hello")
