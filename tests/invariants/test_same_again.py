@@ -28,7 +28,7 @@ from hookline.tape import TapeHook, areplay
 from hookline.teams import Team
 from tests.durable_scene import World
 from tests.properties import examples
-from tests.run.test_durable import EACH_ENTRY, CountingModel, Crashes
+from tests.run.test_durable import CountingModel, Crashes
 
 POINTS = ("before_tool", "after_tool", "before_llm", "after_llm")
 
@@ -241,7 +241,7 @@ async def test_a_replay_is_the_same_at_any_speed(tmp_path: Path, hooks: Callable
 
 
 @pytest.mark.timeout(600)  # it continues the run hundreds of times
-@EACH_ENTRY
+@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
 @EACH_HOOK
 def test_a_run_continues_from_each_entry_of_its_journal_at_any_speed(
     tmp_path: Path, hooks: Callable[[Process], list[Any]], step: int
