@@ -98,8 +98,7 @@ def test_a_durable_gateway_that_is_killed_continues_its_run_after_a_restart(gate
     resume = [*COMMAND, "runs", "resume", "last"]
     resumed = subprocess.run(resume, cwd=folder, env=env, text=True, capture_output=True, check=False)
     assert "belongs to a gateway: hookline gateway --durable continues it" in resumed.stderr
-    rest = turns[2:]  # the other turns are in the journal
-    out, _ = gateway("--durable", config=config, turns=rest).communicate("", timeout=60)
+    out, _ = gateway("--durable", config=config, turns=turns).communicate("", timeout=60)
     assert out == "All is done.\n"
     assert (folder / "notes").read_text() == "x"
 

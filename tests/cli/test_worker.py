@@ -59,7 +59,7 @@ def test_a_worker_executes_the_runs_that_a_server_accepts_and_ends_at_sigterm(fo
 
 def test_a_server_that_is_killed_continues_its_runs_when_it_starts_again(folder, env):
     (folder / "hookline.toml").write_text(CONFIG.replace("default_tools", 'tools = ["slow.py"]\ndefault_tools'))
-    (folder / "turns.json").write_text(json.dumps([{"tool": "slow", "arguments": {}}]))
+    (folder / "turns.json").write_text(json.dumps([{"tool": "slow", "arguments": {}}, "hello"]))
     (folder / "slow.py").write_text(
         "import pathlib, time\nfrom hookline import tool\n\n\n@tool\ndef slow(ctx) -> str:\n"
         '    """Wait for a file."""\n    with open("calls", "a") as file:\n        file.write(ctx.call_key + "\\n")\n'
@@ -72,7 +72,6 @@ def test_a_server_that_is_killed_continues_its_runs_when_it_starts_again(folder,
         servers[0].process.kill()
         servers[0].process.wait()
         (folder / "go").touch()
-        (folder / "turns.json").write_text(json.dumps(["hello"]))  # the first reply is in the journal
         servers.append(Serving(folder, env))
         store = RunStore(folder / "runs.db")
         block_until(lambda: store.get(run["id"]).is_over)

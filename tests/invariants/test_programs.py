@@ -39,12 +39,11 @@ from .programs import (
     Warden,
     World,
     declared_point,
-    durable_programs,
     execute,
     execute_foreign,
     programs,
+    repeatable_programs,
     run_program,
-    taped_programs,
 )
 from .strategies import STATUSES
 
@@ -160,8 +159,7 @@ def test_a_program_in_the_loop_of_another_framework_keeps_every_promise(program:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@example(Program(calls(Start(WIPE, "run", "thread", "given"), tool="block")))
-@given(taped_programs)
+@given(repeatable_programs)
 def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
     recorded, replayed = Ledger(), Ledger()
     world = World(program, recorded)
@@ -193,7 +191,7 @@ def test_a_tape_of_a_program_replays_the_same(program: Program) -> None:
 
 
 @settings(max_examples=examples(60), deadline=None)
-@given(durable_programs, st.integers(1, 12))
+@given(repeatable_programs, st.integers(1, 12))
 def test_a_durable_program_that_is_resumed_repeats_no_committed_call(program: Program, commits: int) -> None:
     """The process ends after a number of commits, and another one continues the run."""
     ledger = Ledger()
