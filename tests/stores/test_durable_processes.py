@@ -159,6 +159,7 @@ print([[message.content for message in result.messages[1:]] for result in result
 """
 
 
+@pytest.mark.sqlite  # on PostgreSQL, the run could be continued only when the lease of the killed process has expired
 def test_a_killed_run_with_a_scripted_model_continues_its_script(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPTED, tmp_path / "runs.db", tmp_path / "done"]
     options: Any = {"env": environment(), "capture_output": True, "text": True, "timeout": 60}
