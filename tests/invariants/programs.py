@@ -962,7 +962,6 @@ OPEN_FAULTS = False
 """Whether to draw combinations whose replay or recovery is known to fail. They break these promises of DESIGN 6.11,
 6.17 and 7.11:
 
-- A hook with a timeout decides the same although it is faster or slower.
 - A sync hook that waits for a run, in the event loop or in a thread, does so again.
 - A message that is steered into the run while a hook waits for a run comes at its place.
 - A run that was cancelled while its hooks and tools start runs and fire points in threads is replayed to that place.

@@ -39,7 +39,7 @@ def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Process:
-    """What differs between two processes that execute the same run.
+    """The differences between two processes that execute the same run.
 
     Args:
         seed: how long everything takes.

@@ -84,6 +84,12 @@ def abandon(task: asyncio.Future[Any]) -> None:
     task.add_done_callback(lambda late: late.cancelled() or late.exception())
 
 
+def finish(future: asyncio.Future[None]) -> None:
+    """Wake the task that awaits a future, unless it has been woken or cancelled."""
+    if not future.done():
+        future.set_result(None)
+
+
 async def forever() -> Never:
     """Wait until the task is cancelled."""
     await asyncio.get_running_loop().create_future()

@@ -27,6 +27,7 @@ from .._base.tasks import (
     StillRunningError,
     abandon,
     capture_exit,
+    finish,
     forever,
     raise_exit,
     running_loop,
@@ -569,9 +570,9 @@ class DurableRun(Boundary):
             if self._reached < position and not is_over:
                 continue
             if turn.get_loop() is running_loop():
-                _finish(turn)
+                finish(turn)
             else:  # of a run that a hook started in another thread
-                turn.get_loop().call_soon_threadsafe(_finish, turn)
+                turn.get_loop().call_soon_threadsafe(finish, turn)
 
     async def _turn(self, position: int, *, is_wakeup: bool = False) -> None:
         """Wait until recovery has repeated all entries before this position."""
@@ -1495,11 +1496,6 @@ def answer_of_error(error: BaseException) -> JournalAnswer:
         return JournalAnswer(refused=Refusal(str(error), error.status, error.reply, error.hook, error.reason))
     outcome = outcome_of(error)
     return JournalAnswer(cut=True) if "cancelled" in outcome else JournalAnswer(raised=outcome["raised"])
-
-
-def _finish(turn: asyncio.Future[None]) -> None:
-    if not turn.done():
-        turn.set_result(None)
 
 
 class _Timer:

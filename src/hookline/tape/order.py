@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextvars import ContextVar, Token
 from typing import Any, Generic, TypeVar
 
-from .._base.tasks import settle
+from .._base.tasks import finish, settle
 from .._kernel.events import HookExecuted
 from .._kernel.hook import HookEntry
 from .._run.events import Steered
@@ -365,7 +365,7 @@ class Order:
         if not self._waiting:
             return
         for _, future in sorted(self._waiting, key=lambda pair: pair[0]):
-            future.get_loop().call_soon_threadsafe(_finish, future)
+            future.get_loop().call_soon_threadsafe(finish, future)
 
 
 class Branches:
@@ -513,8 +513,3 @@ def _comes_later(entry: fmt.TapeEntry) -> bool:
     if isinstance(entry, fmt.CancellationEntry):
         return not entry.within or entry.inside > 0
     return isinstance(entry, (fmt.InterruptionEntry, fmt.TimerEntry))
-
-
-def _finish(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

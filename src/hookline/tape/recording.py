@@ -261,8 +261,7 @@ class Recording(Boundary):
             self.write(fmt.TimerEntry, number=number)
             callback()
 
-        later = getattr(clock, "call_later", None) or asyncio.get_running_loop().call_later
-        return later(seconds, partial(contextvars.copy_context().run, fire))
+        return super().set_timer(clock, seconds, partial(contextvars.copy_context().run, fire))
 
     def enter_branch(self, branch: int, run: str = "", call_id: str = "", attempt: int = 0) -> Any:
         """Start a branch for this task and the tasks that it starts. ``PLACE.reset`` takes the returned token."""
