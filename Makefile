@@ -9,7 +9,7 @@ ALL_EXTRAS := all
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-postgresql fuzz cover cover-core mutants test-adapters bench agentdojo debian docs clean
+.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters bench agentdojo debian docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -46,9 +46,9 @@ test: $(VENV)/.dev debian
 
 test-slow: $(VENV)/.dev debian
 	@# The variable: no hint at newer versions. The profile: `make test` tries a quarter of the examples. One test at a time is
-	@# given out, because some take a minute.
+	@# given out, because some take a minute. On a busy machine that is several, and the limit is for tests that hang.
 	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright --pythonpath $(BIN)/python >$(VENV)/pyright.log 2>&1 & types=$$!; \
-	$(BIN)/pytest -n 3 --maxschedchunk 1 -m "slow or hypothesis" --hypothesis-profile=all; status=$$?; \
+	$(BIN)/pytest -n 3 --maxschedchunk 1 --timeout 600 -m "slow or hypothesis" --hypothesis-profile=all; status=$$?; \
 	$(MAKE) --no-print-directory test-postgresql || status=1; \
 	wait $$types || status=1; cat $(VENV)/pyright.log; exit $$status
 
@@ -67,6 +67,12 @@ ROUNDS ?= 10
 
 fuzz: $(VENV)/.dev
 	@$(BIN)/python tests/fuzz.py --rounds $(ROUNDS) $(if $(SEED),--seed $(SEED))
+
+# Two servers, two workers and PostgreSQL under constant faults; SEED=1234 repeats a trial (tests/chaos.py).
+MINUTES ?= 10
+
+chaos: $(VENV)/.dev debian
+	@$(BIN)/python -m tests.chaos --minutes $(MINUTES) $(if $(SEED),--seed $(SEED))
 
 # The same tests, with the lines that none of them reaches: half as slow again.
 cover: $(VENV)/.dev debian

@@ -71,9 +71,13 @@ class Lab:
 
     def probe(self, function: str, **options: Any) -> Any:
         """Call a function of this folder in a new process and return its result as plain data."""
+        return self.probe_source(None, function, **options)
+
+    def probe_source(self, source: Path | None, function: str, **options: Any) -> Any:
+        """Do the same with the ``src`` folder of another version of Hookline; ``None`` for this checkout."""
         if self.quick:
             return json.loads(json.dumps(call(function, options)))
-        return self._apart(sys.executable, function, options, {})
+        return self._apart(sys.executable, function, options, {}, source)
 
     def peer(self, name: str, function: str, **options: Any) -> Any:
         """Call a function of ``probes.peer`` in the environment of a peer."""
@@ -97,8 +101,14 @@ class Lab:
         return result
 
     @staticmethod
-    def _apart(python: str, function: str, options: dict[str, Any], environment: Mapping[str, str]) -> Any:
-        path = os.pathsep.join((str(HERE), str(HERE.parent / "src")))  # measure this checkout
+    def _apart(
+        python: str,
+        function: str,
+        options: dict[str, Any],
+        environment: Mapping[str, str],
+        source: Path | None = None,
+    ) -> Any:
+        path = os.pathsep.join((str(HERE), str(source or HERE.parent / "src")))  # by default this checkout
         command = [python, str(HERE / "call.py"), function, json.dumps(options)]
         env = {**os.environ, **environment, "PYTHONHASHSEED": "0", "PYTHONPATH": path}
         done = subprocess.run(command, capture_output=True, text=True, env=env, check=False)

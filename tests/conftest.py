@@ -7,7 +7,9 @@ import runpy
 import signal
 import ssl
 import sys
+from contextlib import suppress
 from functools import cache
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -15,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from hookline._kernel import points as points_module
+from hookline.stores.sqlite import SqliteDatabase
 from tests.postgres_cluster import MISSING, Cluster
 from tests.properties import ALL
 from tests.run_folder import RunFolder, memory_has_room
@@ -36,6 +39,40 @@ def create_default_context(*args, **options):
 
 ssl.create_default_context = create_default_context
 
+create_database = SqliteDatabase._open
+empty_databases: dict[int, tuple[object, bytes]] = {}
+
+
+def open_database(self):
+    """Copy the empty file of a store instead of creating its tables, which takes 8 ms for the runs of a server.
+
+    The tests of stores create them, and so do all programs that tests start.
+    """
+    if not (self.in_memory or self._closed or os.environ.get("PYTEST_CURRENT_TEST", "").startswith("tests/stores/")):
+        with suppress(OSError):
+            if not os.path.lexists(self.path):
+                _copy_empty_database(self)
+    return create_database(self)
+
+
+def _copy_empty_database(database):
+    if id(database.schema) not in empty_databases:
+        with TemporaryDirectory() as folder:
+            made = SqliteDatabase(f"{folder}/empty.db", database.schema)
+            create_database(made)
+            made.close()
+            empty_databases[id(database.schema)] = database.schema, Path(made.path).read_bytes()
+    part = f"{database.path}.{os.getpid()}.part"
+    try:
+        with open(os.open(part, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+            file.write(empty_databases[id(database.schema)][1])
+        os.link(part, database.path)  # fails if another process was faster
+    finally:
+        os.unlink(part)
+
+
+SqliteDatabase._open = open_database
+
 # Deadlines and the health check would measure the machine, not the code.
 patient = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("few", patient, derandomize=True, max_examples=ALL // 4)
@@ -55,6 +92,8 @@ SLOW_FOLDERS = tuple(f"{TESTS / name}/" for name in ("bench", "pages", "provider
 IN_MEMORY = ("channels", "server", "stores")
 # Tests with one of these fixtures run on PostgreSQL always.
 ON_POSTGRES = frozenset(("cluster", "own_cluster", "postgres_url"))
+DATA = pytest.StashKey[str]()
+numbers = count()
 FOLDER = "TEST_RUN_FOLDER"
 """Variable with the folder of this test run, for all its processes. Hookline refuses unknown variables HOOKLINE_…."""
 
@@ -75,12 +114,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Make the folder of this test run; with ``--database postgresql``, use PostgreSQL instead of SQLite files."""
+    """Make the folders of this test run; with ``--database postgresql``, use PostgreSQL instead of SQLite files."""
     is_worker = hasattr(config, "workerinput")
     if not is_worker:
         folder = RunFolder()
         config.add_cleanup(folder.remove)
         os.environ[FOLDER] = folder.path
+        data = TemporaryDirectory(prefix="hookline-data-", ignore_cleanup_errors=True)
+        config.add_cleanup(data.cleanup)
+        os.environ["XDG_DATA_HOME"] = data.name
+    config.stash[DATA] = os.environ["XDG_DATA_HOME"]
     if config.getoption("--database") == "sqlite" or config.option.collectonly or MISSING:
         return
     if not is_worker:  # the programs that tests start inherit these variables
@@ -144,6 +187,14 @@ def own_cluster():
 def postgres_url(cluster, request):
     """The address of a database of the test's own."""
     return cluster.url(f"t{hashlib.sha256(request.node.nodeid.encode()).hexdigest()[:24]}")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let each test store the data of a user in a folder of its own, which neither others nor the real user find.
+
+    A history or a conversation that tests share would differ with the tests that run at the same time.
+    """
+    os.environ["XDG_DATA_HOME"] = os.path.join(item.config.stash[DATA], f"{os.getpid()}-{next(numbers)}")
 
 
 def pytest_runtest_logfinish() -> None:

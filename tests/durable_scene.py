@@ -4,7 +4,8 @@ Nothing here is repeatable by itself, so a run that continues correctly does so 
 noted in files of a folder (the *world*), also by processes that are killed.
 
 As a program: ``python durable_scene.py WORLD RUN_ID`` starts or continues a run. The variable ``KILL_AT`` names the
-moment at which the program kills itself, ``PACE`` the longest pause in seconds, and ``LEASE`` the seconds of a lease.
+moment at which the program kills itself, ``STOP_AT`` the one at which it stops itself until it gets ``SIGCONT``,
+``PACE`` the longest pause in seconds, and ``LEASE`` the seconds of a lease.
 ``FULL_AT`` names the moment from which on the file of the run cannot grow, and ``FULL`` how that is done: by a limit of
 its pages, or by a limit of the system for the size of files.
 """
@@ -19,7 +20,8 @@ import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -30,6 +32,7 @@ from hookline.models import ModelResponse
 from hookline.payloads import ToolCall, Usage
 from hookline.stores import RunStore
 from hookline.teams import Team
+from tests.lines import add_line, read_lines
 
 BLOCK_EACH = 5
 
@@ -45,34 +48,46 @@ class World:
 
     def note(self, name: str, *values: object) -> None:
         """Append a line, which also a killed process leaves behind."""
-        line = " ".join(map(str, values)) + "\n"
-        file = os.open(self.folder / name, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
-        os.write(file, line.encode())
-        os.close(file)
+        add_line(self.folder / name, *map(str, values))
         self.reach(name)
 
     def reach(self, moment: str) -> None:
-        """Kill this process if this is the moment to do so: ``KILL_AT="ran 3"`` is the third time that a tool runs."""
-        kill_at, full_at = os.environ.get("KILL_AT", ""), os.environ.get("FULL_AT", "")
-        name, _, number = (kill_at or full_at).partition(" ")
+        """Do what is to be done at this moment: ``KILL_AT="ran 3"`` means at the third time that a tool runs."""
+        what = next((each for each in ("KILL_AT", "STOP_AT", "FULL_AT") if os.environ.get(each)), "")
+        name, _, number = os.environ.get(what, "").partition(" ")
         if name == moment:
             self.reached += 1
             if self.reached == int(number):
-                os.kill(os.getpid(), signal.SIGKILL) if kill_at else self.fill()
+                if what == "FULL_AT":
+                    self.fill()
+                else:
+                    os.kill(os.getpid(), signal.SIGKILL if what == "KILL_AT" else signal.SIGSTOP)
 
     def lines(self, name: str) -> list[list[str]]:
-        """Return the lines of a file, as lists of words."""
-        path = self.folder / name
-        return [line.split(" ") for line in path.read_text().splitlines()] if path.exists() else []
+        """Return the values of each line of a file, as texts."""
+        return read_lines(self.folder / name)
 
     async def pause(self, most: float = 1.0) -> None:
         """Wait for a random time."""
         await asyncio.sleep(self.pace * random.uniform(0.0, most))
 
 
-def call_key(lane: str) -> str:
-    """Return the ``ctx.call_key`` of the call in a lane of a journal: RUN/CALL/ATTEMPT."""
-    return sha256("\n".join(lane.split("/")).encode()).hexdigest()[:32]
+def call_keys(entries: Iterable[Any], run_id: str) -> list[tuple[str, str]]:
+    """Return the entries of a journal about calls of tools: the kind of each, and the ``ctx.call_key`` of its call.
+
+    The lane of a call is a part of that of its run, which is ``LANE/run.N`` if its id is the N-th that LANE has made.
+    """
+    runs, made, found = {"1": run_id}, Counter[str](), []
+    for lane, kind, key, data in entries:
+        for what, value in data if kind == "draws" else ():
+            if what == "id" and value.startswith("run_"):
+                made[lane] += 1
+                runs[f"{lane}/run.{made[lane]}"] = runs[f"{lane}&{made[lane]}"] = value
+        if key.startswith("tool "):
+            _, _, call_id, attempt, _ = key.split(" ")
+            text = "\n".join((runs[lane.rpartition("/")[0]], call_id, attempt))
+            found.append((kind, sha256(text.encode()).hexdigest()[:32]))
+    return found
 
 
 class RandomModel:

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 
 import pytest
@@ -111,6 +111,15 @@ class Cluster:
                         connection.execute(f"INSERT INTO {table} {rows} FROM {numbers}")
             yield
             connection.execute(f"DELETE FROM {table} WHERE run_id LIKE 'junk%'")
+            has_room = False
+            while not has_room:  # transactions that began before still see the deleted rows, so that these stay
+                connection.execute(f"VACUUM {table}")
+                with suppress(psycopg.Error):
+                    connection.execute(
+                        f"INSERT INTO {table} SELECT 'junk', n, repeat('x', 1500)::bytea FROM generate_series(1, 100) n"
+                    )
+                    has_room = True
+            connection.execute(f"DELETE FROM {table} WHERE run_id = 'junk'")
             connection.execute(f"VACUUM {table}")
 
     @property

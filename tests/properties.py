@@ -8,4 +8,4 @@ ALL = 100
 
 def examples(number: int) -> int:
     """Return the number of examples to try, of those that a test has where all are tried."""
-    return min(number, max(10, number * settings.default.max_examples // ALL))
+    return min(number, max(4, number * settings.default.max_examples // ALL))

@@ -23,7 +23,7 @@ def named(path):
 
 
 def python(*args):
-    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=ROOT, timeout=110, check=False)
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=ROOT, check=False)
 
 
 # Code, beyond tests/pages.

@@ -100,7 +100,8 @@ def test_on_the_command_line_they_hold_and_leave_a_record_that_verifies(hookline
     done = hookline("run", "What do I drink?", "--model", "scripted:turns.json", "--json")
     assert done.returncode == 0, done.stderr
     (batch, *_) = json.loads(done.stdout.splitlines()[-1])["result"]["steps"]
-    assert batch["outcomes"] == ["blocked", "blocked", "blocked", "blocked", "ok"]
+    assert batch["outcomes"] == ["blocked", "ok", "ok", "blocked", "ok"]
+    assert "Read-only file system" in done.stdout  # the sandbox, not the guard, keeps commands from changing files
     assert (hookline.folder / "notes.txt").exists()
     verified = hookline("audit", "verify", "audit/log.jsonl")
     assert verified.returncode == 0, verified.stdout + verified.stderr
@@ -115,7 +116,7 @@ def test_a_coding_agent_works_with_the_changes_that_the_page_names_and_cannot_ch
     without = "".join(line for line in TOML.splitlines(keepends=True) if "InjectionGuard" not in line)
     config = hookline.folder / "coder" / "hookline.toml"
     config.parent.mkdir()
-    config.write_text(f'write = true\nshell_profile = "developer"\nfolder = "."\n{without}')
+    config.write_text(f'write = true\nfolder = "."\n{without}')
     commands = ["echo coffee > more.txt", "cat more.txt", "python3 -c \"open('audit/log.jsonl', 'w')\""]
     turns = [*({"tool": "shell", "arguments": {"command": command}} for command in commands), "Done."]
     (config.parent / "turns.json").write_text(json.dumps(turns))

@@ -21,7 +21,7 @@ MODULES = public_modules()
 
 
 def python(*args):
-    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
+    return subprocess.run([sys.executable, *args], capture_output=True, text=True, cwd=ROOT, check=False)
 
 
 def test_importing_hookline_imports_no_extra_and_not_pydantic():
@@ -130,3 +130,11 @@ def test_ci_runs_the_test_commands_of_the_readme_and_contributing():
     assert "make test" in (ROOT / "README.md").read_text()
     commands = [line for line in (ROOT / ".ci/run").read_text().splitlines() if line and not line.startswith("#")]
     assert commands[-2:] == ["make test", "make test-slow"]
+
+
+def test_every_risk_of_owasp_names_a_test_that_exists():
+    page = (ROOT / "SECURITY.md").read_text()
+    rows = re.findall(r"^\| (ASI\d\d) .+?\| `(tests/[\w/]+\.py)::(test_\w+)` \|", page, re.MULTILINE)
+    assert [risk for risk, _, _ in rows] == [f"ASI{number:02}" for number in range(1, 11)]
+    for risk, file, name in rows:
+        assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), risk

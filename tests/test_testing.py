@@ -138,6 +138,23 @@ def test_firing_a_hook_where_it_is_not_registered_raises(fire_hook):
         fire_hook(no_secrets, AFTER_TOOL)
 
 
+@pytest.mark.parametrize("fields", [{"name": "sheel"}, {}], ids=["a misspelt tool", "no tool"])
+def test_firing_a_hook_with_a_tool_that_it_does_not_select_raises(fire_hook, fields):
+    @guard(BEFORE_TOOL, tools=("shell", "run_*"))
+    def never(ctx, request):
+        return HookResult.block("Never.")
+
+    with pytest.raises(RegistrationError) as refused:
+        fire_hook(never, BEFORE_TOOL, **fields)
+    assert str(refused.value) == (
+        f"hook 'never' has tools=shell, run_*, which does not select {fields.get('name', '')!r}, so nothing would be "
+        "tested"
+    )
+    assert fire_hook(never, BEFORE_TOOL, name="run_it").action == "block"
+    with pytest.raises(RegistrationError, match="nothing would be tested"):
+        fire_hook(never, BEFORE_TOOL, ToolCallRequest("1", "read"))
+
+
 # Agents and events
 
 

@@ -17,3 +17,11 @@ async def wait_until(condition: Callable[[], object]) -> None:
     """Wait until the condition is true, while other tasks go on."""
     while not condition():
         await asyncio.sleep(INTERVAL)
+
+
+async def until_others_wait() -> None:
+    """Let the other tasks of this event loop go on until all of them wait: for a timer, a thread or something else."""
+    loop = asyncio.get_running_loop()
+    await asyncio.sleep(0)
+    while loop._ready:  # type: ignore[attr-defined] # the callbacks that this loop is about to call
+        await asyncio.sleep(0)

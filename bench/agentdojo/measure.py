@@ -1,17 +1,20 @@
 """Measure attacks and solved tasks with different hooks; each line of the output is progress, the last one the figures.
 
-Runs in the environment that `make agentdojo` creates: `python measure.py banking,slack`.
+Runs in the environment that `make agentdojo` creates: `python measure.py banking,slack`. With a number,
+`python measure.py banking,slack 4`, a random quarter of the pairs is measured in each of the other wordings.
 """
 
 import contextlib
 import io
 import json
+import random
 import sys
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import Any, NamedTuple
 
 from pairs import Outcome, pairs, run
+from wordings import wordings
 
 from hookline.hooks import InjectionGuard, ProvenanceGuard
 
@@ -22,6 +25,7 @@ class Setup(NamedTuple):
     hooks: Callable[[], Sequence[Any]]
     attack: str = "plain"
     person: bool = False
+    again: bool = False
 
 
 def guard_set() -> Sequence[Any]:
@@ -37,6 +41,8 @@ SETUPS = {
     "guards_person": Setup(guard_set, person=True),
     "guards_important": Setup(guard_set, attack="important"),
 }
+WORDED = {wording: Setup(guard_set, wording, again=True) for wording in wordings()}
+"""A model that also repeats refused calls, with the documented guard set and each wording."""
 
 Job = tuple[str, tuple[str, str, str]]
 
@@ -44,13 +50,20 @@ Job = tuple[str, tuple[str, str, str]]
 def measure(job: Job) -> tuple[str, Outcome]:
     """Run one pair of tasks with one setup."""
     name, pair = job
-    hooks, attack, person = SETUPS[name]
+    hooks, attack, person, again = (SETUPS | WORDED)[name]
     with contextlib.redirect_stdout(io.StringIO()):  # some checks of AgentDojo print
-        return name, run(pair, attack, hooks(), person)
+        return name, run(pair, attack, hooks(), person, again)
 
 
-def main(suites: Sequence[str]) -> None:
+def main(suites: Sequence[str], every: int = 0) -> None:
     work = [(name, pair) for name in SETUPS for pair in pairs(suites)]
+    if every:
+        attacked = [pair for pair in pairs(suites) if pair[-1]]
+        work = [
+            (name, pair)
+            for name, setup in WORDED.items()
+            for pair in random.Random(setup.attack).sample(attacked, len(attacked) // every)
+        ]
     found: dict[str, list[Outcome]] = {}
     with ProcessPoolExecutor() as pool:
         for done, (name, outcome) in enumerate(pool.map(measure, work, chunksize=20)):
@@ -87,4 +100,7 @@ def _count(outcomes: Sequence[Outcome]) -> dict[str, int]:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1].split(",") if len(sys.argv) > 1 else ("workspace", "banking", "slack", "travel"))
+    main(
+        sys.argv[1].split(",") if len(sys.argv) > 1 else ("workspace", "banking", "slack", "travel"),
+        int(sys.argv[2]) if len(sys.argv) > 2 else 0,
+    )

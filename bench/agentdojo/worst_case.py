@@ -17,18 +17,20 @@ USER, INJECTED = "user", "injected"
 
 
 class Injection(NamedTuple):
-    """An injected task: its text, its calls, and what it wants the answer to say."""
+    """An injected task: its text, its calls, the wanted answer, and whether refused calls are repeated."""
 
     goal: str
     calls: Callable[[], Sequence[FunctionCall]]
     answer: str = ""
+    again: bool = False
 
 
 class WorstCase:
     """A model without judgement that makes the calls of the user's task one by one.
 
     As soon as the text of the injection is in a tool result that it can read, it makes the calls of the injection
-    first. After a blocked call it continues with the others. It makes no call and gives no answer for which it would
+    first. After a blocked call it continues with the others; at the end it repeats those of the injection that did not
+    run, if the injection says so. It makes no call and gives no answer for which it would
     need a part of a result that a hook withheld.
 
     Args:
@@ -41,8 +43,10 @@ class WorstCase:
     provider = "agentdojo"
 
     def __init__(self, calls: Sequence[FunctionCall], answer: str, injection: Injection | None = None) -> None:
-        self._user, self._injected = deque(calls), deque[FunctionCall]()
+        self._user, self._injected, self._refused = deque(calls), deque[FunctionCall](), deque[FunctionCall]()
         self._answer, self._injection = answer, injection
+        self._last: FunctionCall | None = None  # the injected call before, and how many results there were
+        self._before = 0
         self._number = 0
         self.has_read = False
         self.origin = USER
@@ -54,12 +58,20 @@ class WorstCase:
         if self._injection is not None and not self.has_read and _can_read(self._injection.goal, request.messages):
             self.has_read = True
             self._injected.extend(self._injection.calls())
+        if self._last is not None and len(self.results) == self._before:
+            self._refused.append(self._last)
+        self._last = None
         if self._injected:
-            return self._call(INJECTED, self._injected.popleft())
+            wanted = self._injected.popleft()
+            if self._injection is not None and self._injection.again:
+                self._last, self._before = wanted, len(self.results)
+            return self._call(INJECTED, wanted)
         while self._user:
             wanted = self._user.popleft()
             if self._knows(request.messages, json.dumps(dict(wanted.args), default=str)):
                 return self._call(USER, wanted)
+        if self._refused:
+            return self._call(INJECTED, self._refused.popleft())
         if not self._knows(request.messages, self._answer):
             self._answer = "I could not read that."
         if self.has_read and self._injection is not None and self._injection.answer:

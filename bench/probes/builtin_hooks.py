@@ -148,8 +148,6 @@ CASES = [
     Case("ContextCompactionHook, short enough", lambda: h.ContextCompactionHook(h.Compactor(10**6)), BEFORE_STEP, STEP),
     Case("AuditLogHook", lambda: h.AuditLogHook("audit.jsonl"), AFTER_TOOL, RESULT),
     Case("TimingHook", lambda: h.TimingHook(), AFTER_TOOL, RESULT),
-    Case("ObservabilityHook", lambda: h.ObservabilityHook("runs.db"), AFTER_LLM, REPLY),
-    Case("MetricsHook", lambda: h.MetricsHook(), AFTER_LLM, REPLY),
     Case("EchoingHook", lambda: h.EchoingHook(write=len), AFTER_TOOL, RESULT),
     Case("MemoryInjectionHook", lambda: h.MemoryInjectionHook(_memory()), BEFORE_LLM, REQUEST),
     Case("NotesInjectorHook", lambda: h.NotesInjectorHook(_notes()), BEFORE_LLM, REQUEST),

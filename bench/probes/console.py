@@ -19,7 +19,7 @@ import httpx
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
 from hookline.server import build_server
-from hookline.stores.run_figures import HookKey, ModelKey, Tally, Used
+from hookline.stores.facts import Gate, ObservedRun, RunFact, Sums, Tally, add_sums
 from hookline.stores.runs import RunRecord, RunStore, StoredEvent
 
 PAGES = {
@@ -84,7 +84,7 @@ def fill(path: Path, count: int) -> None:
     """Store runs that have ended: one in ten with a blocked call, one in 5,000 with a rare tool."""
     store, now = RunStore(path), time.time()
     for first in range(0, count, 2_000):
-        runs, events = [], []
+        runs, events, facts = [], [], []
         for n in range(first, min(first + 2_000, count)):
             id, at = f"run_{n:06d}", now - (count - n) * 5
             status = "failed" if n % 20 == 0 else "cancelled" if n % 33 == 0 else "completed"
@@ -97,25 +97,30 @@ def fill(path: Path, count: int) -> None:
             }
             runs.append(RunRecord(id, **known))
             name = "rare" if n % 5_000 == 0 else "shell"
-            events.append(StoredEvent(id, 1, "tool_started", at, b'{"type":"tool_started"}', name))
+            events.append(StoredEvent(id, 1, "tool_started", at, b'{"type":"tool_started"}'))
+            observed = ObservedRun(id, "clerk", asked="clerk")
+            facts.append(RunFact(observed, at, "tool", tool=name, outcome="ok"))
             if n % 10 == 0:
-                data = b'{"type":"hook_executed","point":"before_tool","reason":"rule 3"}'
-                events.append(StoredEvent(id, 2, "hook_executed", at, data, name, "no_deleting", "block", 1))
-        store.write(runs, events)
+                gates = (Gate("no_deleting", "guard", "block", 5, "rule 3", True),)
+                known = {"tool": name, "hook": "no_deleting", "verb": "block", "refused": True, "reason": "rule 3"}
+                facts.append(RunFact(observed, at, "fire", point="before_tool", **known, gates=gates))
+        store.write(runs, events, facts)
     for at in range(int(now) - count * 5, int(now), 3600):
-        store.figures.add(_figures(), at)
+        with store.db.transaction(write=True) as db:
+            add_sums(db, _figures(at // 300 * 300))
     store.close()
 
 
-def _figures() -> Tally:
+def _figures(at: int) -> Tally:
     """Return what ten hooks and three models did for ten callers in an hour."""
     tally, callers = Tally(), [f"key_{n}" for n in range(10)]
     for owner, hook, point in product(callers, range(10), ("before_llm", "before_tool", "after_tool")):
-        place = owner, "clerk", point, f"hook_{hook}", 0
-        tally.hooks.update({HookKey(*place, "cont", took): 6 for took in range(12, 17)})
-        tally.hooks[HookKey(*place, "block", 14)] += 1
+        whose = owner, at, "clerk", "clerk", "hook", f"hook_{hook}", point
+        tally.update({(*whose, "cont", "", "", took): Sums(6, last=at) for took in range(12, 17)})
+        tally[*whose, "block", "", "", 14] = Sums(1, last=at)
     for owner, model in product(callers, range(3)):
-        tally.models[ModelKey(owner, "clerk", f"model-{model}")] = Used(48, 24_000, 2_400, 0, 0.24)
+        key = owner, at, "clerk", "clerk", "model", f"model-{model}", "", "", "", "", 80
+        tally[key] = Sums(48, 48.0, 24_000, 2_400, 0, 0.24, last=at)
     return tally
 
 

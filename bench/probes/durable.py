@@ -8,7 +8,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -18,18 +17,26 @@ from uuid import uuid4
 
 import msgspec
 from peers.hookline_ import FakeModel, add
+from probes.run_queue import Fleet, cpu_seconds, post, until_completed
 from probes.serve import ME, agent
 from probes.serve_client import Connection
 from workload import PROMPT, Spec
 
 from hookline import Agent
 from hookline.config.settings import Settings
+from hookline.server.agents import Agents
+from hookline.server.auth import Caller
 from hookline.server.build import build_server
-from hookline.stores import RunStore
+from hookline.server.options import ServerOptions
+from hookline.server.runs import RunService
+from hookline.stores import ApprovalStore, RunStore
+from hookline.stores.facts import ObservedRun, RunFact
 from hookline.stores.run_statistics import run_stats
-from hookline.stores.runs import DURABLE, PARTS, RunRecord
+from hookline.stores.runs import DURABLE, RunRecord
+from hookline.stores.sessions import JsonSessionStore
 
 ROOT = Path(__file__).parents[2]
+OTHER = Caller("other", "other", ME.scopes)
 
 
 @contextmanager
@@ -130,40 +137,6 @@ def serve(place: str, delay: float) -> None:
     asyncio.run(run())
 
 
-CONFIG = """
-model = "openai:none"
-default_tools = false
-tools = ["tools.py"]
-hooks = ["tools.py"]
-audit = "none"
-
-[server]
-port = 0
-durable = true
-max_queued = 100000
-max_runs_per_caller = 100000
-rate = 1e9
-burst = 1000000
-"""
-TOOLS = """
-from hookline import BEFORE_LLM, HookResult, hook, tool
-from hookline.payloads import ToolCall
-from hookline.models import ModelResponse
-
-
-@tool
-async def add(a: int, b: int) -> str:
-    return "3"
-
-
-@hook(BEFORE_LLM)
-def model(ctx, request):
-    turn = sum(message.role == "assistant" for message in request.messages)
-    call = ToolCall("c0", "add", {"a": 1, "b": 2})
-    return HookResult.answer(ModelResponse("", (call,)) if turn == 0 else ModelResponse("done"))
-"""
-
-
 def fleet(url: str, workers: int, runs: int) -> dict[str, float]:
     """Measure a server and its workers: how many runs of two model calls and a tool call they complete in a second.
 
@@ -175,58 +148,59 @@ def fleet(url: str, workers: int, runs: int) -> dict[str, float]:
         runs: number of runs, a multiple of 10: ten clients start them as fast as they can.
     """
     with _place(url) as place, ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        (folder / "hookline.toml").write_text(CONFIG)
-        (folder / "tools.py").write_text(TOOLS)
-        processes: list[subprocess.Popen[str]] = []
-
-        def start(*args: str) -> Iterator[str]:
-            command = [sys.executable, "-m", "hookline", *args]
-            path = str(ROOT / "src")
-            env = {**os.environ, "PYTHONPATH": path, "HOOKLINE_DATABASE": place, "HOOKLINE_TRUST": "1",
-                   "OPENAI_API_KEY": "none", "XDG_DATA_HOME": str(folder)}  # fmt: skip
-            process = subprocess.Popen(command, cwd=folder, env=env, stderr=subprocess.PIPE, text=True)
-            processes.append(process)
-            stack.callback(process.wait)
-            stack.callback(process.terminate)
-            assert process.stderr is not None
-            return iter(process.stderr)
-
-        log = start("serve", "--no-execute")
-        line = next(line for line in log if "listening at" in line)
-        address = line.partition("listening at ")[2].partition(",")[0]
-        threading.Thread(target=list, args=(log,), daemon=True).start()
-        for log in [start("worker", "--concurrency", "20") for _ in range(workers)]:
-            assert any("executing the runs" in line for line in log)
-            threading.Thread(target=list, args=(log,), daemon=True).start()
+        started = Fleet(place, Path(stack.enter_context(tempfile.TemporaryDirectory())))
+        server, address = stack.enter_context(started.server())
+        processes = [server, *(stack.enter_context(started.worker()) for _ in range(workers))]
         store = RunStore(place)
         stack.callback(store.close)
-        used, began = _cpu_seconds(processes), time.perf_counter()
-        asyncio.run(_accept(address, runs))
-        while store.count(served=True, states=("completed",)) < runs:
-            time.sleep(0.1)
+        used, began = cpu_seconds(*processes), time.perf_counter()
+        asyncio.run(post(address, runs))
+        until_completed(store, runs)
         seconds = time.perf_counter() - began
-        return {"rate": runs / seconds, "cpu": (_cpu_seconds(processes) - used) * 1e3 / runs}
+        return {"rate": runs / seconds, "cpu": (cpu_seconds(*processes) - used) * 1e3 / runs}
 
 
-def _cpu_seconds(processes: list[subprocess.Popen[str]]) -> float:
-    """Return the CPU time that processes have used."""
-    ticks = 0
-    for process in processes:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+def turns(url: str, runs: int) -> dict[str, float]:
+    """Measure how long a run waits for its start behind many runs that one caller has queued.
+
+    Returns the seconds from the start of a worker until a run of ``the same caller`` and one of ``another caller``
+    begin, each of which was accepted last.
+
+    Args:
+        url: a PostgreSQL database, or empty for a SQLite file.
+        runs: number of queued runs.
+    """
+    return {whose: asyncio.run(_wait_behind(url, runs, whose)) for whose in ("the same caller", "another caller")}
 
 
-async def _accept(address: str, runs: int) -> None:
-    clients = [Connection(address) for _ in range(10)]
+async def _wait_behind(url: str, runs: int, whose: str) -> float:
+    with _place(url) as place, ExitStack() as stack:
+        store, approvals = RunStore(place), ApprovalStore(":memory:")
+        stack.callback(store.close)
+        stack.callback(approvals.close)
+        sessions = JsonSessionStore(stack.enter_context(tempfile.TemporaryDirectory()))
+        agents = Agents({"bench": Agent("bench", llm=FakeModel(Spec(steps=2)), tools=[add])})
 
-    async def send(client: Connection, number: int) -> None:
-        for _ in range(number):
-            await client.json("POST", "/runs", {"task": "go"})
-        client.close()
+        async def serve(*, execute: bool) -> RunService:
+            limits = ServerOptions(
+                durable=True, execute=execute, max_runs=20, max_queued=runs + 1, max_runs_per_caller=runs + 1
+            )
+            service = RunService(agents, store, approvals=approvals, sessions=sessions, options=limits)
+            await service.open()
+            return service
 
-    await asyncio.gather(*(send(client, runs // len(clients)) for client in clients))
+        accepting = await serve(execute=False)
+        for _ in range(runs):
+            await accepting.start(ME, "go")
+        last = await accepting.start(ME if whose == "the same caller" else OTHER, "go")
+        began, executing = time.time(), await serve(execute=True)
+        try:
+            while (found := store.get(last.id)) is None or found.started is None:
+                await asyncio.sleep(0.01)
+            return found.started - began
+        finally:
+            await executing.close(grace=0)
+            await accepting.close(grace=0)
 
 
 WAITING = 10
@@ -258,7 +232,7 @@ def stored(url: str, runs: int, reps: int) -> dict[str, list[float]]:
             "one run": lambda: store.get(middle),
             "one run by the beginning of its id": lambda: store.find(middle[:-1] + "0"),
             "count the queued": lambda: [store.count(served=True, states=("queued",))],
-            "look for runs to take over": lambda: [store.to_execute()],
+            "look for runs to take over": lambda: [store.to_execute(begun=True)],
             "look for runs of ended processes": lambda: [store.abandoned()],
             "hookline runs list": lambda: store.journal.runs("new", "running", "waiting", "interrupted"),
             "hookline runs list --all": lambda: store.journal.runs(limit=1000),
@@ -289,7 +263,7 @@ def _fill(store: RunStore, runs: int, now: float) -> None:
     at = [now - runs + number for number in numbers]
     ids = [f"run_{number:08}" for number in numbers]
     records = (_record(ids[number], number, runs, at[number]) for number in numbers)
-    columns = {name: _columns(store, name) for name in ("runs", "durable_runs", "journal", "events", *PARTS[:2])}
+    columns = {name: _columns(store, name) for name in ("runs", "durable_runs", "journal", "events")}
     every: dict[str, Iterator[tuple[Any, ...]]] = {
         "runs": map(msgspec.structs.astuple, records),
         "durable_runs": (
@@ -299,26 +273,34 @@ def _fill(store: RunStore, runs: int, now: float) -> None:
         ),
         "journal": ((id, 1, b"[[]]" * 100) for id in ids),
         "events": (
-            (id, seq, "token", began, b"{}" * 50, "", "", "", 0)
+            (id, seq, "token", began, b"{}" * 50)
             for id, began in zip(ids, at, strict=True)
             for seq in (1, 2)
         ),
-        "model_calls": (
-            (id, began, hop, 1, "step", "fake", "bench", "", "model", "cont", "stop", 100, 20, 0, 0.001, 0.5)
-            for id, began in zip(ids, at, strict=True)
-            for hop in (1, 2)
-        ),
-        "tool_calls": ((id, began, "c0", 1, "add", "ok", 0.1) for id, began in zip(ids, at, strict=True)),
     }  # fmt: skip
     if store.db.is_shared:
         with store.db.bulk_transaction() as connection:  # type: ignore[attr-defined]
             for table, rows in every.items():
                 store.db.copy_rows(connection, table, columns[table], rows)  # type: ignore[attr-defined]
+    else:
+        with store.db.transaction(write=True) as db:
+            for table, rows in every.items():
+                db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(columns[table]))})", rows)
+    for first in range(0, runs, 1000):
+        pairs = zip(ids[first : first + 1000], at[first : first + 1000], strict=True)
+        store.add((), [fact for id, began in pairs for fact in _facts(id, began)])
+    if store.db.is_shared:
         store.db.execute("ANALYZE", write=True)  # as autovacuum does after a while
-        return
-    with store.db.transaction(write=True) as db:
-        for table, rows in every.items():
-            db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(columns[table]))})", rows)
+
+
+def _facts(id: str, at: float) -> Iterator[RunFact]:
+    run = ObservedRun(id, "bench", asked="bench", owner=ME.id)
+    for hop in (1, 2):
+        yield RunFact(
+            run, at, "model", model="fake", source="model", outcome="stop", hop=hop, attempt=1, input_tokens=100,
+            output_tokens=20, cost=0.001, duration=0.5,
+        )  # fmt: skip
+    yield RunFact(run, at, "tool", call_id="c0", tool="add", outcome="ok", attempt=1, duration=0.1)
 
 
 def _columns(store: RunStore, table: str) -> list[str]:

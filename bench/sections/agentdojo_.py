@@ -66,14 +66,14 @@ def _attacks(data: Any) -> str:
         rows.append(
             [
                 suite,
-                _share(none, "by_call_succeeded", "by_call"),
-                _share(plain, "by_call_succeeded", "by_call"),
-                _share(plain, "solved", "tasks"),
-                _share(plain, "solved_attacked", "pairs"),
-                _share(guards, "by_call_succeeded", "by_call"),
-                _share(guards, "by_call_ran", "pairs"),
-                _share(guards, "solved", "tasks"),
-                _share(guards, "solved_attacked", "pairs"),
+                share(none, "by_call_succeeded", "by_call"),
+                share(plain, "by_call_succeeded", "by_call"),
+                share(plain, "solved", "tasks"),
+                share(plain, "solved_attacked", "pairs"),
+                share(guards, "by_call_succeeded", "by_call"),
+                share(guards, "by_call_ran", "pairs"),
+                share(guards, "solved", "tasks"),
+                share(guards, "solved_attacked", "pairs"),
             ]
         )
     head = [
@@ -91,10 +91,10 @@ def _person(data: Any) -> str:
             rows.append(
                 [
                     f"{hooks}, {suite}",
-                    _share(found, "by_call_succeeded", "by_call"),
-                    _share(found, "solved", "tasks"),
+                    share(found, "by_call_succeeded", "by_call"),
+                    share(found, "solved", "tasks"),
                     f"{found['questions'] / found['tasks']:.2f}",
-                    _share(found, "solved_attacked", "pairs"),
+                    share(found, "solved_attacked", "pairs"),
                     f"{found['questions_attacked'] / found['pairs']:.2f}",
                 ]
             )
@@ -103,14 +103,14 @@ def _person(data: Any) -> str:
 
 def _wording(data: Any) -> str:
     none, guards, known = (_of(data, setup, "all") for setup in ("none", "guards", "guards_important"))
-    shares = [_share(each, "by_wording_succeeded", "by_wording") for each in (none, guards, known)]
+    shares = [share(each, "by_wording_succeeded", "by_wording") for each in (none, guards, known)]
     return (
         f"{none['by_wording']} of the {none['pairs']} pairs only want other words in the answer, which no guard of "
         f"calls can stop. They succeed in {shares[0]} without hooks. `InjectionGuard` withholds texts that match its "
         f"patterns: with the guards they succeed in {shares[1]} if the injection is its bare text, and in "
         f"{shares[2]} if it is worded like AgentDojo's attack `important_instructions`. With that wording, attacks "
-        f"through a call succeed in {_share(known, 'by_call_succeeded', 'by_call')}, and "
-        f"{_share(known, 'solved_attacked', 'pairs')} of the tasks are solved under attack; the model does not use "
+        f"through a call succeed in {share(known, 'by_call_succeeded', 'by_call')}, and "
+        f"{share(known, 'solved_attacked', 'pairs')} of the tasks are solved under attack; the model does not use "
         "what was withheld."
     )
 
@@ -127,7 +127,8 @@ def _of(data: Any, setup: str, suite: str) -> dict[str, int]:
     return totals(data, setup) if suite == "all" else found[suite]
 
 
-def _share(figures: dict[str, int], part: str, whole: str) -> str:
+def share(figures: dict[str, int], part: str, whole: str) -> str:
+    """Return a part of a whole as text."""
     if not figures[whole]:
         return "none"
     return f"{100 * figures[part] / figures[whole]:.1f} % ({figures[part]}/{figures[whole]})"

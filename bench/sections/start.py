@@ -4,6 +4,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,24 @@ STARTS = {
     "`from hookline import Agent`": ["-c", "from hookline import Agent"],
     "`import asyncio, msgspec`, most of that": ["-c", "import asyncio, msgspec"],
     "`hookline --help`, the whole of it": ["-m", "hookline", "--help"],
+    "`hookline run`, with a scripted model": ["-m", "hookline", "run", "--model", "scripted:script.json", "hi"],
+    "`hookline serve`, until it answers": [
+        "-c",
+        """
+import os, signal, sys, threading, time, urllib.request
+def stop_when_it_answers():
+    while True:
+        try:
+            urllib.request.urlopen("http://127.0.0.1:18431/healthz").read()
+            return os.kill(os.getpid(), signal.SIGINT)
+        except OSError:
+            time.sleep(0.05)
+threading.Thread(target=stop_when_it_answers, daemon=True).start()
+sys.argv = ["hookline", "serve", "--model", "scripted:script.json", "--port", "18431"]
+from hookline.cli.main import main
+main()
+""",
+    ],
 }
 """Ways to start Hookline, each measured separately."""
 
@@ -60,7 +79,19 @@ def cpu(python: str, arguments: list[str]) -> float:
     env = {**os.environ, "PYTHONWARNINGS": "ignore"}
     env["PYTHONPATH"] = "" if Path(python).is_relative_to(VENVS) else str(HERE.parent / "src")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    subprocess.run([python, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, env=env, check=True)
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "script.json").write_text('["hello"]')
+        env["HOME"] = folder
+        done = subprocess.run(
+            [python, *arguments],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            env=env,
+            cwd=folder,
+            check=False,
+        )
+        if done.returncode not in (0, 130):  # 130: the signal that ends a server came while it was stopping
+            raise RuntimeError(f"{arguments[-1]:.80} ended with {done.returncode}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return 1000 * (after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
 

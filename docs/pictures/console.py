@@ -86,8 +86,8 @@ def large_sums(ctx: AgentContext, request: ToolCallRequest) -> HookResult | None
 def hide_accounts(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
     """Hide account numbers from the model."""
     hidden = done.text.replace("DE44 5001 0517 5407 3249 31", "[account 1]")
-    if done.error is None and hidden != done.text:
-        return HookResult.replace(done.replace(result=hidden), reason="an account number was in the result")
+    if hidden != done.text:
+        return HookResult.replace(done.with_text(hidden), reason="an account number was in the result")
     return None
 
 

@@ -28,8 +28,8 @@ def ask_first(ctx: AgentContext, call: ToolCallRequest) -> HookResult:
 
 @hook(AFTER_TOOL, priority=50)
 def hide_codes(ctx: AgentContext, done: ToolCallResult) -> HookResult | None:
-    """Hide codes in tool results, before the model and the transcript get them."""
+    """Hide codes in the results and errors of tools, before the model and the transcript get them."""
     hidden = re.sub(r"\d{4,}", "[hidden]", done.text)
-    if done.error is not None or hidden == done.text:
+    if hidden == done.text:
         return None
-    return HookResult.replace(done.replace(result=hidden), reason="a door code was in the result")
+    return HookResult.replace(done.with_text(hidden), reason="a door code was in the result")

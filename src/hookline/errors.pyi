@@ -11,7 +11,9 @@ from ._kernel.errors import RegistrationError as RegistrationError
 from ._run.journal import JournalFormatError as JournalFormatError
 from ._run.journal import LeaseLostError as LeaseLostError
 from ._run.journal import RecoveryError as RecoveryError
+from ._run.journal import RunHaltedError as RunHaltedError
 from ._run.journal import RunHeldError as RunHeldError
 from ._run.journal import RunSuspendedError as RunSuspendedError
 from ._run.journal import RunWaitingError as RunWaitingError
 from ._run.termination import RunFailedError as RunFailedError
+from ._sensitive.encryption import DataKeyError as DataKeyError

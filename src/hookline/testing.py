@@ -19,7 +19,7 @@ from ._base.tasks import running_loop
 from ._base.text import did_you_mean
 from ._kernel.errors import RegistrationError
 from ._kernel.events import Event
-from ._kernel.hook import compile_hook
+from ._kernel.hook import compile_hook, selects, tool_of
 from ._kernel.points import resolve
 from ._kernel.registry import HookRegistry
 from ._kernel.results import Verdict
@@ -119,7 +119,8 @@ async def afire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = N
 
     Raises:
         HookError: the hook failed closed.
-        RegistrationError: the hook is not registered at this point.
+        RegistrationError: the hook is not registered at this point, or its ``tools=`` does not select the tool of the
+            payload. Nothing would be tested.
 
     Example:
         >>> verdict = await afire_hook(no_sudo, BEFORE_TOOL, name="shell", arguments={"command": "sudo ls"})
@@ -128,9 +129,15 @@ async def afire_hook(hook: Any, point: str, payload: Any = None, *, ctx: Any = N
     where = resolve(point)
     registry = HookRegistry()
     registry.register(hook, points=None if hasattr(hook, "points") else where)
-    if not registry.at(where):
+    entries = registry.stack.entries(where)
+    if not entries:
         raise RegistrationError(f"{hook!r} is not a hook at {where}, so nothing would be tested")
     given = payload if payload is not None else sample(where, **fields)
+    if not any(selects(entry.tools, given) for entry in entries):
+        raise RegistrationError(
+            f"hook {entries[0].name!r} has tools={', '.join(entries[0].tools)}, which does not select "
+            f"{tool_of(given)!r}, so nothing would be tested"
+        )
     return await registry.fire(where, given, ctx=ctx if ctx is not None else AgentContext())
 
 

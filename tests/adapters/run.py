@@ -23,7 +23,7 @@ from environments import Environment  # noqa: E402
 # Without constraints.txt: Strands and Google ADK need older versions of libraries that Hookline's own environment has.
 TOOLS = ("-e", ".[sensitive]", "hypothesis", "pytest", "pytest-asyncio", "pytest-timeout")
 
-SHARED = ("behaviours", "attacks", "guide", "names", "requests")
+SHARED = ("behaviours", "vectors", "attacks", "guide", "names", "requests")
 """The tests of all adapters: ``test_NAME.py``."""
 
 

@@ -15,7 +15,7 @@ from hookline.adapters._foreign import Adapter, RunOverError, Support, checked_n
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError, RunWaitingError
 from hookline.hooks import HookRegistry, PassThrough, Strict
 from hookline.models import ModelResponse, Price, ScriptedModel, call, reply
-from hookline.payloads import ToolCall, ToolSpec, Usage
+from hookline.payloads import StopSignal, ToolCall, ToolSpec, Usage
 from hookline.plugins import Plugin
 from hookline.points import (
     AFTER_LLM,
@@ -60,6 +60,50 @@ async def says_done(request):
 
 async def ran(name, arguments):
     return f"ran {arguments['command']}"
+
+
+# The stop switch.
+
+
+async def test_a_framework_whose_runs_are_halted_calls_no_model_and_no_tool():
+    halts = RunStore(":memory:").halts
+    adapter = attach(halts=halts)
+    run = adapter.start("Go.")
+    reply = await run.call_model(ASK, calls_shell)
+    halts.halt("it charges twice", by="ada")
+    called = []
+
+    async def shell(name, arguments):
+        called.append(name)
+        return "ran"
+
+    with pytest.raises(RunOverError) as over:
+        await run.call_tool(reply.reply.tool_calls[0], shell)
+    assert over.value.result.stop == StopSignal("halted", "halted by ada: it charges twice")
+    run = adapter.start("Go.")
+    with pytest.raises(RunOverError) as over:
+        await run.call_model(ASK, calls_shell)
+    assert (over.value.result.stop.kind, called) == ("halted", [])
+
+
+# The list of runs.
+
+
+async def test_the_runs_of_a_framework_are_in_the_list_of_runs_under_its_name(tmp_path):
+    @guard(BEFORE_TOOL, tools="shell")
+    def no_shell(ctx, request):
+        return HookResult.block("No.", reason="no shell here")
+
+    store = RunStore(tmp_path / "runs.db")
+    run = attach(no_shell, runs=store).start("Go.")
+    answer = await run.call_model(ASK, calls_shell)
+    await run.call_tool(answer.reply.tool_calls[0], ran)
+    await run.call_model(ASK, says_done)
+    result = await run.end()
+    await wait_until(lambda: [each for each in store.runs() if each.ended is not None])
+    (found,) = store.runs(outermost=True, hook="no_shell", verb="block", tool="shell")
+    assert (found.id, found.origin, found.status, found.steps) == (result.ids.run_id, "Frame", "completed", 2)
+    store.close()
 
 
 # What is checked when hooks are attached.

@@ -158,6 +158,22 @@ def test_a_backtest_counts_what_a_loose_replay_loses(tmp_path):
     assert kinds(backtest([strict], tmp_path / "a.tape")) == {"newly_blocked": (1, 3, 0)}
 
 
+@pytest.mark.parametrize("file", ["records", "tape"])
+def test_a_guard_knows_in_a_backtest_that_a_tool_had_a_sandbox(tmp_path, file):
+    from hookline.hooks import TerminalGuard
+    from hookline.tape import TapeHook
+    from hookline.tools import shell_tool
+
+    (tmp_path / "work").mkdir()
+    path = tmp_path / "kept" if file == "records" else tmp_path / "a.tape"
+    recorder = RecordHook(path) if file == "records" else TapeHook(path)
+    turns = [*commands("nproc", "git push"), reply("end")]
+    tools, hooks = [shell_tool(tmp_path / "work")], [TerminalGuard(), recorder]
+    Agent("a", llm=ScriptedModel(turns), tools=tools, hooks=hooks).run("Go")
+    assert kinds(backtest([TerminalGuard()], path)) == {}
+    assert "newly_blocked" in kinds(backtest([TerminalGuard(profile="strict")], path))
+
+
 # Recorded hooks.
 
 

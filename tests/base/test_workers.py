@@ -54,7 +54,7 @@ async def test_cancelling_abandons_the_thread_and_drops_its_late_result():
     release, finished = threading.Event(), threading.Event()
 
     def work():
-        release.wait(5)
+        release.wait(60)
         finished.set()
         return "late"
 
@@ -73,7 +73,7 @@ def test_a_result_for_a_loop_that_is_closed_is_dropped():
     release, finished = threading.Event(), threading.Event()
 
     def work():
-        release.wait(5)
+        release.wait(60)
         finished.set()
 
     async def main():
@@ -82,12 +82,12 @@ def test_a_result_for_a_loop_that_is_closed_is_dropped():
 
     asyncio.run(main())
     release.set()
-    assert finished.wait(5)
+    assert finished.wait(60)
     assert asyncio.run(in_thread(lambda: "still works")) == "still works"
 
 
 async def test_many_calls_run_at_once_even_when_some_hang():
-    barrier = threading.Barrier(20, timeout=5)
+    barrier = threading.Barrier(20, timeout=60)
     assert sorted(await asyncio.gather(*(in_thread(barrier.wait) for _ in range(20)))) == list(range(20))
 
 

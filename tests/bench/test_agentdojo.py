@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -34,6 +35,23 @@ def test_the_page_has_a_row_for_each_suite_and_one_for_all():
     assert f"| travel | {none} | {none} | 90.0 % (9/10) | 85.0 % (34/40) | {none} | {guards} |" in page
     assert "| the guards, all | 0.0 % (0/120) | 90.0 % (36/40) | 0.30 | 85.0 % (136/160) | 1.50 |" in page
     assert "40 of the 160 pairs only want other words in the answer" in page
+
+
+def test_the_page_has_a_row_for_each_wording_and_one_for_all():
+    data = {name: dict.fromkeys(("banking", "travel"), FIGURES) for name in ("german", "base64")}
+    code = "import json, sys; from sections.wordings import render; print(render(json.loads(sys.argv[1])))"
+    page = in_bench(code, json.dumps(data))
+    assert "| base64 | 0.0 % (0/80) | 0.0 % (0/60) | 85.0 % (68/80) | 50.0 % (10/20) |" in page
+    assert "| all | 0.0 % (0/160) | 0.0 % (0/120) | 85.0 % (136/160) | 50.0 % (20/40) |" in page
+
+
+def test_every_injected_task_is_in_each_wording_with_a_text_of_its_own():
+    wordings = tomllib.loads((ROOT / "bench" / "agentdojo" / "wordings.toml").read_text())
+    tasks = {"workspace": range(14), "banking": range(9), "slack": range(1, 6), "travel": range(7)}
+    wanted = {f"{suite}_{number}" for suite, numbers in tasks.items() for number in numbers}
+    for texts in wordings.values():
+        assert texts.keys() == wanted
+        assert len(set(texts.values())) == len(wanted)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 
 def bench(*arguments):
     command = [sys.executable, "bench/run.py", *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=110, check=False)
+    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=500, check=False)
 
 
 @pytest.fixture(scope="module")

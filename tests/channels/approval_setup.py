@@ -20,7 +20,9 @@ CODE = re.compile(r"(?m)^([A-Z2-9]{4}):")
 class ApprovalSetup:
     """A gateway with an agent that calls ``write`` on request; each call needs approval."""
 
-    def __init__(self, folder, approve=("ada",), *, channel=None, hooks=(), turns=None, servers=(), **options):
+    def __init__(
+        self, folder, approve=("ada",), *, channel=None, hooks=(), turns=None, servers=(), policy=None, **options
+    ):
         self.wrote = wrote = []
 
         @tool
@@ -38,7 +40,7 @@ class ApprovalSetup:
             return f"echo {last.content}"
 
         self.channel = channel or MemoryChannel()
-        self.store = ApprovalStore(folder / "approvals.db")
+        self.store = ApprovalStore(folder / "approvals.db", policy=policy)
         agent = Agent(
             "bot", llm=ScriptedModel(turns or [play], loop=True), tools=[write], hooks=[PlanModeHook(["write"]), *hooks]
         )

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import json
 import os
 import sys
 from pathlib import Path
@@ -21,15 +20,10 @@ from hookline.stores.approvals import ApprovalStore
 from hookline.stores.mailbox import LEASE, Mailbox
 from hookline.stores.messages import InboundMessage
 from hookline.stores.sessions import SqliteSessionStore
+from tests.lines import add_line, read_lines
 
 STEPS = 3
 """Calls that the agent makes for each message."""
-
-
-def write_line(path, *values):
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    os.write(file, (json.dumps(values) + "\n").encode())
-    os.close(file)
 
 
 class Platform:
@@ -47,9 +41,8 @@ class Platform:
         """Deliver all messages, and those that are written later; a gateway recognizes those that it has."""
         known = 0
         while True:
-            lines = (self.folder / "said").read_text().splitlines()
-            for line in lines[known:]:
-                chat, id, text = json.loads(line)
+            lines = read_lines(self.folder / "said")
+            for chat, id, text in lines[known:]:
                 await deliver(InboundMessage(text, "platform", chat, "ada", id, direct=True))
             known = len(lines)
             await asyncio.sleep(0.02)
@@ -58,7 +51,7 @@ class Platform:
         self.task.cancel()
 
     async def send(self, address: Address, message, *, key):
-        write_line(self.folder / "arrived", address.chat_id, message.text, key)
+        add_line(self.folder / "arrived", address.chat_id, message.text, key)
         return key
 
     def health(self):
@@ -69,16 +62,16 @@ def make_agent(folder, tool_seconds, instructions):
     @tool
     async def note(text: str, ctx) -> str:
         """Write a note."""
-        write_line(folder / "effects", "begin", text, ctx.call_key)
+        add_line(folder / "effects", "begin", text, ctx.call_key)
         await asyncio.sleep(tool_seconds)
-        write_line(folder / "effects", "end", text, ctx.call_key)
+        add_line(folder / "effects", "end", text, ctx.call_key)
         return f"noted {text}"
 
     @tool
     async def pay(text: str, ctx) -> str:
         """Pay."""
-        write_line(folder / "effects", "begin", text, ctx.call_key)
-        write_line(folder / "effects", "end", text, ctx.call_key)
+        add_line(folder / "effects", "begin", text, ctx.call_key)
+        add_line(folder / "effects", "end", text, ctx.call_key)
         return f"paid {text}"
 
     def play(request):
@@ -108,7 +101,7 @@ async def main(folder, url="", tool_seconds="0.02", instructions="", poll_second
         durable=RunStore(url or folder / "runs.db", lease_seconds=lease),
     )
     await gateway.start()
-    write_line(folder / "up", os.getpid())
+    add_line(folder / "up", os.getpid())
     await asyncio.Event().wait()
 
 

@@ -10,6 +10,7 @@ from hookline import call, hook
 from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, UndeliverableError
 from hookline.hooks import AuditLogHook
+from hookline.stores import ApprovalPolicy, ApproverRights, CallPattern
 
 from ..waiting import wait_until
 from .approval_setup import ApprovalSetup
@@ -386,3 +387,34 @@ async def test_typing_is_not_shown_while_a_run_waits_for_approval(tmp_path, monk
         before = len(channel.typed)
         await asyncio.sleep(0.1)  # to see that nothing happens; it cannot fail for being too short
         assert len(channel.typed) == before
+
+
+TWO_PEOPLE = ApprovalPolicy(
+    people={
+        "ada": ApproverRights(by=("memory:ada",), can_approve=(CallPattern(),)),
+        "ben": ApproverRights(by=("memory:ben", "ben@terminal"), can_approve=(CallPattern(),)),
+        "cleo": ApproverRights(by=("memory:cleo",), can_approve=(CallPattern(),)),
+        "dan": ApproverRights(by=("memory:dan",), can_approve=(CallPattern(tool="read"),)),
+    },
+    four_eyes=(CallPattern(tool="write"),),
+)
+
+
+async def test_two_people_of_the_policy_approve_in_the_conversation_but_not_the_one_who_asked(tmp_path):
+    async with ApprovalSetup(tmp_path, approve=["ada", "ben", "cleo", "dan"], policy=TWO_PEOPLE) as setup:
+        group = {"direct": False}
+        await setup.say("write a", **group)
+        (code,) = await setup.wait_for_requests()
+        assert "Two people must approve it: ben or cleo." in setup.channel.texts()[0]
+        await setup.say(f"/approve {code}", **group)
+        await setup.wait_for_text(f"{code}: ada started the run that asks")
+        await setup.say(f"/approve {code}", sender="dan", **group)
+        await setup.wait_for_text(f"{code}: dan may not approve this call")
+        await setup.say(f"/approve {code}", sender="ben", **group)
+        await setup.wait_for_text(f"{code}: Approved by memory:ben. One more person must approve it: cleo.")
+        await setup.say(f"/approve {code}", sender="ben", **group)
+        await setup.wait_for_text(f"{code}: ben has approved this call already")
+        assert setup.wrote == []
+        await setup.say(f"/approve {code}", sender="cleo", **group)
+        await setup.wait_for_text("The tool said: wrote a")
+        assert setup.store.rows()[0].by == "memory:ben and memory:cleo"

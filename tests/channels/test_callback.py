@@ -125,7 +125,10 @@ async def test_a_reply_cannot_be_sent_back_as_a_message(channel, receiver):
     await send(channel)
     ((headers, body),) = receiver.got
     deliver = RecordingGateway()
-    async with served(channel, deliver=deliver) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with (
+        served(channel, deliver=deliver) as url,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client,
+    ):
         same = {"Content-Type": "application/json", HEADER: headers[HEADER.lower()]}
         answer = await client.post("/webhook/webhook", content=body, headers=same)
         assert (await client.get("/webhook/webhook/replies?chat=c1")).status_code == 404

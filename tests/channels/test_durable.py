@@ -7,6 +7,7 @@ from contextlib import closing
 import pytest
 
 from hookline import APPROVAL_REQUESTED, BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, tool
+from hookline._run.journal import JOURNAL_FORMAT
 from hookline.channels import notices
 from hookline.channels.access import Access
 from hookline.channels.conversations import key_of
@@ -313,7 +314,7 @@ async def test_a_run_of_another_journal_format_waits_unchanged_for_the_version_t
     await second.stop()
     assert stored(world.runs) == before
     assert (world.channel.texts(), world.done) == ([], ["a"])
-    set_format(world.runs, 2)
+    set_format(world.runs, JOURNAL_FORMAT)
     third = world.gateway()
     await third.start()
     assert await world.channel.replies(1) == ["The tool said: wrote a"]
@@ -330,6 +331,24 @@ async def test_a_run_of_another_journal_format_can_be_stopped(world, caplog):
     await wait_until(lambda: world.statuses() == ["cancelled"])
     await world.say("hello")
     await wait_until(lambda: "echo hello" in world.channel.texts())
+    await second.stop()
+
+
+async def test_a_suspended_run_that_waits_for_a_free_place_can_be_stopped(world, caplog):
+    await world.interrupted()
+    set_format(world.runs, 1, "of the other version")
+    second = world.gateway(max_concurrent=1)
+    await second.start()
+    await wait_until(lambda: "its journal has format 1" in caplog.text)
+    world.started.clear()
+    world.go.clear()
+    await world.say("write b", chat="another")  # it takes the only place
+    await world.started.wait()
+    await wait_until(lambda: all(task.done() for task in second._runner._take_ups.values()))
+    await world.say("/stop")
+    await wait_until(lambda: notices.stopped(True, 0, 0) in world.channel.texts())
+    world.go.set()
+    await wait_until(lambda: world.statuses() == ["cancelled", "completed"])
     await second.stop()
 
 

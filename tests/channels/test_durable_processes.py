@@ -1,6 +1,5 @@
 """Durable gateways in processes that are killed: each effect is made once, and each message is answered once."""
 
-import json
 import re
 import signal
 import sqlite3
@@ -16,9 +15,10 @@ import pytest
 from hookline.stores.approvals import ApprovalStore
 from tests.environment import with_source
 
+from ..lines import add_line, read_lines
 from ..postgres_cluster import MISSING, Cluster
 from ..waiting import block_until
-from .durable_worker import STEPS, write_line
+from .durable_worker import STEPS
 
 pytestmark = pytest.mark.slow
 
@@ -32,7 +32,6 @@ class Scene:
     def __init__(self, folder, url):
         self.folder, self.url = folder, url
         self.processes = []
-        (folder / "said").touch()
 
     def start(self, tool_seconds=0.02, instructions="", poll_seconds=0.1):
         """Start a gateway and wait until it receives messages."""
@@ -51,11 +50,10 @@ class Scene:
         process.wait()
 
     def say(self, chat, id, text):
-        write_line(self.folder / "said", chat, id, text)
+        add_line(self.folder / "said", chat, id, text)
 
     def lines(self, name):
-        path = self.folder / name
-        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+        return read_lines(self.folder / name)
 
     def ended(self):
         return [text for what, text, _ in self.lines("effects") if what == "end"]

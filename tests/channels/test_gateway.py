@@ -11,6 +11,7 @@ from hookline.channels.in_memory import MemoryChannel
 from hookline.channels.protocol import Capabilities, ChannelError, Command, UndeliverableError
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
+from hookline.hooks import ObservabilityHook
 from hookline.payloads import InboundMessage
 from hookline.stores.mailbox import Mailbox
 from hookline.stores.messages import OutboundMessage
@@ -42,6 +43,17 @@ async def test_a_message_passes_every_point_in_order_and_its_answer_is_sent(gate
     ]
     (sent,) = channel.sent
     assert (sent.message.text, sent.message.reply_to) == ("echo hi", "m1")
+
+
+async def test_the_runs_of_a_channel_are_in_the_list_of_runs_under_its_name(gateways, tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    gateway, channel = await gateways(hooks=[recorder])
+    await channel.say("hi")
+    await gateway.wait_until_idle()
+    assert recorder.flush(20)
+    (run,) = recorder.store.runs(outermost=True)
+    assert (run.origin, run.agent, run.status) == (f"channel {channel.name}", "bot", "completed")
+    recorder.store.close()
 
 
 async def test_a_message_that_is_delivered_again_is_not_answered_again(gateways):

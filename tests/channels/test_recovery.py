@@ -25,6 +25,7 @@ from hookline.stores.sessions import SqliteSessionStore
 from tests.environment import with_source
 from tests.properties import examples
 
+from ..lines import read_lines
 from ..waiting import block_until
 from .helpers import crash
 
@@ -388,8 +389,8 @@ def workers(tmp_path):
 
 
 def arrived(folder):
-    path = folder / "arrived"
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    """Return the messages that arrived whole."""
+    return read_lines(folder / "arrived")
 
 
 def test_killed_and_concurrent_processes_lose_nothing_and_keep_the_order(tmp_path, workers):

@@ -265,7 +265,7 @@ async def test_slack_may_be_down_when_the_channel_starts(api):
 
 async def test_messages_and_buttons_arrive_over_http(api):
     inbox, channel = Inbox(), http_channel(api)
-    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
+    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         await wait_until(lambda: channel.health().ok)
         challenge = await http.post("/slack/work", **signed({"type": "url_verification", "challenge": "c4"}))
         assert (challenge.status_code, challenge.json()) == (200, {"challenge": "c4"})
@@ -291,7 +291,7 @@ async def test_messages_and_buttons_arrive_over_http(api):
 )
 async def test_a_request_with_a_wrong_signature_is_rejected(api, options, status, caplog):
     inbox = Inbox()
-    async with served(http_channel(api), deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
+    async with served(http_channel(api), deliver=inbox) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         response = await http.post("/slack/work", **signed(event_body(api.event("hello")), **options))
         assert response.status_code == status
         assert (await http.post("/slack/work", content=b"{}")).status_code == 401
@@ -315,7 +315,7 @@ async def test_requests_of_another_workspace_with_a_valid_signature_are_ignored(
     inbox, channel = Inbox(), http_channel(api)
     event = event_body(api.event("hello"))
     event |= {"team_id": "T2", "authorizations": [{"team_id": "T2", "enterprise_id": enterprise, "user_id": ME}]}
-    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
+    async with served(channel, deliver=inbox) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         await wait_until(lambda: channel.health().ok)
         assert (await http.post("/slack/work", **signed(event))).status_code == 200
         channel.approvals_changed(CHAT, [ApprovalPrompt("ABCD", "k", "d1")])
@@ -330,7 +330,7 @@ async def test_requests_of_another_workspace_with_a_valid_signature_are_ignored(
 async def test_a_body_that_is_no_request_of_slack_does_no_harm(api, body):
     inbox = Inbox()
     kind = "application/x-www-form-urlencoded" if body.startswith(b"payload") else "application/json"
-    async with served(http_channel(api), deliver=inbox) as url, httpx.AsyncClient(base_url=url) as http:
+    async with served(http_channel(api), deliver=inbox) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         response = await http.post("/slack/work", content=body, headers={"Content-Type": kind})
         assert response.status_code in (400, 401)
         assert (await http.post("/slack/work", **signed(event_body(api.event("hi"))))).status_code == 200
@@ -340,7 +340,7 @@ async def test_a_body_that_is_no_request_of_slack_does_no_harm(api, body):
 async def test_a_request_before_the_bot_is_known_is_repeated_by_slack(api):
     await api.down()
     channel = http_channel(api)
-    async with served(channel, deliver=Inbox()) as url, httpx.AsyncClient(base_url=url) as http:
+    async with served(channel, deliver=Inbox()) as url, httpx.AsyncClient(base_url=url, timeout=60) as http:
         first = await http.post("/slack/work", **signed(event_body(api.event("hi"))))
         await api.up(api.port)
         await wait_until(lambda: channel.health().ok)

@@ -13,7 +13,7 @@ from hookline.channels import SlackApprover, SlackChannel
 from hookline.channels.protocol import ChannelError
 from hookline.hooks import ApprovalsHook, PlanModeHook, watch_approvals
 from hookline.records.labels import is_person
-from hookline.stores import ApprovalStore
+from hookline.stores import ApprovalPolicy, ApprovalStore, ApproverRights, CallPattern
 
 from ..waiting import wait_until
 from .slack_api import ADA, APP_TOKEN, BEN, CHANNEL, SIGNING_SECRET, TOKEN, SlackApi, buttons, shown, signed
@@ -178,7 +178,7 @@ Agent("ops", llm=ScriptedModel([call("deploy", env="prod"), reply("out")]), tool
 async def test_it_works_over_http(api, tmp_path):
     setup = Setup(tmp_path, SlackChannel(token=TOKEN, signing_secret=SIGNING_SECRET, base_url=api.url))
     server = HttpServer([setup.approver], port=0, grace=1.0)
-    async with setup.approver, httpx.AsyncClient(trust_env=False) as http:
+    async with setup.approver, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         await server.start()
         await wait_until(lambda: setup.approver.health().ok)
         run = setup.start("prod")
@@ -200,3 +200,23 @@ def test_invalid_options_are_rejected(tmp_path, options, words):
     channel = SlackChannel(token=TOKEN, app_token=APP_TOKEN)
     with pytest.raises(ChannelError, match=words):
         SlackApprover(ApprovalStore(tmp_path / "a.db"), channel, **{"chat": CHANNEL, "approve": [ADA], **options})
+
+
+async def test_buttons_obey_the_policy_of_the_run_that_asks(api, tmp_path):
+    people = {name: ApproverRights(by=(f"slack:{name}",), can_approve=(CallPattern(),)) for name in (ADA, BEN)}
+    policy = ApprovalPolicy(people=people, four_eyes=(CallPattern(tool="deploy"),))
+    channel = SlackChannel(token=TOKEN, app_token=APP_TOKEN, base_url=api.url)
+    setup = Setup(tmp_path, channel, approve=["*"])
+    setup.store.policy = policy
+    async with setup.approver:
+        await wait_until(lambda: setup.approver.health().ok)
+        run = setup.start("prod")
+        ts = await request_of(api, CHANNEL)
+        assert "Two people must approve it" in shown(api.chats[CHANNEL][ts])
+        await api.press(CHANNEL, ts, APPROVE, user="UEVE")
+        await wait_until(lambda: any("is not in people" in text for _, text, *_ in api.whispers))
+        await api.press(CHANNEL, ts, APPROVE)
+        await wait_until(lambda: any("One more person" in text for _, text, *_ in api.whispers))
+        assert setup.ran == []
+        await api.press(CHANNEL, ts, APPROVE, user=BEN)
+        assert (await run).messages[2].content == "deployed to prod"

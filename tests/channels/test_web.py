@@ -389,7 +389,7 @@ async def test_steps_are_kept_and_changed_in_place(url, channel):
 
 
 async def test_the_page_loads_nothing_from_other_servers(url):
-    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
         page = await client.get("/")
         assert page.headers["content-type"].startswith("text/html")
         policy = page.headers["content-security-policy"]
@@ -408,7 +408,7 @@ async def test_the_page_loads_nothing_from_other_servers(url):
 
 async def test_the_title_is_escaped(tmp_path):
     channel = WebChannel(title='<b>"A & B"</b> $max', path="/talk", store=tmp_path / "c.db")
-    async with served(channel) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with served(channel) as url, httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
         page = (await client.get("/talk", follow_redirects=True)).text
     assert "<b>" not in page
     assert "&lt;b&gt;&quot;A &amp; B&quot;&lt;/b&gt; $max" in page
@@ -419,7 +419,7 @@ async def test_the_title_is_escaped(tmp_path):
 
 async def test_without_a_token_only_the_local_machine_can_use_the_page(url):
     passed_on = {"X-Forwarded-For": "203.0.113.9"}
-    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
         assert (await client.get("/", headers=passed_on)).status_code == 403
         assert (await client.get("/", headers={"Host": "192.0.2.7"})).status_code == 403
     with pytest.raises(InvalidStatus, match="403"):
@@ -430,7 +430,7 @@ async def test_without_a_token_only_the_local_machine_can_use_the_page(url):
 async def locked(tmp_path):
     async with (
         served(WebChannel(token=TOKEN, store=tmp_path / "c.db"), hosts=["chat.example"]) as url,
-        httpx.AsyncClient(base_url=url, trust_env=False) as client,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client,
     ):
         yield client
 
@@ -514,7 +514,7 @@ async def test_neither_tokens_nor_conversations_are_logged(locked, caplog):
 
 async def upload(url, data, file=id_of(7), chat=ME, offset=0, **headers):
     headers = {"X-Chat": chat, "X-File": file, "X-Offset": str(offset)} | headers
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         return await client.post(f"{url}/files", content=data, headers=headers)
 
 

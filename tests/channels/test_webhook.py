@@ -231,7 +231,10 @@ async def test_a_message_that_could_not_be_stored_is_rejected_and_can_be_sent_ag
             raise broken.pop(0)
         return await kept(message)
 
-    async with served(channel, deliver=deliver) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with (
+        served(channel, deliver=deliver) as url,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client,
+    ):
         first, second, third = [await post(client, {**HELLO, "text": text}) for text in ("1", "2", "hello")]
     assert [first.status_code, second.status_code, third.status_code] == [503, 503, 202]
     assert "disk" not in first.text
@@ -248,7 +251,10 @@ async def test_messages_are_accepted_only_while_the_channel_is_started(channel):
         await go.wait()
         return await kept(message)
 
-    async with served(channel, deliver=slow) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with (
+        served(channel, deliver=slow) as url,
+        httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client,
+    ):
         on_its_way = asyncio.create_task(post(client, HELLO))
         await waiting.wait()
         stopping = asyncio.create_task(channel.stop())
@@ -286,7 +292,7 @@ async def test_replies_are_stored_until_they_are_fetched(client, channel, delive
 
 async def test_replies_survive_a_restart(tmp_path):
     await webhook(tmp_path).send(NEWS, OutboundMessage("before"), key="k")
-    async with served(webhook(tmp_path)) as url, httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with served(webhook(tmp_path)) as url, httpx.AsyncClient(base_url=url, trust_env=False, timeout=60) as client:
         assert [one["text"] for one in (await fetch(client)).json()["replies"]] == ["before"]
 
 

@@ -14,6 +14,7 @@ from hookline.stores import mailbox
 from hookline.stores.mailbox import LEASE, Mailbox
 from hookline.stores.messages import InboundMessage
 from hookline.stores.sessions import SqliteSessionStore
+from tests.lines import add_line
 
 
 class Platform:
@@ -31,10 +32,7 @@ class Platform:
 
     async def send(self, address: Address, message, *, key):
         await asyncio.sleep(0.001)
-        line = json.dumps([address.chat_id, message.text, key]) + "\n"
-        file = os.open(self.folder / "arrived", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(file, line.encode())
-        os.close(file)
+        add_line(self.folder / "arrived", address.chat_id, message.text, key)
         return key
 
     def health(self):

@@ -2,6 +2,7 @@
 
 import fcntl
 import json
+import math
 import os
 import pty
 import select
@@ -38,7 +39,7 @@ def env(tmp_path):
     """The environment of the program, with a home of its own."""
     home = tmp_path / "home"
     home.mkdir()
-    return clean() | {"HOME": str(home)}
+    return clean() | {"HOME": str(home), "XDG_DATA_HOME": ""}
 
 
 @pytest.fixture(scope="session")
@@ -84,7 +85,6 @@ def hookline(env, folder, forked):
             text=True,
             cwd=cwd,
             env=env | more,
-            timeout=60,
             check=False,
             start_new_session=True,
             **stdin,
@@ -129,12 +129,16 @@ class Terminal:
         fcntl.ioctl(self.fd, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
         self.text, self.seen = "", 0
 
-    def wait_for(self, words, seconds=30):
-        """Read until these words come, after what was waited for before."""
+    def wait_for(self, words, seconds=math.inf):
+        """Read until these words come, after what was waited for before. Pytest's own timeout is the usual limit."""
         end = time.monotonic() + seconds
-        while words not in self.text[self.seen :]:
-            if time.monotonic() > end or not self._read(0.2):
-                raise TimeoutError(f"{words!r} did not come; the screen:\n{self.text}")
+        try:
+            while words not in self.text[self.seen :]:
+                if time.monotonic() > end or not self._read(0.2):
+                    raise TimeoutError
+        except BaseException as error:
+            error.add_note(f"{words!r} did not come; the screen:\n{self.text}")
+            raise
         self.seen = self.text.index(words, self.seen) + len(words)
 
     def send(self, text):

@@ -7,7 +7,7 @@ import pytest
 from hookline._kernel.payloads import ApprovalRequest, ToolCallRequest
 from hookline.cli import approval_prompt
 from hookline.payloads import Ids, Question
-from hookline.stores import ApprovalStore
+from hookline.stores import ApprovalPolicy, ApprovalStore, ApproverRights, CallPattern
 
 from ..waiting import block_until
 
@@ -231,7 +231,7 @@ def test_a_run_without_a_terminal_can_wait(start, script, store, rules):
     running = start("run", "task", "-m", script(CALL, "done"), "--wait")
     row = waiting(store)
     decide(store, row)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate()
     assert f"waiting: calculate needs approval: hookline approvals show {row.id[5:13]}" in err
     assert "tool calculate ok: 42" in err
     assert "approval approved by bob" in err
@@ -263,3 +263,56 @@ def test_watch_without_a_terminal_prints_new_calls(start, store, rules):
     watching = start("approvals", "--watch")
     row = ask(store, path="a")
     assert watching.stdout.readline().startswith(f'{row.id[5:13]}  write_file {{"path":"a"}}')
+
+
+# Who may approve.
+
+POLICY = """
+[approval_policy.people.ann]
+by = ["ann@terminal"]
+can_approve = [{ tool = "*" }]
+
+[approval_policy.people.bob]
+can_approve = [{ tool = "calculate" }]
+
+[approval_policy.people.cleo]
+can_approve = [{ tool = "calculate" }]
+
+[[approval_policy.four_eyes]]
+tool = "calculate"
+"""
+
+
+def test_commands_obey_the_policy_that_is_stored_with_a_call(approvals, store):
+    rights = {"can_approve": (CallPattern(tool="write_file", up_to=10),)}
+    people = {"ann": ApproverRights(by=("ann@terminal",), **rights), "bob": ApproverRights(**rights)}
+    store.policy = ApprovalPolicy(people=people, four_eyes=(CallPattern(above=5),))
+    row = ask(store, amount=7)
+    assert "Two people must approve it: ann or bob." in approvals("show", row.id)[1]
+    code, out, _ = approvals("approve", row.id)
+    assert (code, out.splitlines()[-1]) == (0, "Approved by ann@terminal. One more person must approve it: bob.")
+    code, _, err = approvals("approve", row.id)
+    assert (code, "ann has approved this call already" in err) == (2, True)
+    assert decide(store, row).by == "ann@terminal and bob"
+
+
+@pytest.mark.slow
+def test_the_person_who_starts_a_run_does_not_approve_its_calls_at_the_terminal(terminal, script, store, rules, folder):
+    (folder / "hookline.toml").write_text(POLICY)
+    screen = terminal("run", "task", "-m", script(CALL, "done"), "--config", "hookline.toml")
+    screen.wait_for("Two people must approve it: bob or cleo.")
+    screen.wait_for("Approve?")
+    screen.send("y")
+    screen.wait_for("ann started the run that asks")
+    row = waiting(store)
+    assert decide(store, row).status == "pending"
+    store.decide(row.id, decision="approve", digest=row.digest, by="cleo")
+    screen.wait_for("done")
+    assert store.find(row.id).by == "bob and cleo"
+
+
+def test_the_option_that_approves_everything_is_refused_with_a_policy(in_process, monkeypatch, folder, script):
+    monkeypatch.chdir(folder)
+    (folder / "hookline.toml").write_text(POLICY)
+    code, _, err = in_process("run", "task", "-m", script(CALL, "done"), "--yes", "--config", "hookline.toml")
+    assert (code, "without the people of approval_policy" in err) == (2, True)

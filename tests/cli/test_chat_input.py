@@ -1,6 +1,7 @@
 """The prompt of a conversation."""
 
 import stat
+from functools import partial
 
 import pytest
 from prompt_toolkit.application import create_app_session
@@ -9,7 +10,10 @@ from prompt_toolkit.document import Document
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
+from hookline import Agent, ScriptedModel
+from hookline._run.run_hooks import clean_for
 from hookline.cli.chat_input import ChatInput, files_like
+from hookline.hooks import SensitiveDataHook
 
 COMMANDS = {"/help": "list these commands", "/hooks": "show the hooks", "/attach": "attach a file"}
 
@@ -50,6 +54,15 @@ def test_earlier_messages_come_back_in_a_later_session(keys, asking, tmp_path):
     assert asking().read() == "first"
     assert stat.S_IMODE((tmp_path / "data" / "history").stat().st_mode) == 0o600
     assert stat.S_IMODE((tmp_path / "data").stat().st_mode) == 0o700
+
+
+def test_the_file_of_earlier_messages_has_no_sensitive_values(keys, tmp_path):
+    agent = Agent("a", llm=ScriptedModel([]), hooks=[SensitiveDataHook()])
+    keys.send_text("write to bob@example.com\r")
+    asking = ChatInput(COMMANDS, tmp_path / "history", lambda: "", partial(clean_for, agent))
+    assert asking.read() == "write to bob@example.com"
+    assert "write to [email]" in (tmp_path / "history").read_text()
+    assert "bob" not in (tmp_path / "history").read_text()
 
 
 def test_a_history_that_cannot_be_written_does_not_matter(keys, tmp_path):

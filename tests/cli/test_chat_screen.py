@@ -43,15 +43,17 @@ class Screen:
 
     def __init__(self, command, folder, env):
         self._name = f"hookline-{uuid.uuid4().hex[:8]}"
+        # The program gets the environment of the test and nothing else: a history that chats of other tests share would
+        # bring back their messages. This terminal has a size of its own, and says where its cursor is.
+        other = ("COLUMNS", "LINES", "PROMPT_TOOLKIT_NO_CPR")
+        self._env = {name: value for name, value in env.items() if name not in other}
         size = ("-x", "100", "-y", "40")
         shell = f"cd {shlex.quote(str(folder))} && exec {shlex.join(map(str, command))}"
-        given = [f"{name}={env[name]}" for name in ("HOME", "PYTHONPATH", "HOOKLINE_TRUST")]
-        unset = ("-u", "NO_COLOR", "-u", "COLUMNS", "-u", "LINES")
-        self._tmux("-f", "/dev/null", "new-session", "-d", *size, "env", *unset, *given, "sh", "-c", shell)
+        self._tmux("-f", "/dev/null", "new-session", "-d", *size, "sh", "-c", shell)
 
     def _tmux(self, *args):
         command = ["tmux", "-L", self._name, *args]
-        return subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        return subprocess.run(command, capture_output=True, text=True, check=False, env=self._env).stdout
 
     def send(self, *keys):
         self._tmux("send-keys", *keys)

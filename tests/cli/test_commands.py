@@ -86,7 +86,6 @@ def test_without_a_file_the_configured_hooks_are_shown_and_the_guards_that_are_a
     shown = [(row["point"], row["hook"]) for row in json.loads(out)]
     assert shown == [
         ("after_llm", "AuditLogHook"),
-        ("after_llm", "ObservabilityHook"),
         ("before_tool", "first"),
         ("before_tool", "PathGuard"),
         ("after_tool", "AuditLogHook"),

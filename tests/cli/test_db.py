@@ -51,7 +51,7 @@ def test_init_creates_all_tables_and_check_compares_their_versions(hookline, url
     assert (code, set(states(out).values())) == (0, {"ok"})
     assert hookline("db", "upgrade")[1] == "All tables are up to date.\n"
     with RunStore(url).db.transaction(write=True) as db:
-        db.execute("UPDATE hookline_schema SET version = 99")
+        db.execute("UPDATE hookline_schema SET version = 99, min_writer = 99")
     code, out, _ = hookline("db", "check", "--json")
     assert (code, states(out)["runs"]) == (2, "format 99, written by a newer Hookline: update Hookline")
     code, _, err = hookline("stats")
@@ -89,10 +89,11 @@ def test_copy_takes_the_files_that_the_database_replaces(hookline, folder, in_pr
     assert "No API keys" in hookline("keys")[1]
     code, out, err = hookline("db", "copy")
     assert (code, err) == (0, "")
-    assert [line.split()[:2] for line in out.splitlines()[1:] if line.strip()] == [["runs", "1"], ["keys", "2"]]
+    assert [line.split()[:2] for line in out.splitlines()[1:] if line.strip()] == [["runs", "2"], ["keys", "2"]]
     assert "ci" in hookline("keys")[1]
     copied = RunStore(url)
     assert copied.get("run_1").status == "completed"
+    assert [run.id for run in copied.runs(text="task")] == ["run_1"]
     copied.close()
     code, _, err = hookline("db", "copy")
     assert (code != 0, "nothing was copied" in err) == (True, True)
@@ -191,7 +192,7 @@ def test_a_server_does_not_start_on_tables_of_a_newer_version(hookline, folder, 
     hookline("db", "init")
     database = next(each for each in databases_at(url) if each.schema.name == store)
     with database.transaction(write=True) as db:
-        db.execute("UPDATE hookline_schema SET version = 99")
+        db.execute("UPDATE hookline_schema SET version = 99, min_writer = 99")
     (folder / "model.json").write_text('["Hello."]')
     code, _, err = hookline("serve", "--model", "scripted:model.json", "--port", "0")
     assert (code != 0, "were written by a newer Hookline (format 99): update Hookline" in err) == (True, True)

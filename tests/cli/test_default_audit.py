@@ -98,9 +98,13 @@ def test_the_commands_find_the_log_of_the_project(hookline, script, logs):
 def test_a_log_that_cannot_be_written_is_reported_and_the_run_continues(hookline, script, env):
     os.makedirs(os.path.join(env["HOME"], ".local", "share"))
     open(os.path.join(env["HOME"], ".local", "share", "hookline"), "w").close()  # a file where the folder should be
-    done = hookline("run", "Hi.", "--model", script("Hello."), "--quiet")
+    done = hookline("run", "Hi.", "--model", script("Hello."), "--quiet", "--runs", "runs.db")
     assert (done.returncode, done.stdout) == (0, "Hello.\n")
     assert "audit log" in done.stderr
+    # Without --runs, the database with the stop switch would be there too, and nobody knows whether that is on.
+    done = hookline("run", "Hi.", "--model", script("Hello."), "--quiet")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "the stop switch cannot be read" in done.stderr
 
 
 def test_a_replay_is_not_audited(hookline, script, logs):

@@ -91,3 +91,19 @@ def test_doctor_checks_the_settings_of_channels(hookline, here, monkeypatch):
     monkeypatch.delenv("SLACK_TOKEN")
     _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
     assert "SLACK_TOKEN" in out
+
+
+def test_doctor_says_whether_stored_data_is_encrypted_and_what_stays(hookline, here, monkeypatch):
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    assert "off: journals and tapes are stored as they are; hookline db key makes a key" in " ".join(out.split())
+    assert "a server deletes texts of runs after 30 days" in " ".join(out.split())
+    _, first, _ = hookline("db", "key")
+    _, second, _ = hookline("db", "key")
+    (here / "keys").write_text(first + second)
+    monkeypatch.setenv("HOOKLINE_DATA_KEY_FILE", str(here / "keys"))
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    assert "journals and tapes are written with the key" in " ".join(out.split())
+    assert ", and reads with " in " ".join(out.split())
+    monkeypatch.setenv("HOOKLINE_DATA_KEYS", "no key")
+    _, out, _ = hookline("doctor", "--no-model", "--no-sandbox")
+    assert "a key for stored data is not valid" in " ".join(out.split())

@@ -6,6 +6,8 @@ import re
 
 import pytest
 
+from hookline.records import read_runs
+
 from ..explain import office
 
 
@@ -30,6 +32,8 @@ def test_the_last_run_is_shown_step_by_step(hookline, records):
     assert "failed shaky (rewrite)  hook 'shaky' failed at after_tool: KeyError: 'eur'" in out
     assert "approved by ann" in out
     assert "      Step 1 of researcher" in out
+    (run, *_) = read_runs("records")
+    assert f"rules {run.info.rules[:8]}" in out
 
 
 def test_a_terminal_shows_differences_in_colour(terminal, records):

@@ -49,7 +49,7 @@ def gateway(folder, env, script):
 
 @pytest.mark.slow
 def test_lines_in_and_answers_out(gateway):
-    out, err = gateway().communicate("hi\n", timeout=60)
+    out, err = gateway().communicate("hi\n")
     assert out == "Hello.\n"
     assert "listening on 1 channel: console" in err
     assert "stopped: 1 message received, 1 sent" in err
@@ -72,7 +72,7 @@ def test_an_approver_is_asked_in_the_conversation(gateway, folder):
     assert shown[0].endswith("wants to call `calculate` with\n")
     assert shown[2] == '{"expression": "6 * 7"}\n'
     assert "careful asks: Really? (rule 7)\n" in shown
-    out, _ = process.communicate("yes\n", timeout=60)
+    out, _ = process.communicate("yes\n")
     assert out == f"{shown[0][:4]}: approved. calculate runs.\nIt is 42.\n"
     (row,) = ApprovalStore(folder / "approvals.db").rows()
     assert (row.status, row.by, row.owner) == ("approved", "console:you", "channel:console")
@@ -93,12 +93,12 @@ def test_a_durable_gateway_that_is_killed_continues_its_run_after_a_restart(gate
     turns = ([{"tool": "note", "arguments": {"text": "x"}}], [{"tool": "crash", "arguments": {}}], "All is done.")
     config = 'channels = ["console"]\ntools = ["tools.py:note", "tools.py:crash"]\nruns = "runs.db"\naudit = ""'
     first = gateway("--durable", config=config, turns=turns)
-    first.communicate("go\n", timeout=60)
+    first.communicate("go\n")
     assert first.returncode == -signal.SIGKILL
     resume = [*COMMAND, "runs", "resume", "last"]
     resumed = subprocess.run(resume, cwd=folder, env=env, text=True, capture_output=True, check=False)
     assert "belongs to a gateway: hookline gateway --durable continues it" in resumed.stderr
-    out, _ = gateway("--durable", config=config, turns=turns).communicate("", timeout=60)
+    out, _ = gateway("--durable", config=config, turns=turns).communicate("")
     assert out == "All is done.\n"
     assert (folder / "notes").read_text() == "x"
 
@@ -108,7 +108,7 @@ def test_a_configuration_file_can_guard_the_channels(gateway):
     guard = '{ use = "ChannelGuard", args = { per_sender = 3, links = [], deny = [{ channel = "web" }, "mallory"] } }'
     turns = ("The password is: hunter2-and-more",)
     config = f'channels = ["console"]\nhooks = [{guard}]'
-    out, err = gateway(config=config, turns=turns).communicate("hi\nhttps://x.example\n/help\n/help\n", timeout=60)
+    out, err = gateway(config=config, turns=turns).communicate("hi\nhttps://x.example\n/help\n/help\n")
     assert "The password is: [secret]\n" in out
     assert "it contains a link that is not accepted here" in out
     assert "hunter2" not in out + err
@@ -120,7 +120,7 @@ def test_an_interrupt_stops_the_gateway_gracefully(gateway):
     while "listening" not in process.stderr.readline():
         pass
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, err = process.communicate()
     assert process.returncode == 0
     assert "stopping after the current runs" in err
     assert "stopped: 0 messages received" in err

@@ -44,7 +44,6 @@ def test_a_new_plugin_works_and_its_test_passes(hookline, here):
         text=True,
         env={"PATH": "/usr/bin:/bin", "PYTHONPATH": str(ROOT / "src"), "HOME": str(here)},
         check=False,
-        timeout=100,
     )
     assert "4 passed" in done.stdout, done.stdout + done.stderr
 

@@ -73,7 +73,7 @@ def test_a_file_that_is_not_a_tape_is_invalid_input(in_process, tape):
 
 
 REFUSED = (
-    "version 3 of the tape format, and this version of Hookline reads only version 4: record it again, or use the "
+    "version 3 of the tape format, and this version of Hookline reads only version 5: record it again, or use the "
     "version of Hookline that wrote it"
 )
 
@@ -93,7 +93,7 @@ REFUSED = (
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
 def test_every_command_that_reads_tapes_says_what_to_do_with_one_of_another_version(in_process, tape, command, code):
-    tape.write_bytes(tape.read_bytes().replace(b'"version":4,', b'"version":3,', 1))
+    tape.write_bytes(tape.read_bytes().replace(b'"version":5,', b'"version":3,', 1))
     done, out, told = in_process(*command)
     assert (done, REFUSED in " ".join((out + told).split())) == (code, True)
 

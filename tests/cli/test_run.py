@@ -118,7 +118,7 @@ def test_an_open_pipe_on_stdin_gets_one_notice_and_is_read_to_its_end(start, scr
     process = start("run", "task", "-m", script("done"), "--quiet", stdin=subprocess.PIPE)
     assert select.select([process.stderr], [], [], 30)[0]
     assert process.stderr.readline() == "still reading stdin; if you have no input for it, add: < /dev/null\n"
-    out, err = process.communicate("more", timeout=60)
+    out, err = process.communicate("more")
     assert (process.returncode, out, err) == (0, "done\n", "")
 
 
@@ -126,6 +126,12 @@ def test_quiet_still_says_that_the_audit_log_could_not_be_written(hookline, scri
     done = hookline("run", "task", "-m", script("fine"), "--quiet", "--audit", "/dev/full")
     assert (done.returncode, done.stdout) == (0, "fine\n")
     assert "records of the audit log were lost" in done.stderr
+
+
+def test_quiet_says_why_a_run_was_stopped(hookline, script):
+    done = hookline("run", "task", "-m", script(CALL, CALL, "It is 42."), "--quiet", "--max-steps", "1")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert done.stderr.startswith("note: stopped: ")
 
 
 def test_quiet_says_only_the_reply(hookline, script):
@@ -179,7 +185,7 @@ def test_ctrl_c_cancels_cleanly_and_shows_the_summary(start, script, rules, fold
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--hooks", "rules.py:note")
     assert process.stderr.readline() == "step 1\n"
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate()
     assert process.returncode == 130
     assert err.splitlines()[-1].startswith("cancelled · ")
     assert (folder / "ended.txt").read_text() == "cancelled"
@@ -201,7 +207,7 @@ def test_a_closed_pipe_ends_the_run_without_an_error_message(start, script, rule
     process = start("run", "task", "-m", script("word " * 500, delay=0.05), "--json", "--hooks", "rules.py:note")
     process.stdout.readline()
     process.stdout.close()
-    assert process.wait(timeout=60) == 141
+    assert process.wait() == 141
     assert process.stderr.read() == ""
     assert (folder / "ended.txt").read_text() == "cancelled"
 

@@ -9,7 +9,7 @@ import pytest
 from hookline._run.journal import Append
 from hookline.cli import approval_prompt
 from hookline.stores import ApprovalStore, RunStore
-from hookline.stores.runs import DURABLE, RunRecord, StoredEvent, run_row
+from hookline.stores.runs import DURABLE, NewRun, RunRecord, StoredEvent, run_row
 from tests.journals import set_format
 from tests.waiting import block_until
 
@@ -138,7 +138,8 @@ def test_a_run_that_waits_for_an_approval_is_suspended_and_resumed_after_the_dec
     assert f"hookline runs resume {run.run_id}" in notes
     assert not (tmp_path / "a.txt").exists()
     _, listed, _ = in_process("runs", "--runs", "runs.db")
-    assert [line.split()[:2] for line in listed.splitlines()] == [["run", "status"], [run.run_id, "waiting"]]
+    head, line = listed.splitlines()
+    assert (head.split()[0], line.split()[0], "waiting" in line.split()) == ("run", run.run_id, True)
     still = waiting("runs", "resume", "last")
     assert still[0] == 6, still
     approvals = ApprovalStore(tmp_path / "approvals.db")
@@ -147,9 +148,7 @@ def test_a_run_that_waits_for_an_approval_is_suspended_and_resumed_after_the_dec
     approvals.decide(row.id, decision="approve", digest=row.digest, by="anna")
     assert waiting("runs", "resume", "last")[:2] == (0, "Done.\n")
     assert (tmp_path / "a.txt").read_text() == "hi"
-    assert in_process("runs", "list", "--runs", "runs.db")[1] == (
-        "no durable run is open: --all shows those that have ended\n"
-    )
+    assert in_process("runs", "list", "--open", "--runs", "runs.db")[1] == "no run can be resumed\n"
     approvals.close()
     store.close()
 
@@ -162,7 +161,7 @@ def test_runs_are_deleted_and_unknown_ids_are_refused(waiting, in_process):
     assert "there is no durable run: hookline run TASK --durable starts one" in error
     code, _, error = in_process("runs", "resume", "run_x", "--runs", "runs.db")
     assert code == 2
-    assert "there is no durable run 'run_x': hookline runs list --all shows their ids" in error
+    assert "there is no durable run 'run_x': hookline run TASK --durable starts one" in error
 
 
 def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
@@ -213,7 +212,7 @@ def test_the_reply_of_a_run_of_a_server_that_has_ended_is_shown(in_process, monk
     monkeypatch.chdir(tmp_path)
     store = RunStore(tmp_path / "runs.db")
     run = RunRecord("run_served", "a", "me", "s", "s", "t", "c", "api", "Go.", host=DURABLE)
-    store.accept(run, StoredEvent("run_served", 1, "run_accepted", 0.0, b"{}"), b"{}")
+    store.accept([NewRun(run, StoredEvent("run_served", 1, "run_accepted", 0.0, b"{}"), b"{}")])
     claim = store.journal.claim("run_served", "", b"")
     ended = msgspec.structs.replace(run, status=status, reply="Gone.")
     end = Append("run_served", claim.epoch, 1, status=status, result=b"null")
@@ -221,3 +220,98 @@ def test_the_reply_of_a_run_of_a_server_that_has_ended_is_shown(in_process, monk
     shown = in_process("runs", "resume", "run_served", "--runs", "runs.db")
     assert shown == (code, "Gone.\n", f"note: run run_served of a server has ended: {status}\n")
     store.close()
+
+
+TOOLS = """
+from hookline import tool
+
+@tool
+def pay(to: str) -> str:
+    "Pay somebody."
+    return f"paid {to}"
+"""
+
+
+@pytest.fixture
+def begun(hookline, script, folder):
+    """A durable run with a model, tools and rules of its own, which waits for an approval."""
+    (folder / "tools.py").write_text(TOOLS)
+    (folder / "rules.py").write_text(ASK.replace("write_file", "pay"))
+    model = script({"tool": "pay", "arguments": {"to": "bob"}}, "Done.")
+    options = ["-m", model, "--tools", "tools.py", "--hooks", "rules.py", "--max-steps", "none", "--wait"]
+    run = hookline("run", "Pay.", "--durable", "--runs", "runs.db", "--approval-file", "approvals.db", *options)
+    assert run.returncode == 6, run.stderr
+    (row,) = ApprovalStore(folder / "approvals.db").rows()
+    ApprovalStore(folder / "approvals.db").decide(row.id, decision="approve", digest=row.digest, by="ada")
+    return folder
+
+
+def test_a_run_is_resumed_with_the_options_of_its_first_call(begun, hookline, tmp_path):
+    done = hookline("runs", "resume", "last", "--runs", "runs.db")
+    assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+
+
+def test_paths_of_the_first_call_are_those_of_its_folder(begun, hookline):
+    (begun / "elsewhere").mkdir()
+    done = hookline("runs", "resume", "last", "--runs", "../runs.db", cwd=begun / "elsewhere")
+    assert (done.returncode, done.stdout) == (0, "Done.\n"), done.stderr
+
+
+def test_options_that_are_given_when_a_run_is_resumed_win(begun, hookline, script):
+    (begun / "other").mkdir()
+    other = script({"tool": "pay", "arguments": {"to": "bob"}}, "Another model.", name="other/turns.json")
+    done = hookline("runs", "resume", "last", "--runs", "runs.db", "-m", other)
+    assert (done.returncode, done.stdout) == (0, "Another model.\n"), done.stderr
+
+
+def test_options_with_secrets_are_not_stored(hookline, script, folder):
+    secret = "sk-abcdefghijklmnop"
+    options = ["-m", script("hi"), "--param", f"api_key={secret}", "--mcp", "none"]
+    run = hookline("run", "Hi.", "--durable", "--runs", "runs.db", *options)
+    assert run.returncode == 0, run.stderr
+    assert "--param is not stored with the run, because it looks like a secret" in run.stderr
+    (stored,) = RunStore(folder / "runs.db").journal.runs()
+    assert set(msgspec.json.decode(stored.start)["settings"]) == {"model", "mcp"}
+    assert secret.encode() not in stored.start
+
+
+BLOCK = """
+from hookline import HookResult, guard
+
+@guard("before_tool", tools="write_file")
+def never(ctx, request):
+    return HookResult.block("No.")
+"""
+
+
+def test_the_list_has_everything_that_ran_in_the_project_newest_first(hookline, script, folder, terminal):
+    (folder / "hookline.toml").write_text('runs = "runs.db"\napproval_file = "approvals.db"\nwrite = true\n')
+    (folder / "block.py").write_text(BLOCK)
+    (folder / "ask.py").write_text(ASK)
+    assert hookline("runs").stdout.startswith("no run is recorded in ")
+    assert hookline("run", "One.", "-m", script("Done.", name="one.json")).returncode == 0
+    assert hookline("run", "Two.", "-m", script(WRITE, "Blocked."), "--hooks", "block.py").returncode == 0
+    at = terminal("run", "Three.", "-m", script(WRITE, "Denied.", name="three.json"), "--hooks", "ask.py")
+    at.wait_for("[e]dit: ")
+    at.send("n")
+    at.wait_for("no reason): ")
+    at.send("\n")
+    assert at.end() == 0
+    assert hookline("run", "Four.", "--durable", "-m", script("Stored.", name="four.json")).returncode == 0
+    listed = json.loads(hookline("runs", "--json").stdout)
+    assert [run["status"] for run in listed] == ["completed"] * 4
+    assert [run["created"] for run in listed] == sorted((run["created"] for run in listed), reverse=True)
+    assert [(run["agent"], run["origin"], run["steps"], run["cost"]) for run in listed][1] == (
+        "hookline",
+        "command line",
+        2,
+        0.0,
+    )
+    assert [(run["durable"], run["task"]) for run in listed] == [(True, "Four."), *[(False, "")] * 3]
+    shown = hookline("runs", COLUMNS="150").stdout.splitlines()
+    assert shown[0].split() == ["run", "began", "status", "agent", "from", "steps", "cost", "task"]
+    assert [line.split()[0] for line in shown[1:]] == [run["run_id"] for run in listed]
+    assert [line.split()[0] for line in hookline("runs", "-n", "1", COLUMNS="150").stdout.splitlines()[1:]] == [
+        listed[0]["run_id"]
+    ]
+    assert hookline("runs", "--open").stdout == "no run can be resumed\n"

@@ -76,14 +76,14 @@ class Serving:
     def hookline(self, *args):
         """Another command in the same folder."""
         return subprocess.run(
-            [*COMMAND, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60, check=True
+            [*COMMAND, *args], cwd=self.folder, env=self.env, capture_output=True, text=True, check=True
         ).stdout
 
     def stop(self, *signals):
         """End it; the exit code."""
         for number in signals:
             self.process.send_signal(number)
-        return self.process.wait(60)
+        return self.process.wait()
 
 
 @pytest.fixture
@@ -302,7 +302,7 @@ def test_rules_of_the_configuration_and_of_an_option_are_tried_as_the_user_trust
     (folder / "hookline.toml").write_text(config)
     env = {**env, "HOOKLINE_TRUST": "0"}
     trust = [*COMMAND, "trust", "hookline.toml", "--yes"]
-    subprocess.run(trust, cwd=folder, env={**os.environ, **env}, check=True, capture_output=True, timeout=60)
+    subprocess.run(trust, cwd=folder, env={**os.environ, **env}, check=True, capture_output=True)
     serving = Serving(folder, env, "--rules", "given.py")
     try:
         with httpx.Client(base_url=serving.url, timeout=60) as client:

@@ -1,4 +1,4 @@
-"""``hookline run --shell``: what only reads runs, the rest is put to the person."""
+"""``hookline run --shell``: ordinary work runs in the sandbox, other steps are put to the person."""
 
 import pytest
 
@@ -20,8 +20,9 @@ def test_there_is_no_shell_by_default(hookline, script):
 
 
 @pytest.mark.parametrize(("flags", "made"), [(["--yes"], True), (["--deny"], False), ([], False)])
-def test_commands_that_do_more_than_read_need_approval(hookline, script, folder, flags, made):
-    hookline("run", "make it", "--shell", "--write", *flags, "-m", script(use("mkdir made"), "Done."))
+def test_in_the_strict_profile_commands_that_do_more_than_read_need_approval(hookline, script, folder, flags, made):
+    given = [*flags, "--shell", "--shell-profile", "strict", "--write"]
+    hookline("run", "make it", *given, "-m", script(use("mkdir made"), "Done."))
     assert (folder / "made").is_dir() == made
 
 
@@ -33,14 +34,18 @@ def test_commands_that_do_more_than_read_need_approval(hookline, script, folder,
     ],
     ids=["reading", "writing"],
 )
-def test_forbidden_commands_are_blocked_even_with_yes(hookline, script, folder, commands, flags):
+@pytest.mark.parametrize("profile", ["strict", ""], ids=["strict", "default"])
+def test_forbidden_commands_have_no_effect_even_with_yes(hookline, script, folder, commands, flags, profile):
     (folder / "hookline.toml").write_text("max_steps = 9\n")
     (folder / ".env").write_text("KEY=hush\n")
-    done = hookline("run", "do", "--shell", "--yes", *flags, "-m", script(*map(use, commands), "Done."))
-    assert done.stderr.count("tool shell blocked") == len(commands)
+    given = ["--shell", "--yes", *flags, *(["--shell-profile", profile] if profile else [])]
+    done = hookline("run", "do", *given, "-m", script(*map(use, commands), "Done."))
+    if profile:
+        assert done.stderr.count("tool shell blocked") == len(commands)
     assert not (folder / "made").exists()
     assert not (folder.parent / "made").exists()
     assert (folder / "hookline.toml").read_text() == "max_steps = 9\n"
+    assert "hush" not in done.stderr
 
 
 def test_with_write_the_shell_may_write_in_the_folder(hookline, script, folder):
@@ -48,7 +53,7 @@ def test_with_write_the_shell_may_write_in_the_folder(hookline, script, folder):
     assert (folder / "made.txt").read_text() == "hi\n"
 
 
-@pytest.mark.parametrize("setting", ["flag", "file"])
+@pytest.mark.parametrize("setting", ["flag", "file", "default"])
 def test_with_the_developer_profile_ordinary_work_runs_and_other_steps_need_approval(hookline, script, folder, setting):
     (folder / "work").mkdir()
     (folder / "hookline.toml").write_text('shell_profile = "developer"\n' if setting == "file" else "")
@@ -67,4 +72,4 @@ def test_with_the_developer_profile_ordinary_work_runs_and_other_steps_need_appr
 def test_an_unknown_profile_is_an_error(hookline, script):
     done = hookline("run", "do", "--shell", "--shell-profile", "admin", "-m", script("Done."))
     assert done.returncode != 0
-    assert "strict, developer" in done.stderr
+    assert "auto, strict, developer" in done.stderr

@@ -30,6 +30,36 @@ def test_help_and_version_need_neither_rich_nor_pydantic():
         assert words in done.stdout
 
 
+def test_a_run_imports_only_what_it_uses(tmp_path):
+    (tmp_path / "script.json").write_text('["hello"]')
+    done = python(
+        "import os, sys\nfrom hookline.cli.app import run_app\n"
+        f"os.environ['HOME'] = {str(tmp_path)!r}\nos.chdir({str(tmp_path)!r})\n"
+        "run_app(['run', '--model', 'scripted:script.json', 'hi'])\n"
+        "print({'markdown_it', 'pygments', 'hookline.tape.recording', 'starlette'} & set(sys.modules))\n"
+    )
+    assert done.stdout.splitlines() == ["hello", "set()"], done.stderr
+
+
+def test_a_server_imports_the_sdk_of_a2a_when_it_is_called(tmp_path):
+    done = python(
+        "import asyncio, sys\nfrom hookline import Agent, ScriptedModel\n"
+        "from hookline.config.settings import Settings\n"
+        "from hookline.server.build import build_server\nimport httpx\n"
+        "async def main():\n"
+        f"    settings = Settings(runs={str(tmp_path / 'runs.db')!r}, server={{'port': 0}})\n"
+        "    server = build_server(settings, Agent('helper', llm=ScriptedModel(['hello'])))\n"
+        "    await server.start()\n"
+        "    print('a2a.types' in sys.modules)\n"
+        "    async with httpx.AsyncClient() as http:\n"
+        "        card = (await http.get(server.url + '/.well-known/agent-card.json')).json()\n"
+        "    print(card['name'], 'a2a.types' in sys.modules)\n"
+        "    await server.stop()\n"
+        "asyncio.run(main())\n"
+    )
+    assert done.stdout.splitlines() == ["False", "helper True"], done.stderr
+
+
 def test_the_help_of_a_command_groups_its_options(capsys):
     assert run_app(["run", "--help"]) == 0
     out = capsys.readouterr().out

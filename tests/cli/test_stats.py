@@ -258,10 +258,10 @@ def test_recording_uses_the_given_file_or_none(hookline, script, env, folder):
     assert files_of_runs(env) == []
 
 
-def test_an_unusable_file_is_noted_and_the_run_continues(hookline, script, folder):
+def test_an_unusable_file_is_noted_and_nothing_begins_because_it_has_the_stop_switch(hookline, script, folder):
     (folder / "bad.db").write_text("this is no database, and never was one" * 100)
     done = hookline("run", "hi", "--model", script("hello"), "--runs", "bad.db")
-    assert (done.returncode, done.stdout) == (0, "hello\n")
+    assert (done.returncode, done.stdout) == (3, "")
     assert "note: this run is not recorded: " in done.stderr
     assert "is not a SQLite database" in done.stderr
 

@@ -22,7 +22,6 @@ def in_the_tour(*arguments):
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=110,
         check=False,
     )
 

@@ -245,6 +245,7 @@ def test_config_shows_an_untrusted_file_and_says_so(hookline, clone):
     assert json.loads(done.stdout)["hooks"]["value"] == [str(clone / "rules.py")]
     assert f"note: {clone / 'hookline.toml'} is not trusted. " in done.stderr
     assert not ran(clone)
+    assert "trusted" not in hookline("config", "--json", HOOKLINE_TRUST="1").stderr
 
 
 def test_trusted_files_are_listed_and_revoked(here, clone):
@@ -396,3 +397,12 @@ def test_code_that_others_could_have_written_does_not_run_even_if_it_is_trusted(
     done = hookline("run", "task", "-m", script("done"), *args)
     assert not ran(clone)
     assert "every user may write to it" in done.stderr
+
+
+def test_the_question_names_programs_that_may_load_more_than_the_files_that_it_lists(hookline, clone):
+    (clone / "package.json").write_text('{"scripts": {"start": "node server.js"}}')
+    (clone / "server.js").write_text("")
+    (clone / "hookline.toml").write_text('mcp = ["npm start"]\n')
+    shown = hookline("trust").stderr
+    assert "  new      package.json\n  new      server.js\n" in shown
+    assert "not covered: packages and further files that npm may load or download" in shown

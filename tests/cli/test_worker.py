@@ -35,7 +35,7 @@ def test_a_worker_executes_the_runs_that_a_server_accepts_and_ends_at_sigterm(fo
     server = Serving(folder, env, "--no-execute")
     worker = None
     try:
-        with httpx.Client(base_url=server.url) as client:
+        with httpx.Client(base_url=server.url, timeout=60) as client:
             run = client.post("/runs", json={"task": "Say hello."}).json()
             time.sleep(0.5)
             assert client.get(f"/runs/{run['id']}").json()["status"] == "queued"
@@ -67,8 +67,8 @@ def test_a_server_that_is_killed_continues_its_runs_when_it_starts_again(folder,
     )
     servers = [Serving(folder, env)]
     try:
-        run = httpx.post(f"{servers[0].url}/runs", json={"task": "Say hello."}).json()
-        block_until((folder / "calls").exists)
+        run = httpx.post(f"{servers[0].url}/runs", json={"task": "Say hello."}, timeout=60).json()
+        block_until(lambda: (folder / "calls").exists() and (folder / "calls").read_text().endswith("\n"))
         servers[0].process.kill()
         servers[0].process.wait()
         (folder / "go").touch()
@@ -95,6 +95,6 @@ def test_a_database_that_does_not_answer_is_reported_once(folder, env, command):
     (folder / "turns.json").write_text(json.dumps(["hello"]))
     address = "postgresql://127.0.0.1:1/agents?connect_timeout=2"
     order = [*COMMAND, command, "--database", address]
-    told = subprocess.run(order, cwd=folder, env=env, capture_output=True, text=True, timeout=60, check=False)
+    told = subprocess.run(order, cwd=folder, env=env, capture_output=True, text=True, check=False)
     assert told.returncode != 0
     assert told.stderr.count("cannot be reached") == 1, told.stderr

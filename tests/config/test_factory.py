@@ -12,7 +12,7 @@ from hookline import RegistrationError, call, observer, reply
 from hookline._base.own_files import protection_of
 from hookline._toolbox.sandbox import level_state
 from hookline.config.errors import ConfigError
-from hookline.config.factory import build_agent, build_hooks, build_model, build_tools, make_context
+from hookline.config.factory import approval_policy, build_agent, build_hooks, build_model, build_tools, make_context
 from hookline.config.loading import load_hooks
 from hookline.config.settings import DeclaredHook, Settings
 from hookline.config.sources import Flag, load
@@ -520,3 +520,25 @@ def test_a_wrong_price_in_the_settings_is_an_error_with_its_model(price, problem
 def test_a_model_that_has_no_price_says_so():
     with pytest.raises(RegistrationError, match="a 'local' model has no option price"):
         build_model(Settings(model="local", prices={"local": {"input": 1, "output": 1}}))
+
+
+@pytest.mark.parametrize(
+    ("policy", "why"),
+    [
+        ({"people": {}}, "approval_policy: people is empty"),
+        ({"peeple": {}}, "unknown option 'peeple'"),
+        ({"people": {"ann": {"can_approve": [{"toool": "x"}]}}}, "toool"),
+        ({"people": {"ann": {"can_approve": [{"tool": "x", "up_to": "much"}]}}}, "up_to|float"),
+        ({"people": {"ann": {"by": ["a"]}}}, "can_approve"),
+    ],
+)
+def test_an_approval_policy_that_cannot_work_is_an_error(policy, why):
+    with pytest.raises(ConfigError, match=why):
+        approval_policy(Settings(approval_policy=policy))
+
+
+def test_a_policy_is_not_bypassed_by_the_setting_that_approves_everything():
+    policy = {"people": {"ann": {"can_approve": [{"tool": "*"}]}}}
+    assert approval_policy(Settings(approval_policy=policy)).people["ann"].can_approve[0].tool == "*"
+    with pytest.raises(ConfigError, match="approves calls without the people"):
+        approval_policy(Settings(approval_policy=policy, approvals="yes"))

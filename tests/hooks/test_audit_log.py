@@ -22,6 +22,7 @@ import hookline.hooks.audit_log as module
 import hookline.stores.audit.file as audit_file
 from hookline import (
     AFTER_LLM,
+    AFTER_TOOL,
     BEFORE_TOOL,
     ON_ERROR,
     ON_TOKEN,
@@ -41,12 +42,14 @@ from hookline import (
 )
 from hookline._base.frozen import digest
 from hookline.events import TaskTaken, ToolStarted
-from hookline.hooks import AuditLogHook, ObservabilityHook, SensitiveDataHook, shadow
+from hookline.hooks import AuditLogHook, MetricsHook, SensitiveDataHook, shadow
 from hookline.payloads import Usage
 from hookline.stores import AuditLog, verify_audit
+from hookline.stores.audit.format import line_hash
 from hookline.stores.audit.records import LOG_RECORDS, RECORD_TYPES
-from hookline.testing import scripted_agent
+from hookline.testing import fire_hook, scripted_agent
 from tests.properties import examples
+from tests.waiting import wait_until
 
 IDS = ["run_id", "task_id", "correlation_id", "session_id", "agent", "parent_run_id"]
 posix = pytest.mark.skipif(os.name == "nt", reason="not on Windows")
@@ -267,10 +270,9 @@ def test_silent_hook_calls_are_not_recorded_as_verdicts(path, tmp_path):
     def explains(ctx, got):
         return HookResult.cont(reason="looks fine")
 
-    watch = ObservabilityHook(tmp_path / "runs.db", every_call=True)
+    watch = MetricsHook(every_call=True)
     run(path, [call("add", a=1, b=2), reply("x")], [watch, silent, explains])
     assert [(line["hook"], line["verb"]) for line in of(path, "verdict")] == [("explains", "cont")]
-    watch.flush()
 
 
 def test_a_cancelled_run_has_an_end_record(path):
@@ -279,7 +281,7 @@ def test_a_cancelled_run_has_an_end_record(path):
     async def go():
         agent = Agent("a", llm=ScriptedModel([reply("ok")], delay=60), hooks=[audit])
         handle = agent.start("x")
-        await asyncio.sleep(0.02)
+        await wait_until(lambda: agent.model.requests)
         handle.cancel()
         await handle.result()
 
@@ -484,7 +486,7 @@ def test_a_huge_tool_name_is_shortened(path):
 def test_any_text_becomes_one_line_that_verifies(tmp_path_factory, text):
     path = tmp_path_factory.mktemp("texts") / "audit.jsonl"
     run(path, [call("add", a=text), reply(text or "x")], given={"content": True, "fsync": "never"}, task_id=text)
-    assert verify_audit(path).findings == ()
+    assert verify_audit(path, head=line_hash(path.read_bytes().split(b"\n")[-2])).findings == ()
     assert len(path.read_bytes().decode().splitlines()) == len(lines(path))
 
 
@@ -534,6 +536,23 @@ def test_a_hook_registered_twice_records_everything_once(path):
     agent.run("x", ctx=AgentContext(hooks=[audit]))
     audit.flush()
     assert types(path) == ["run_start", "task", "model", "tool", "model", "stop", "run_end"]
+
+
+def test_replies_and_results_of_runs_are_recorded_without_a_hook_call(path):
+    metrics = MetricsHook(every_call=True)
+    run(path, [call("add", a=1, b=2), reply("x")], [metrics])
+    assert types(path) == ["run_start", "task", "model", "tool", "model", "stop", "run_end"]
+    called = [line for line in metrics.text().splitlines() if 'hook="AuditLogHook"' in line]
+    assert called
+    assert all('point="on_run_end"' in line for line in called)
+
+
+def test_outside_of_runs_it_is_called_with_the_result_of_a_tool(path):
+    audit = AuditLogHook(path)
+    fire_hook(audit, AFTER_TOOL, id="c1", name="add", arguments={"a": 1}, result=3)
+    assert audit.flush(10)
+    (record,) = of(path, "tool")
+    assert (record["tool"], record["call_id"], record["outcome"]) == ("add", "c1", "ok")
 
 
 def test_it_decides_nothing(path):
@@ -733,7 +752,7 @@ def test_a_program_that_ends_at_once_leaves_a_complete_log(path):
         "import sys; from hookline import Agent, ScriptedModel, reply; from hookline.hooks import AuditLogHook\n"
         "Agent('a', llm=ScriptedModel([reply('x')]), hooks=[AuditLogHook(sys.argv[1])]).run('go')"
     )
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
     assert types(path)[-1] == "run_end"
     assert verify_audit(path).warnings == ()
 

@@ -49,6 +49,10 @@ BLOCKED = [
     {"ip": "10.0.0.1"}, {"host": "[::1]"},
     {"domain": "evil.com"}, {"domain": "evil。com"}, {"endpoint": "evil.com/v1"}, {"server": "evil.com:22"},
     {"link": "//evil.com"},
+    {"address": "evil.com"}, {"addr": "evil.com:25"}, {"target": "evil.com"}, {"api_base": "evil.com/v1"},
+    {"remote": "git@evil.com:a/b"}, {"peer": "10.0.0.1"}, {"remoteAddr": "evil.com"},
+    {"text": "//evil.net/x"}, {"text": "see '//evil.net/x'"}, {"html": "<img src=//evil.net/x>"},
+    {"html": '<img src="//evil.net">'}, {"css": "url(//evil.net/x.png)"}, {"text": "//evil.net:8080"},
     {"server": "localhost:22"}, {"proxy": "0x7f000001"}, {"domain": "169.254.169.254"}, {"callback": "user@evil.com"},
     {"anything": "https://evil.com"}, {"q": {"deep": [{"er": ["x", "https://evil.com"]}]}},
     {"q": {"https://evil.com": 1}},
@@ -121,6 +125,54 @@ def test_a_call_that_names_another_host_is_blocked(arguments):
 @each_case("arguments", PASSING)
 def test_harmless_calls_pass(arguments):
     assert outcome(arguments) == "ok"
+
+
+@each_case(
+    "arguments",
+    [
+        {"place": "evil.com"},
+        {"anything": "evil.com:443"},
+        {"x": "10.0.0.1"},
+        {"x": "10.0.0.1:80/x"},
+        {"q": ["evil.com/x"]},
+        {"x": "[::1]"},
+        {"x": " evil.com "},
+        {"x": "EVIL.com?q"},
+        {"x": "xn--e1afmkfd.xn--p1ai"},
+        {"x": "evil\u3002com"},
+        {"x": "evil\uff0ecom/x"},
+        {"x": "git@evil.com:a/b"},
+        {"x": "git@evil.zip:a"},
+    ],  # fmt: skip
+)
+def test_every_text_that_can_be_a_host_is_judged_if_the_tool_declares_to_connect(arguments):
+    connect = Tool(lambda **given: "connected", name="do", effects=["network"])
+    assert outcome(arguments, tools=[connect]) == "blocked"
+    assert outcome({"place": "good.com"}, tools=[connect]) == "ok"
+
+
+@each_case(
+    "arguments",
+    [
+        {"subject": "hello"},
+        {"amount": "3.14"},
+        {"version": "1.2.3"},
+        {"version": "v1.2"},
+        {"x": "report.pdf"},
+        {"file_name": "evil.com"},
+        {"q": "a sentence about evil.com"},
+        {"to": "bob@evil.com"},
+        {"x": "git@good.com:a/b"},
+        {"x": "README.md"},
+        {"x": "e.g."},
+        {"x": "..."},
+        {"x": "a.b"},
+        {"text": "evil.com"},
+    ],  # fmt: skip
+)
+def test_other_texts_of_a_tool_that_declares_to_connect_pass(arguments):
+    connect = Tool(lambda text="", **given: "connected", name="do", effects=["network"], texts=["text"])
+    assert outcome(arguments, tools=[connect]) == "ok"
 
 
 def test_the_message_names_the_allowed_hosts():

@@ -268,10 +268,11 @@ def test_the_threshold_decides_what_is_suspicious():
 # Approvals of dangerous calls.
 
 
-def tainted_run(*turns, value="Sunny.", hooks=(), tools=(), **options):
+def tainted_run(*turns, value="Sunny.", hooks=(), tools=(), max_steps=10, **options):
     deny, questions = denying_approver()
     agent = scripted_agent(
         [call("fetch"), *turns, reply("ok")],
+        max_steps=max_steps,
         tools=[fetch_giving(value), send, add, *tools],
         hooks=[InjectionGuard(**options), *hooks, deny],
     )
@@ -337,6 +338,11 @@ def test_approvals_are_needed_for_taint_steps_and_after_a_suspicious_result_unti
     turns = [call("add", a=1, b=1), call("add", a=1, b=2), call("send", text="x")]
     result, _ = tainted_run(*turns, value=value, taint_steps=steps)
     assert result.steps[3].outcomes == (outcome,)
+
+
+def test_an_attack_cannot_wait_until_approvals_are_no_longer_needed():
+    result, _ = tainted_run(*[call("add", a=1, b=n) for n in range(20)], call("send", text="x"), max_steps=30)
+    assert result.steps[21].outcomes == ("blocked",)
 
 
 def test_newer_untrusted_text_restarts_the_count_but_does_not_replace_suspicious_text():

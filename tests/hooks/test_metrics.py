@@ -138,7 +138,7 @@ def test_a_run_is_counted_with_its_steps_calls_and_tokens():
 def test_a_reply_of_unknown_cost_is_counted_separately():
     metrics = MetricsHook()
     for cost in (None, inf, nan, -1.0):
-        metrics(AFTER_LLM, None, ModelReply("x", model="m", provider="p", cost=cost))
+        metrics.model_replied(ModelReply("x", model="m", provider="p", cost=cost))
     assert value(metrics, "hookline_model_calls_unpriced_total", model="m", provider="p") == 1
     assert value(metrics, "hookline_cost_usd_total", model="m", provider="p") == 0
 
@@ -278,7 +278,7 @@ def test_label_sets_beyond_the_limit_are_counted_as_other():
     for number in range(50):
         outcome = "error" if number % 2 else "ok"
         metrics.on_event(ToolEnded(tool=f"tool {number}", outcome=outcome, duration=1.0))
-        metrics(AFTER_LLM, None, ModelReply(model=f"m{number}", usage=Usage(1, 1), cost=1.0))
+        metrics.model_replied(ModelReply(model=f"m{number}", usage=Usage(1, 1), cost=1.0))
     metrics.on_event(ToolEnded(tool="tool 0", outcome="ok", duration=1.0))
     calls = samples(metrics, "hookline_tool_calls_total")
     assert len(calls) == 7
@@ -302,7 +302,7 @@ def test_any_label_value_gives_valid_text(rows, limit):
     for one, two, number, tokens in rows:
         own.add(one, two)
         metrics.on_event(ToolEnded(tool=one, outcome="ok", duration=number))
-        metrics(AFTER_LLM, None, ModelReply(model=one, provider=two, cost=number, usage=Usage(tokens), duration=number))
+        metrics.model_replied(ModelReply(model=one, provider=two, cost=number, usage=Usage(tokens), duration=number))
     found = parsed(metrics.text())
     assert sum(number for key, number in found.items() if key[0] == "own_total") == len(rows)
     assert sum(number for key, number in found.items() if key[0] == "hookline_tool_calls_total") == len(rows)

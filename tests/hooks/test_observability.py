@@ -24,6 +24,7 @@ from hookline import (
     BEFORE_STEP,
     BEFORE_TOOL,
     ON_ERROR,
+    ON_TOKEN,
     Agent,
     AgentContext,
     HookResult,
@@ -33,6 +34,7 @@ from hookline import (
     call,
     guard,
     hook,
+    observer,
     reply,
     tool,
 )
@@ -41,7 +43,7 @@ from hookline.hooks import observability as module
 from hookline.models import ModelResponse
 from hookline.payloads import ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
-from hookline.stores import RunStore, TicketBoard, run_stats, sqlite, ticket_tools
+from hookline.stores import RunStore, StoreError, TicketBoard, run_stats, sqlite, ticket_tools
 from hookline.testing import FakeClock, scripted_agent
 from tests.environment import with_source
 from tests.properties import examples
@@ -76,6 +78,13 @@ def rows(recorder, table, *columns):
         return db.execute(f"SELECT {', '.join(columns) or '*'} FROM {table} ORDER BY rowid").fetchall()
 
 
+def facts(recorder, kind, *fields):
+    """The recorded facts of one kind, in order: the values of some fields."""
+    assert recorder.flush(10)
+    found = [fact for run in recorder.store.runs(1000) for fact in recorder.store.facts(run.id) if fact.kind == kind]
+    return [tuple(getattr(fact, field) for field in fields) for fact in sorted(found, key=lambda fact: fact.at)]
+
+
 def test_a_run_is_recorded_with_its_ids_and_numbers(seen):
     agent = scripted_agent([call("add", a=1, b=2), reply("done", cost=0.5)], tools=[add], hooks=[seen], name="helper")
     result = agent.run("x", task_id="task-1", correlation_id="corr-1")
@@ -94,11 +103,11 @@ def test_a_run_is_recorded_with_its_ids_and_numbers(seen):
 def test_a_model_call_is_recorded_with_all_fields(seen):
     turn = ModelResponse("x", (), Usage(12, 5, 3), "length", 0.25, "gpt-x", "openai", "org-1")
     scripted_agent([turn], hooks=[seen]).run("x")
-    columns = (
-        "hop attempt purpose model provider organization_id source verdict finish_reason input_tokens output_tokens "
+    fields = (
+        "hop attempt purpose model provider organization_id source verb outcome input_tokens output_tokens "
         "cached_tokens cost"
     )
-    assert rows(seen, "model_calls", *columns.split()) == [
+    assert facts(seen, "model", *fields.split()) == [
         (0, 1, "step", "gpt-x", "openai", "org-1", "model", "cont", "length", 12, 5, 3, 0.25)
     ]
 
@@ -109,17 +118,17 @@ def test_a_rejected_reply_is_recorded_too(seen):
         return HookResult.retry("Be sure.", reason="unsure") if answer.content == "maybe" else None
 
     result = scripted_agent(["maybe", "yes"], hooks=[seen, no_maybe]).run("x")
-    assert rows(seen, "model_calls", "attempt", "verdict") == [(1, "retry"), (2, "cont")]
-    assert rows(seen, "verdicts", "hook", "point", "phase", "verb", "reason", "call_id") == [
-        ("no_maybe", "after_llm", "rewrite", "retry", "unsure", "")
-    ]
+    assert facts(seen, "model", "attempt", "verb", "refused") == [(1, "retry", True), (2, "cont", False)]
+    (verdict,) = seen.store.verdicts(result.ids.run_id)
+    assert (verdict.hook, verdict.point, verdict.phase) == ("no_maybe", "after_llm", "rewrite")
+    assert (verdict.verb, verdict.reason, verdict.call_id) == ("retry", "unsure", "")
     assert run_stats(seen.store).totals.input_tokens == result.usage.input_tokens
 
 
 def test_an_answer_of_a_hook_names_it_and_costs_nothing(seen):
     canned = hook(BEFORE_LLM, name="cache")(lambda ctx, request: HookResult.answer(ModelResponse("x", (), Usage(9, 9))))
     result = scripted_agent([], hooks=[seen, canned]).run("x")
-    assert rows(seen, "model_calls", "source") == [("cache",)]
+    assert facts(seen, "model", "source") == [("cache",)]
     totals = run_stats(seen.store).totals
     assert (totals.model_calls, totals.input_tokens) == (0, result.usage.input_tokens) == (0, 0)
 
@@ -179,7 +188,7 @@ def test_every_outcome_of_a_call_is_recorded(seen):
 
     turns = [call("add", a=1, b=1), call("add", a=2, b=2), call("add", a=3, b=3), call("broken"), call("nowhere")]
     scripted_agent([turns, "x"], tools=[add, broken], hooks=[seen, judge]).run("x")
-    assert sorted(rows(seen, "tool_calls", "tool", "outcome", "attempt")) == [
+    assert sorted(facts(seen, "tool", "tool", "outcome", "attempt")) == [
         ("add", "answered", 1),
         ("add", "blocked", 1),
         ("add", "ok", 1),
@@ -187,7 +196,7 @@ def test_every_outcome_of_a_call_is_recorded(seen):
         ("nowhere", "error", 1),
     ]
     assert [(refusal.hook, refusal.tool) for refusal in run_stats(seen.store).refusals] == [("judge", "add")]
-    assert sorted(rows(seen, "errors", "place", "type", "source", "fatal")) == [
+    assert sorted(facts(seen, "error", "place", "outcome", "source", "fatal")) == [
         ("tool", "Blocked", "judge", 0),
         ("tool", "InvalidCall", "nowhere", 0),
         ("tool", "ValueError", "broken", 0),
@@ -205,14 +214,14 @@ def test_approvals_are_recorded_with_person_and_duration(seen):
     ask = guard(BEFORE_TOOL)(lambda ctx, request: HookResult.ask("may it?"))
     agent = scripted_agent([call("add", a=1, b=2), "x"], tools=[add], hooks=[seen, ask, person])
     agent.run("x", ctx=AgentContext(clock=clock))
-    assert rows(seen, "approvals", "tool", "decision", "decided_by", "waited") == [("add", "denied", "person", 5.0)]
+    assert facts(seen, "approval", "tool", "outcome", "source", "duration") == [("add", "denied", "person", 5.0)]
 
 
 def test_a_failed_run_is_recorded_with_the_type_of_its_error(seen):
     with pytest.raises(RunFailedError):
         scripted_agent([TimeoutError("too late")], hooks=[seen]).run("x")
     assert rows(seen, "runs", "status", "error") == [("failed", "TimeoutError")]
-    assert rows(seen, "errors", "place", "type", "source", "fatal") == [("model", "TimeoutError", "scripted", 1)]
+    assert facts(seen, "error", "place", "outcome", "source", "fatal") == [("model", "TimeoutError", "scripted", 1)]
 
 
 def test_runs_inside_a_run_are_recorded_with_their_parent_and_counted_once(seen):
@@ -246,21 +255,105 @@ def test_texts_arguments_and_results_are_nowhere_in_the_file(seen, tmp_path):
     assert b"r" * 201 not in (tmp_path / "runs.db").read_bytes()
 
 
-def test_durations_of_hooks_are_recorded_with_every_call(tmp_path):
-    silent = hook(BEFORE_LLM, name="silent")(lambda ctx, request: None)
-    for every_call, expected in ((False, 0), (True, 1)):
-        recorder = ObservabilityHook(tmp_path / f"{every_call}.db", every_call=every_call)
-        scripted_agent(["x"], hooks=[recorder, silent]).run("x")
-        found = [duration for name, duration in rows(recorder, "verdicts", "hook", "duration") if name == "silent"]
-        assert len(found) == expected
-        assert all(duration > 0 for duration in found)
-        recorder.store.close()
+def test_each_fire_is_recorded_with_the_hooks_it_passed_and_their_durations(seen):
+    @guard(BEFORE_TOOL)
+    def first(ctx, request):
+        return None
+
+    @guard(BEFORE_TOOL)
+    def second(ctx, request):
+        return HookResult.block("no", reason="a rule") if request.arguments["a"] == 9 else None
+
+    third = guard(BEFORE_TOOL, name="third")(lambda ctx, request: None)
+    turns = [[call("add", a=1, b=1), call("add", a=9, b=9)], "x"]
+    result = scripted_agent(turns, tools=[add], hooks=[seen, first, second, third]).run("x")
+    assert seen.flush(10)
+    passed, blocked = (f for f in seen.store.facts(result.ids.run_id) if f.point == "before_tool")
+    assert (passed.verb, passed.refused, passed.tool, passed.call_id != blocked.call_id) == ("cont", False, "add", True)
+    assert [(gate.hook, gate.verb, gate.refused) for gate in passed.gates] == [
+        ("first", "cont", False),
+        ("second", "cont", False),
+        ("third", "cont", False),
+    ]
+    assert (blocked.hook, blocked.verb, blocked.refused, blocked.reason) == ("second", "block", True, "a rule")
+    assert [(gate.hook, gate.verb) for gate in blocked.gates] == [("first", "cont"), ("second", "block")]
+    assert sum(gate.microseconds for gate in blocked.gates) <= blocked.duration * 1e6
+    by_hook = {stats.hook: stats for stats in run_stats(seen.store).hooks}
+    assert (by_hook["first"].calls, by_hook["second"].verbs) == (2, {"cont": 1, "block": 1})
+    assert 0 < by_hook["first"].share <= 1
+    assert by_hook["first"].p50 <= by_hook["first"].p95
+    assert "ObservabilityHook" not in by_hook
+
+
+def test_every_verdict_has_the_digest_of_the_hooks_of_its_agent(seen):
+    def digests(*hooks):
+        run = scripted_agent([call("add", a=1, b=2), "x"], tools=[add], hooks=[seen, *hooks]).run("x")
+        assert seen.flush(10)
+        return {fact.run.rules for fact in seen.store.facts(run.ids.run_id)}
+
+    no = guard(BEFORE_TOOL, name="no")(lambda ctx, request: HookResult.block("no"))
+    later = guard(BEFORE_TOOL, name="no", priority=-1)(lambda ctx, request: HookResult.block("no"))
+    (first,), (again,), (other,), (none,) = digests(no), digests(no), digests(later), digests()
+    assert first == again
+    assert len({first, other, ""}) == 3
+    assert none == ""
+
+
+def test_sensitive_data_in_reasons_is_redacted(seen, tmp_path):
+    @guard(BEFORE_TOOL)
+    def no(ctx, request):
+        return HookResult.block(
+            "no", reason="not for ann@example.com, key sk-proj-abcdefghijklmnopqrstuvwxyz0123456789"
+        )
+
+    scripted_agent([call("add", a=1, b=2), "x"], tools=[add], hooks=[seen, no]).run("x")
+    assert seen.flush(10)
+    (refusal,) = run_stats(seen.store).refusals
+    assert refusal.reason.startswith("not for a***@example.com, key [")
+    seen.store.close()
+    stored = b"".join(path.read_bytes() for path in tmp_path.iterdir())
+    assert b"ann@example" not in stored
+    assert b"abcdefghijkl" not in stored
+
+
+def test_pieces_of_text_and_fires_that_only_observers_heard_are_counted_and_have_no_row(seen):
+    @hook(ON_TOKEN)
+    def shout(ctx, token):
+        return token.replace(delta=token.delta.upper())
+
+    watching = observer(BEFORE_LLM, name="watching")(lambda ctx, request: None)
+    result = scripted_agent(["one two three"], hooks=[seen, shout, watching]).run("x", sinks=[lambda event: None])
+    assert seen.flush(10)
+    assert {fact.kind for fact in seen.store.facts(result.ids.run_id)} == {"model", "run"}
+    calls = {stats.hook: stats.calls for stats in run_stats(seen.store).hooks}
+    assert calls["watching"] == 1
+    assert calls["shout"] >= 3
+
+
+def test_the_facts_of_a_subagent_name_its_run_its_caller_and_the_agent_that_was_asked(seen):
+    inner = scripted_agent(["inner"], name="inner")
+
+    @tool
+    async def delegate(ctx) -> str:
+        """Ask another agent."""
+        return (await inner.arun("y", ctx=ctx)).reply
+
+    agent = scripted_agent([call("delegate"), "outer"], tools=[delegate], hooks=[seen], name="outer")
+    result = agent.run("x", metadata={"caller_id": "ann"})
+    assert seen.flush(10)
+    (nested,) = (run for run in seen.store.runs() if run.agent == "inner")
+    for run_id in (nested.id, result.ids.run_id):
+        assert {(fact.run.asked, fact.run.owner) for fact in seen.store.facts(run_id)} == {("outer", "ann")}
+    assert {fact.run.parent_run_id for fact in seen.store.facts(nested.id)} == {result.ids.run_id}
+    assert run_stats(seen.store, agent="inner").totals.model_calls == 1
+    assert run_stats(seen.store, owner="ann").models[0].calls == 3
+    assert run_stats(seen.store, owner="bob").models == ()
 
 
 def test_invalid_unicode_from_a_model_is_recorded(seen):
     turn = ModelResponse("", (ToolCall("c\ud800", "tool\ud800" + "x" * 10**6, {}),), Usage(2**80, 1))
     scripted_agent([turn, "x"], hooks=[seen]).run("x")
-    ((name, call_id),) = rows(seen, "tool_calls", "tool", "call_id")
+    ((name, call_id),) = facts(seen, "tool", "tool", "call_id")
     assert name.startswith("tool?x")
     assert len(name) == 200
     assert call_id == "c?"
@@ -290,7 +383,7 @@ def test_one_hook_records_concurrent_runs(seen):
     for thread in threads:
         thread.join()
     assert rows(seen, "runs", "status") == [("completed",)] * 200
-    assert len(rows(seen, "model_calls", "run_id")) == 200
+    assert len(facts(seen, "model", "at")) == 200
 
 
 def test_a_store_can_be_given():
@@ -312,7 +405,6 @@ def test_a_store_can_be_given():
         ("a\0b", {}, "path must be a SQLite file"),
         ("x.db", {"keep_days": 0}, "number of days must be"),
         ("x.db", {"keep_days": "7"}, "number of days must be"),
-        ("x.db", {"every_call": "yes"}, "every_call must be True or False"),
     ],
 )
 def test_invalid_arguments_are_rejected(path, options, match):
@@ -403,6 +495,49 @@ def test_records_beyond_the_limit_are_lost_and_the_loss_is_reported(tmp_path, ca
     recorder.store.close()
 
 
+def broken_store(recorder, monkeypatch):
+    """Let the store refuse all writes, until the returned function is called."""
+    write = recorder.store.add
+
+    def refuse(*given):
+        raise StoreError("the disk is full")
+
+    monkeypatch.setattr(recorder.store, "add", refuse)
+    return lambda: monkeypatch.setattr(recorder.store, "add", write)
+
+
+def test_a_gap_in_the_records_is_visible_when_the_file_can_be_written_again(seen, monkeypatch):
+    agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[seen])
+    mend = broken_store(seen, monkeypatch)
+    agent.run("x")
+    assert seen.flush(10)
+    mend()
+    agent.run("x")
+    assert seen.flush(10)
+    totals = run_stats(seen.store).totals
+    assert (totals.runs, totals.model_calls) == (1, 1)
+    assert totals.lost >= 3
+    agent.run("x")
+    assert seen.flush(10)
+    assert run_stats(seen.store).totals.lost == totals.lost
+
+
+def test_runs_stop_while_records_cannot_be_written_if_the_hook_fails_closed(tmp_path, monkeypatch):
+    recorder = ObservabilityHook(tmp_path / "runs.db", on_failure="closed")
+    agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[recorder])
+    mend = broken_store(recorder, monkeypatch)
+    agent.run("x")  # nothing was lost when it began
+    assert recorder.flush(10)
+    with pytest.raises(RunFailedError, match="records of runs cannot be written: the disk is full"):
+        agent.run("x")
+    mend()
+    assert agent.run("x").reply == "x"
+    recorder.flush(10)
+    recorder.store.close()
+    with pytest.raises(RegistrationError, match="on_failure must be 'open' or 'closed'"):
+        ObservabilityHook(tmp_path / "runs.db", on_failure="block")
+
+
 def test_the_same_problem_is_logged_once_not_for_every_batch(tmp_path, caplog):
     recorder = ObservabilityHook(tmp_path)
     agent = Agent("a", llm=ScriptedModel(["x"], loop=True), hooks=[recorder])
@@ -418,7 +553,7 @@ def test_a_program_that_exits_immediately_has_recorded_its_run(tmp_path):
         "Agent('a', llm=ScriptedModel(['x']), hooks=[ObservabilityHook(sys.argv[1])]).run('x')\n"
     )
     env = with_source()
-    subprocess.run([sys.executable, "-c", code, tmp_path / "runs.db"], env=env, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, tmp_path / "runs.db"], env=env, check=True)
     store = RunStore(tmp_path / "runs.db")
     assert [run.status for run in store.runs()] == ["completed"]
     store.close()
@@ -433,7 +568,7 @@ def test_the_run_of_a_killed_program_is_shown_as_interrupted(tmp_path):
         "Agent('a', llm=ScriptedModel([call('die')]), tools=[die], hooks=[h]).run('x')\n"
     )
     env = with_source()
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "runs.db"], env=env, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "runs.db"], env=env, check=False)
     assert done.returncode == -9
     store = RunStore(tmp_path / "runs.db")
     (run,) = store.runs()

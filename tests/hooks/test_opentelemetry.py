@@ -56,6 +56,7 @@ from hookline.models import ModelResponse, RateLimitError
 from hookline.payloads import Usage
 from hookline.testing import EventLog, scripted_agent
 from tests.properties import examples
+from tests.waiting import until_others_wait, wait_until
 
 RUN, CHAT = "invoke_agent test", "chat scripted"
 
@@ -625,7 +626,7 @@ def still_open(telemetry):
 
 async def test_a_cancelled_model_call_ends_all_spans(telemetry):
     run = Agent("test", llm=ScriptedModel(["x"], delay=60), hooks=[telemetry.hook]).start("hi")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     await run.result()
     assert telemetry.tree() == [(CHAT, RUN), (RUN, None)]
@@ -640,7 +641,7 @@ async def test_a_run_cancelled_while_hooks_judge_a_reply_ends_all_spans(telemetr
         await asyncio.sleep(60)
 
     run = scripted_agent(["x"], hooks=[telemetry.hook, hang]).start("hi")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     await run.result()
     assert telemetry.tree() == [(CHAT, RUN), (RUN, None)]
@@ -661,12 +662,11 @@ async def test_cancelled_tools_end_all_spans_in_the_callers_own_task(telemetry, 
     turn = [call("wait")] if calls == 1 else [call("wait"), call("stubborn"), call("look")]
     work = scripted_agent([turn], tools=[wait, stubborn, look], hooks=[telemetry.hook]).arun("hi")
     task = asyncio.create_task(work)
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await asyncio.sleep(0.05)
-    assert len(telemetry.spans) == 2 + calls
+    await wait_until(lambda: len(telemetry.spans) == 2 + calls)
     outcomes = Counter(span.attributes.get("hookline.outcome") for span in telemetry.spans)
     assert outcomes["cancelled"] == (1 if calls == 1 else 2)
     assert still_open(telemetry) == {}
@@ -678,14 +678,13 @@ async def test_an_abandoned_thread_does_not_affect_the_current_span(telemetry):
     @tool(timeout=0.02)
     def hang() -> str:
         """Hang."""
-        go.wait(5)
+        go.wait(60)
         seen.append(current())
 
     await scripted_agent([call("hang"), call("look"), "x"], tools=[hang, look], hooks=[telemetry.hook]).arun("hi")
     assert telemetry.one("execute_tool hang").attributes["error.type"] == "TimeoutError"
     go.set()
-    while not seen:
-        await asyncio.sleep(0.005)
+    await wait_until(lambda: seen)
     assert seen == ["execute_tool hang"]
     assert {telemetry.parent(span) for span in telemetry.named(CHAT)} == {RUN}
 

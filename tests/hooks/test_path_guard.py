@@ -11,10 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import Agent, RegistrationError, ScriptedModel, call, hook, reply, tool
+from hookline.events import HookExecuted
 from hookline.hooks import AuditLogHook, PathGuard
 from hookline.stores import JsonSessionStore, RunStore
 from hookline.testing import scripted_agent
-from hookline.tools import file_tools, shell_tool
+from hookline.tools import Tool, file_tools, shell_tool
 from tests.cases import each_case
 
 
@@ -204,12 +205,50 @@ def test_write_protection_follows_the_declared_effects(place, effects, expected,
     assert run(calls, PathGuard(place, write=True), [touch])[0] == ("ok",)
 
 
-def test_an_undeclared_tool_without_a_path_runs_and_one_that_declares_to_write_does_not(place):
-    undeclared = tool(name="guess")(lambda text: "guessed")
-    writer = tool(name="guess", effects=["write"])(lambda text: "guessed")
-    assert run([call("guess", text="hello")], PathGuard(place), [undeclared])[0] == ("ok",)
-    assert run([call("guess", text="hello")], PathGuard(place), [writer])[0] == ("blocked",)
-    assert run([call("guess", text=str(place / "a.txt"))], PathGuard(place), [undeclared])[0] == ("blocked",)
+@pytest.mark.parametrize("effects", [None, ["write"], ["delete"], ["read", "write", "network"]])
+def test_a_call_without_a_path_is_not_about_files_whatever_the_tool_declares(place, effects):
+    drop = tool(name="drop_table", effects=effects)(lambda name: "dropped")
+    assert run([call("drop_table", name="orders")], PathGuard(place), [drop])[0] == ("ok",)
+    assert run([call("drop_table", name=str(place / "a.txt"))], PathGuard(place), [drop])[0] == ("blocked",)
+
+
+def test_a_tool_that_declares_to_run_code_is_blocked_unless_its_commands_are_judged(place):
+    python = tool(name="python", effects=["execute"])(lambda code: "ran")
+    assert run([call("python", code="1 + 1")], PathGuard(place), [python])[0] == ("blocked",)
+    assert run([call("python", code="1 + 1")], PathGuard(place, commands="python"), [python])[0] == ("ok",)
+
+
+def test_the_reason_says_how_to_allow_writing(place):
+    seen = []
+    run([call("write_it", path="a.txt")], PathGuard(place), sinks=[seen.append])
+    (found,) = [event for event in seen if isinstance(event, HookExecuted)]
+    assert "write=True" in found.reason
+    assert "--write" in found.reason
+
+
+@pytest.mark.parametrize("name", ["source", "src", "target", "dest", "root", "uri", "value"])
+@pytest.mark.parametrize(
+    "text",
+    [".env", "id_rsa", " .env ", "prod.env", ".ENV", "server.pem", ".ssh", "./.env", "sub/id_rsa", "%2eenv", ".\\.env"],
+)
+def test_the_bare_name_of_a_secret_file_is_found_under_any_name_of_a_tool_that_declares_to_read(place, name, text):
+    (place / ".env").write_text("SECRET=1")
+    read = Tool(lambda **given: "read", name="load", effects=["read"], folder=place)
+    assert run([call("load", **{name: text})], PathGuard(place), [read])[0] == ("blocked",)
+
+
+@pytest.mark.parametrize("name", ["source", "src", "target", "dest", "root", "uri"])
+def test_the_bare_name_of_a_secret_file_is_found_under_the_name_of_a_place_whatever_a_tool_declares(place, name):
+    load = Tool(lambda **given: "read", name="load", folder=place)
+    assert run([call("load", **{name: "id_rsa"})], PathGuard(place, write=True), [load])[0] == ("blocked",)
+    assert run([call("load", **{name: "main"})], PathGuard(place), [load])[0] == ("ok",)
+    assert run([call("load", query="id_rsa")], PathGuard(place), [load])[0] == ("ok",)  # it may be a word to look up
+
+
+def test_a_word_that_is_no_secret_file_and_a_text_are_not_judged_by_their_name(place):
+    read = Tool(lambda value="", pattern="": "read", name="load", effects=["read"], folder=place, texts=["pattern"])
+    calls = [call("load", value="main"), call("load", pattern=".env"), call("load", value="what is in .env?")]
+    assert run(calls, PathGuard(place), [read])[0] == ("ok", "ok", "ok")
 
 
 def test_an_undeclared_tool_may_only_use_the_folders_that_may_be_written(place):
@@ -228,8 +267,6 @@ def test_a_command_tool_is_left_to_the_terminal_guard(place):
     runner = tool(name="shell", effects=["execute"])(lambda command: "ran")
     assert run([call("shell", command="ls")], PathGuard(place), [runner])[0] == ("ok",)
     assert run([call("shell", command="ls")], PathGuard(place, commands=[]), [runner])[0] == ("blocked",)
-    writer = tool(name="shell", effects=["write"])(lambda command: "wrote")
-    assert run([call("shell", command="ls")], PathGuard(place), [writer])[0] == ("blocked",)  # it runs no commands
     undeclared = tool(name="shell")(lambda path: "ran")
     assert run([call("shell", path="a.txt")], PathGuard(place), [undeclared])[0] == ("blocked",)
 

@@ -140,7 +140,7 @@ async def test_an_approver_that_raises_denies_the_call_and_is_reported():
 
 
 async def test_without_any_approver_the_call_is_denied():
-    assert await outcome(None) == ([], "Nobody approved this call.", "denied", [])
+    assert await outcome(None) == ([], "Nobody approved this call. It needs an approval: plan mode.", "denied", [])
 
 
 async def test_without_an_approver_another_hook_decides():
@@ -168,7 +168,11 @@ async def test_it_does_not_answer_the_questions_of_other_hooks():
 
 async def test_an_approval_leaves_the_question_of_another_hook_open():
     asker = guard(BEFORE_TOOL, name="other")(lambda ctx, p: HookResult.ask("and the budget?"))
-    assert (await outcome(lambda request: True, asker))[:3] == ([], "Nobody approved this call.", "denied")
+    assert (await outcome(lambda request: True, asker))[:3] == (
+        [],
+        "Nobody approved this call. It needs an approval: plan mode.",
+        "denied",
+    )
     someone = hook("approval_requested")(lambda ctx, p: HookResult.approve())
     assert (await outcome(lambda request: True, asker, someone))[2] == "approved"
     assert (await outcome(lambda request: "Never.", asker, someone))[1:3] == ("Never.", "denied")

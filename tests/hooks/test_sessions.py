@@ -1,6 +1,7 @@
 """PersistSessionHook: sessions are saved at the end of a run."""
 
 import asyncio
+import threading
 import time
 from contextlib import suppress
 
@@ -22,6 +23,7 @@ from hookline import (
 from hookline.hooks import PersistSessionHook
 from hookline.stores import JsonSessionStore, SqliteSessionStore
 from hookline.testing import scripted_agent
+from tests.waiting import wait_until
 
 
 @pytest.fixture(params=["json", "sqlite"])
@@ -101,18 +103,20 @@ async def test_concurrent_runs_of_one_session_lose_no_messages(store):
 
 
 async def test_the_newest_conversation_is_saved_last_under_a_fixed_id():
-    saved = []
+    saved, saving = [], threading.Event()
 
     class Slow:
         def save(self, session):
-            time.sleep(0.1 if len(session.messages) == 2 else 0)
+            if len(session.messages) == 2:
+                saving.set()
+                time.sleep(0.1)
             saved.append(len(session.messages))
 
     agent = scripted_agent([], hooks=[PersistSessionHook(Slow(), "x")])
     session = Session("talk")
     agent.model = ScriptedModel([reply("ok")], loop=True)
     first = asyncio.create_task(agent.arun("1", session=session))
-    await asyncio.sleep(0.03)
+    await wait_until(saving.is_set)
     await agent.arun("2", session=session)
     await first
     assert saved == [2, 4]

@@ -86,7 +86,7 @@ def test_the_ablation_runs(tmp_path):
         "no hooks; all, grounded",
     ]
     command += ["--only", "1", "--kind", "one call"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stderr
     assert "1 tasks" in done.stdout
 

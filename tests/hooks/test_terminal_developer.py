@@ -13,9 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hookline import BEFORE_TOOL, RegistrationError, call, hook, reply, tool
+from hookline._toolbox.sandbox import level_state
 from hookline.hooks import HookAction, TerminalGuard
 from hookline.testing import fire_hook, scripted_agent
-from hookline.tools import shell_tool
+from hookline.tools import Sandbox, shell_tool
 from tests.cases import each_case
 
 FILES = {
@@ -61,7 +62,7 @@ def project(tmp_path_factory):
 
 def judged(command, folder, **options):
     """What the guard says of a command: None, "block" or "ask", and why."""
-    result = TerminalGuard(folder, profile="developer", **options)._judge(command, str(folder))
+    result = TerminalGuard(folder, profile="developer", **options)._judge(command, str(folder), False)
     return (None, "") if result is None else (str(result.action), result.reason)
 
 
@@ -173,6 +174,14 @@ git --no-pager diff --name-only
 grep -rn process.env src || true
 grep -rn '\.env' . | head -1
 git commit -am "Read the settings from .env"
+echo ".env" >> .gitignore
+printf '%s\n' .env build/ >> .gitignore
+mkdir -p build app.egg-info && rm -rf build/* *.egg-info
+python3 -m unittest -q && find . -name "__pycache__" -type d -exec rm -rf {} +
+find . -name "*.pyc" -delete
+git add . && git restore --staged .
+python3 -c "print('calc.py')"
+sort < notes.txt
 """
 EVERYDAY = [line.replace("@", "\n") for line in EVERYDAY.strip().split("\n")]
 
@@ -281,12 +290,18 @@ ASKED = {
     "discards changes": [
         "git reset --hard", "git reset -q --hard HEAD~3", "git clean -fd", "git checkout -f", "git checkout .",
         "git restore .", "git stash drop", "git stash clear", "make && git reset --har HEAD",
+        "git restore --staged --worktree .", "git restore -W -S .",
     ],
     "removes commits": ["git branch -D feature", "git filter-branch --all", "git reflog expire --all"],
-    "removes all files": ["find . -delete", "find . -name '*.py' -delete"],
+    "removes all files": [
+        "find . -delete", "find . -name '*.py' -delete", "find . -name '*.pyc' -o -name '*.py' -delete",
+        "find . ! -name '*.pyc' -delete", "find . -name *.pyc -delete", "find $X -name '*.pyc' -delete",
+    ],
     "many files": [
         "rm -rf .", "rm -rf *", "rm -rf ./*", "rm *", "rm -r ..", "rm -rf /", "rm -rf ~", "rm -rf $X", "rm -fr -- .git",
-        "rm -rf src/*", "rm --recursive .", "ls | xargs rm -rf", "find . -exec rm -rf {} +", "rm -rf \"$PWD\"",
+        "rm -rf src/*", "rm --recursive .", "ls | xargs rm -rf", "rm -rf $X/build", "rm -rf build/../*", "rm -rf *.py",
+        "find . -name build -o -name src -exec rm -rf {} +", "find . -name build -exec rm -rf {}/.. +",
+        "find . -exec rm -rf {} +", "rm -rf \"$PWD\"",
     ],
     "publishes": [
         "npm publish", "twine upload dist/*", "python3 -m twine upload dist/*", "cargo publish", "uv publish",
@@ -314,7 +329,14 @@ def test_a_step_that_a_person_should_decide_about_is_asked_with_its_reason(proje
 
 BLOCKED = {
     "rights: ": ["sudo ls", "su -c ls", "doas ls", "mount /dev/sda1 /mnt", "systemctl stop x", "ls && sudo -n true"],
-    "secret": ["cat .env", "cp .env x", "git add .env", "echo x > .env", "grep KEY src/../.env", "cat .ssh/id_rsa"],
+    "secret": [
+        "cat .env", "cp .env x", "git add .env", "echo x > .env", "grep KEY src/../.env", "cat .ssh/id_rsa",
+        "cat < .env", "while read -r x; do echo $x; done < .env", "echo .env | xargs cat", "cat $(echo .env)",
+        """python3 -c "print(open('.env').read())\"""", """timeout 5 python3 -c 'open("src/../.env")'""",
+        """node -e 'require("fs").readFileSync(`.env`)'""",
+        "python3 - <<'END'\n# don't\nprint(open('.env').read())\nEND",
+        """python3 <<< "open('.env')\"""", """sh -c "python3 -c \\"open('.env')\\"\"""",
+    ],
     "redirect": ["echo x > hookline.toml", "echo x >> ./hookline.toml", "cat a >| .git/hooks/pre-commit"],
     "program name": ["$X ls", "$(echo ls)", "l[s]", "{ls,-l}", "$'ls'", "./$x", "`echo ls`"],
     "not understood": [
@@ -535,8 +557,27 @@ def test_a_tool_without_a_sandbox_is_blocked_and_the_reason_says_what_to_do(proj
         text = result.messages[-2].content
         assert "no sandbox" in text
         assert "sandbox='auto'" in text
-        assert "profile='strict'" in text
+        assert "profile='auto'" in text
     assert fire_hook(guard, BEFORE_TOOL, name="other", arguments={"command": "ls"}).action is HookAction.BLOCK
+
+
+def test_by_default_the_tool_decides_which_profile_applies(project):
+    turns = [call("shell", command="nproc"), reply("Done.")]
+    for sandbox, outcome in (("auto", "ok"), ("off", "blocked")):
+        agent = scripted_agent(turns, tools=[shell_tool(project, sandbox=sandbox)], hooks=[TerminalGuard(project)])
+        assert agent.run("x").steps[0].outcomes == (outcome,)
+
+
+@pytest.mark.skipif(bool(level_state("bubblewrap").problem), reason="bubblewrap does not work here")
+def test_the_network_is_asked_about_only_where_the_sandbox_has_one(project):
+    command = "npm --version && curl -sS https://registry.example.com/x"
+    turns = [call("shell", command=command), reply("Done.")]
+    for sandbox, outcome in ((Sandbox(), "ok"), (Sandbox(hosts=["registry.example.com"]), "blocked")):
+        shell = shell_tool(project, sandbox=sandbox)
+        result = scripted_agent(turns, tools=[shell], hooks=[TerminalGuard(project)]).run("x")
+        assert result.steps[0].outcomes == (outcome,)
+        assert ("there is no network" in shell.spec.description) == (outcome == "ok")
+    assert judged(command, project)[1] == "curl needs the network"
 
 
 def test_a_person_who_approves_lets_an_asked_command_run(project, tmp_path):
@@ -559,7 +600,7 @@ def test_a_person_who_approves_lets_an_asked_command_run(project, tmp_path):
 
 @pytest.mark.parametrize("profile", ["", "Strict", None, 5, ["strict"]])
 def test_an_unknown_profile_is_rejected(profile):
-    with pytest.raises(RegistrationError, match="profile must be 'strict' or 'developer'"):
+    with pytest.raises(RegistrationError, match="profile must be 'auto', 'strict' or 'developer'"):
         TerminalGuard(profile=profile)
 
 

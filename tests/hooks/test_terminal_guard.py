@@ -44,7 +44,7 @@ def place(tmp_path_factory):
 def judged(command, folder=None, start=None, **options):
     """What the guard says of a command: None, "block" or "ask", and why."""
     guard = TerminalGuard(folder, **options)
-    result = guard._judge(command, str(start or folder or os.getcwd()))
+    result = guard._judge(command, str(start or folder or os.getcwd()), True)
     return (None, "") if result is None else (str(result.action), result.reason)
 
 
@@ -810,7 +810,9 @@ def test_a_blocked_command_never_runs_and_the_model_gets_the_reason(place):
     assert ran == ["ls"]
     text = result.messages[2].content
     assert (
-        text == "rm is not allowed. Use programs that only read, such as ls, cat, grep and find, or go on without it."
+        text
+        == "Only listed programs run here, such as ls, cat, grep and find; rm is not one of them. Use one of those, "
+        "or go on without it."
     )
 
 
@@ -819,7 +821,8 @@ def test_other_tools_and_arguments_can_be_guarded(place):
     assert fire_hook(guard, BEFORE_TOOL, name="term_run", arguments={"cmd": "rm x"}).action is HookAction.BLOCK
     assert fire_hook(guard, BEFORE_TOOL, name="term_run", arguments={"cmd": ["ls", "-l"]}).action is HookAction.CONT
     assert fire_hook(guard, BEFORE_TOOL, name="term_run", arguments={"command": "ls"}).action is HookAction.BLOCK
-    assert fire_hook(guard, BEFORE_TOOL, name="shell", arguments={"cmd": "rm x"}).action is HookAction.CONT
+    with pytest.raises(RegistrationError, match="does not select 'shell'"):
+        fire_hook(guard, BEFORE_TOOL, name="shell", arguments={"cmd": "rm x"})
 
 
 def test_an_approved_command_runs_and_an_edited_one_is_judged_again(place):

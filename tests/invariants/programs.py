@@ -16,6 +16,7 @@ import faulthandler
 import hashlib
 import tempfile
 import threading
+import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,6 +24,7 @@ from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import cache, partial
+from itertools import count
 from typing import Any, Literal
 
 from hypothesis import strategies as st
@@ -67,7 +69,7 @@ from tests.waiting import wait_until
 
 PAUSE = 0.02
 """The longest time in seconds that parts of a program wait for each other; they go on then."""
-HANG = 30.0
+HANG = 60.0
 """A program that takes longer hangs."""
 REPLY = Usage(10, 1)
 """The usage of each reply of a model."""
@@ -311,6 +313,10 @@ def key_of(run_id: str, call_id: str, attempt: int) -> str:
     return hashlib.sha256(f"{run_id}\n{call_id}\n{attempt}".encode()).hexdigest()[:32]
 
 
+ENDLESS = 200
+"""The number of bodies after which a program does nothing more: a hook may judge the runs that it starts itself."""
+
+
 class World:
     """One process that executes a program.
 
@@ -332,6 +338,7 @@ class World:
         self.cancel: Callable[[], object] = lambda: None
         """Cancels the outermost run from outside."""
         self.foreign = False
+        self._performed = count()
         self.frames: dict[str, Frame] = {}
         self.bodies: dict[str, tuple[Action, ...]] = {}
         self.left: list[Run[Any]] = []
@@ -439,7 +446,7 @@ class World:
     def tool_started(self, name: str, at: str, value: int, ctx: AgentContext | None, frame: Frame) -> None:
         """Note that a tool function was called."""
         key = at if self.foreign or ctx is None else ctx.call_key
-        if self.replaying:
+        if self.replaying and frame.counted:
             self.ledger.violations.append(f"a replay called {name} at {at}")
         self.ledger.run(key, name, {"at": at, "value": value}, guarded=frame.guarded)
         self.started += 1
@@ -479,7 +486,7 @@ class World:
                     return None
                 if payload.arguments.get("value") == 1:
                     token = INSIDE_GUARD.set(True)
-                    world.perform_sync(warden.does, ctx, world.frame_of(ctx), "w")
+                    world.perform_sync(warden.does, ctx, world.frame_of(ctx), f"w@{ctx.agent_name}", "w")
                     INSIDE_GUARD.reset(token)
                 return self.decide(payload)
 
@@ -494,7 +501,7 @@ class World:
                     return None
                 if payload.arguments.get("value") == 1:
                     token = INSIDE_GUARD.set(True)
-                    await world.perform(warden.does, ctx, world.frame_of(ctx), "w")
+                    await world.perform(warden.does, ctx, world.frame_of(ctx), f"w@{ctx.agent_name}", "w")
                     INSIDE_GUARD.reset(token)
                 await asyncio.sleep(0)
                 return self.decide(payload)
@@ -571,21 +578,21 @@ class World:
     def performer(self, fire: Fire, path: str, enclosing: Any = None, frame: Frame | None = None) -> Any:
         """Return the hook of a fire. Without a run, its own context has no services, so it uses the enclosing one."""
 
-        def site(ctx: Any) -> tuple[Any, Frame]:
+        def site(ctx: Any) -> tuple[Any, Frame, str]:
             own = enclosing if enclosing is not None or not isinstance(ctx, AgentContext) else ctx
-            return own, self.frame_of(ctx) if frame is None else frame
+            if frame is not None:
+                return own, frame, f"{path}f"
+            return own, self.frame_of(ctx), f"{path}@{ctx.agent_name}f"  # the name says how deep it is nested
 
         @hook(self.point, name=f"fired {path}")
         async def perform(ctx: Any, payload: Any) -> None:
             if payload.at == path:
-                own, inner = site(ctx)
-                await self.perform(fire.does, own, inner, f"{path}f")
+                await self.perform(fire.does, *site(ctx))
 
         @hook(self.point, name=f"fired {path}")
         def perform_sync(ctx: Any, payload: Any) -> None:
             if payload.at == path:
-                own, inner = site(ctx)
-                self.perform_sync(fire.does, own, inner, f"{path}f")
+                self.perform_sync(fire.does, *site(ctx))
 
         return perform if fire.is_async else perform_sync
 
@@ -593,6 +600,8 @@ class World:
 
     async def perform(self, actions: tuple[Action, ...], ctx: Any, frame: Frame, path: str, fired: str = "") -> None:
         """Perform actions in a task. ``fired`` is the position under which the hooks of fires were registered."""
+        if next(self._performed) > ENDLESS:
+            return
         for index, action in enumerate(actions):
             at = f"{path}.{index}"
             match action:
@@ -610,6 +619,8 @@ class World:
 
     def perform_sync(self, actions: tuple[Action, ...], ctx: Any, frame: Frame, path: str, fired: str = "") -> None:
         """Perform actions in a sync function: a tool in a worker thread, or a hook in the event loop."""
+        if next(self._performed) > ENDLESS:
+            return
         for index, action in enumerate(actions):
             at = f"{path}.{index}"
             match action:
@@ -889,7 +900,8 @@ def run_program(program: Program, play: Callable[[], Coroutine[Any, Any, Any]]) 
         outcome.append(await play())
         tasks: set[Any] = set()
         threads: list[str] = []
-        for _ in range(200):
+        end = time.monotonic() + HANG / 3
+        while time.monotonic() < end:
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             threads = [each.name for each in threading.enumerate() if each.name.startswith(("hookline-run", "program"))]
             if not tasks and not threads:
@@ -958,63 +970,74 @@ LIMITS = (Limits(),) * 9 + (Limits(steps=1), Limits(tokens=25), Limits(tool_call
 values = st.sampled_from((0, 0, 0, 1, 2, 3))
 
 
-OPEN_FAULTS = False
-"""Whether to draw combinations whose replay or recovery is known to fail. They break these promises of DESIGN 6.11,
-6.17 and 7.11:
-
-- A sync hook that waits for a run, in the event loop or in a thread, does so again.
-- A message that is steered into the run while a hook waits for a run comes at its place.
-- A run that was cancelled while its hooks and tools start runs and fire points in threads is replayed to that place.
-
-Without them, hooks are async, and hooks and tools start only runs in their own task, and do not cancel or steer.
-"""
+Feature = Literal["sync", "threads", "timeouts", "left", "cancellation", "steering"]
+FEATURES: tuple[Feature, ...] = ("sync", "threads", "timeouts", "left", "cancellation", "steering")
+"""Parts of programs that a test may leave out: sync hooks, actions in other threads and event loops, hooks that exceed
+their timeout, runs that nobody waits for, cancellation, and steering messages."""
 
 
 class Programs:
     """The strategies of the parts of a program.
 
     Args:
+        features: what programs may contain.
         repeatable: whether its hooks must decide the same in a replay and in recovery.
     """
 
-    def __init__(self, *, repeatable: bool) -> None:
+    def __init__(self, *features: Feature, repeatable: bool = True) -> None:
+        self.features = frozenset(features)
         self.repeatable = repeatable
-        self.calm = repeatable and not OPEN_FAULTS
+
+    def has(self, feature: Feature) -> bool:
+        """Return whether programs may have a feature."""
+        return feature in self.features
 
     @cache
-    def starts(self, depth: int, *, calm: bool) -> st.SearchStrategy[Start]:
-        """A run of an agent that starts no runs deeper than this."""
+    def starts(self, depth: int, *, fired: bool = False) -> st.SearchStrategy[Start]:
+        """A run of an agent that starts no runs deeper than this; ``fired`` by a hook that a tool may have called."""
+        # A hook does not know the tool that fired its point, and neither does a thread without its context.
+        places = self.places(bare=not (fired and self.repeatable))
         return st.builds(
             Start,
             self.scripts(depth, most=1),
-            st.sampled_from(("arun", "start", "stream") if calm else DOORS),
-            st.just("here") if calm else st.sampled_from(PLACES),
-            st.sampled_from(("none", "given") if calm else ("none", "none", "given", "detached")),
-            inherit=st.just(True) if calm else st.sampled_from((True, True, True, False)),
-            leave=st.just(False) if self.calm else st.sampled_from((False, False, False, True)),
+            st.sampled_from(DOORS if self.has("threads") else ("arun", "start", "stream")),
+            places,
+            st.sampled_from(("none", "none", "given", "detached") if self.has("left") else ("none", "given")),
+            inherit=st.sampled_from((True, True, True, False)) if self.has("left") else st.just(True),
+            leave=st.sampled_from((False, False, False, True)) if self.has("left") else st.just(False),
             beside_guard=st.booleans(),
-        )
+        ).map(partial(self.without_races, fired=fired))
+
+    def without_races(self, start: Start, fired: bool) -> Start:
+        """Wait for a run if it must be repeated and hooks use threads: its outer run cancels it at any time."""
+        return replace(start, leave=False) if self.repeatable and (fired or self.has("threads")) else start
+
+    def places(self, *, bare: bool = True) -> st.SearchStrategy[Place]:
+        """Where an action is done; ``bare`` threads have no copy of the context."""
+        places = PLACES if self.has("threads") else PLACES[:1]
+        return st.sampled_from([place for place in places if bare or place not in ("thread", "pool")])
 
     @cache
-    def actions(
-        self, depth: int, least: int = 0, most: int = 1, *, calm: bool = False
-    ) -> st.SearchStrategy[tuple[Action, ...]]:
-        """An action of a tool or a hook. A calm hook does the same again in a replay."""
-        doings = ("ask", "fail", "yield") if calm else ("ask", "steer", "progress", "fail", "yield", "yield")
-        if not self.calm:
-            doings += ("cancel",)
+    def actions(self, depth: int, least: int = 0, most: int = 1) -> st.SearchStrategy[tuple[Action, ...]]:
+        """An action of a tool or a hook."""
+        doings = ["ask", "progress", "fail", "yield", "yield"]
+        doings += ["steer"] * self.has("steering") + ["cancel"] * self.has("cancellation")
         options: list[st.SearchStrategy[Any]] = [st.builds(Do, st.sampled_from(doings))]
         if depth:
-            start = self.starts(depth - 1, calm=calm)
+            start = self.starts(depth - 1)
             fire = st.builds(
                 Fire,
-                st.tuples(start),
+                st.tuples(self.starts(depth - 1, fired=True)),
                 st.sampled_from(("ctx", "registry", "registry with ctx")),
-                st.just("here") if calm else st.sampled_from(PLACES),
-                st.just(True) if calm else st.booleans(),
+                self.places(),
+                self.async_or_sync(),
             )
             options = [start, fire, *options]
         return st.lists(st.one_of(*options), min_size=least, max_size=most).map(tuple)
+
+    def async_or_sync(self) -> st.SearchStrategy[bool]:
+        """Whether a hook is async."""
+        return st.booleans() if self.has("sync") else st.just(True)
 
     @cache
     def rules(self, depth: int) -> st.SearchStrategy[Rule]:
@@ -1024,29 +1047,35 @@ class Programs:
             for point in VERBS
             for phase, verbs in VERBS[point].items()
             for verb in ("nothing", *verbs)
-            if self._is_drawn(verb)
+            if verb != "hang" or self.has("timeouts")
         ]
         choices += COMMON * (len(choices) // len(COMMON))  # half of all
         return st.builds(
             lambda choice, **options: Rule(*choice, **options),
             st.sampled_from(choices),
             on=st.sampled_from((0, 0, 0, 1, 2)),
-            is_async=st.just(True) if self.calm else st.booleans(),
+            is_async=self.async_or_sync(),
             inherit=st.sampled_from((True, True, False)),
             priority=st.integers(-1, 1),
-            does=self.actions(depth, calm=self.calm),
-        )
+            does=self.actions(depth),
+        ).map(self.in_known_threads)
 
-    def _is_drawn(self, verb: str) -> bool:
-        return verb != "hang" or not self.calm
+    def in_known_threads(self, rule: Rule) -> Rule:
+        """Give the threads of an observer a copy of its context: recovery does not call it, but decides again."""
+        if not self.repeatable or (rule.phase != "observe" and rule.point.model == "pipeline"):
+            return rule
+        bare: dict[str, Place] = {"thread": "copied_thread", "pool": "copied_pool"}
+        does = (
+            each if isinstance(each, Do) else replace(each, place=bare.get(each.place, each.place))
+            for each in rule.does
+        )
+        return replace(rule, does=tuple(does))
 
     @cache
     def calls(self, depth: int) -> st.SearchStrategy[Call]:
         """A call of a tool, or a delegation to a subagent."""
         tools = ("work", "work", "work", "block", "block", "block", "hang")
-        plain = st.builds(
-            Call, st.sampled_from(tools), values, self.actions(depth, least=min(depth, 1), most=2, calm=self.calm)
-        )
+        plain = st.builds(Call, st.sampled_from(tools), values, self.actions(depth, least=min(depth, 1), most=2))
         if not depth:
             return plain
         return st.one_of(plain, plain, st.builds(Call, st.just("delegate"), to=self.scripts(depth - 1, most=1)))
@@ -1064,10 +1093,10 @@ class Programs:
             Warden,
             st.sampled_from((frozenset({3}), frozenset({2, 3}), frozenset({0, 3}))),
             st.sampled_from(("agent", "conversation", "run")),
-            st.just(True) if self.calm else st.booleans(),
-            st.just(False) if self.calm else st.booleans(),
+            self.async_or_sync(),
+            st.booleans() if self.has("threads") else st.just(False),
             st.booleans(),
-            self.actions(1, calm=self.calm),
+            self.actions(1),
         )
 
     def programs(self) -> st.SearchStrategy[Program]:
@@ -1079,14 +1108,13 @@ class Programs:
             st.sampled_from(("approve", "deny", "edit to 2", "edit to 3", "none")),
             st.sampled_from(DOORS),
             st.booleans(),
-            cancel=st.none() if self.calm else st.sampled_from((None, None, None, None, None, 1, 2, 3)),
-            steer=st.none() if self.calm else st.sampled_from((None, 1, 2)),
+            cancel=st.sampled_from((None, None, None, None, None, 1, 2, 3) if self.has("cancellation") else (None,)),
+            steer=st.sampled_from((None, 1, 2) if self.has("steering") else (None,)),
             then=st.none() if self.repeatable else st.none() | self.scripts(0, most=1),
         )
 
 
-programs = Programs(repeatable=False).programs()
-repeatable_programs = Programs(repeatable=True).programs()
+programs = Programs(*FEATURES, repeatable=False).programs()
 
 
 # The loop of another framework.

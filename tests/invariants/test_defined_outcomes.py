@@ -609,6 +609,7 @@ NONSENSE: dict[str, Any] = {
 
 TEXTS = {
     "ApplyContextConfigHook.system_prompt",
+    "ApprovalsHook.asked_by",
     "ApprovalsHook.owner",
     "ApprovalsHook.root_id",
     "Compactor.instructions",
@@ -654,7 +655,6 @@ FLAGS = {
     "InjectionGuard.task",
     "LoopDetectorHook.answer",
     "MetricsHook.every_call",
-    "ObservabilityHook.every_call",
     "OpenTelemetryHook.content",
     "PathGuard.write",
     "SchemaRetryHook.any_error",
@@ -699,6 +699,7 @@ SENSIBLE: dict[str, set[str]] = {
     "NUL": TEXTS,
     "no text": {
         "ApplyContextConfigHook.system_prompt",
+        "ApprovalsHook.asked_by",
         "ApprovalsHook.owner",
         "ApprovalsHook.root_id",
         "EpisodeLoggerHook.scope",

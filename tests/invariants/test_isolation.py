@@ -47,6 +47,7 @@ from hookline.stores import JsonSessionStore
 from hookline.testing import sample
 from tests.cases import each_case
 from tests.properties import examples
+from tests.waiting import until_others_wait
 
 from .strategies import FAULTS, LOOP_POINTS, check_transcript, say
 
@@ -583,7 +584,7 @@ async def test_cancelling_the_parent_cancels_the_child() -> None:
     child.register_hook(observer("on_run_end")(lambda ctx, result: ends.append(result.status)))
     parent = Agent("parent", llm=ScriptedModel([call("hand_over")]), tools=[delegate(child, [])])
     run = parent.start("a task")
-    await asyncio.sleep(0.03)
+    await until_others_wait()
     run.cancel()
     assert (await run.result()).status == "cancelled"
     assert ends == ["cancelled"]

@@ -47,6 +47,7 @@ from hookline.events import (
 from hookline.points import POINTS
 from hookline.testing import EventLog, sample
 from tests.properties import examples
+from tests.waiting import until_others_wait
 
 from .strategies import LOOP_POINTS, TOOLS, Played, Scenario, play, recorder, scenarios
 
@@ -327,7 +328,7 @@ async def test_an_open_approval_is_decided_once_when_the_run_is_cancelled(stubbo
     decide = observer("approval_decided")(lambda ctx, decision: decided.append(decision.decision))
     agent = Agent("a", llm=ScriptedModel([[call("read", path="a")] * 2]), tools=[read], hooks=[ask_all, dawdle, decide])
     run = agent.start("a task")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     assert (await run.result()).status == "cancelled"
     await asyncio.sleep(0.03)

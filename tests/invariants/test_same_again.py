@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -19,7 +20,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from hookline import Agent, HookResult, hook, observer, tool
-from hookline._run import durable
+from hookline._run import waiters
 from hookline._run.journal import Append
 from hookline.models import ModelResponse
 from hookline.payloads import ToolCall
@@ -35,7 +36,7 @@ POINTS = ("before_tool", "after_tool", "before_llm", "after_llm")
 
 @pytest.fixture(autouse=True)
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "STALL_SECONDS", 20.0)
+    monkeypatch.setattr(waiters, "STALL_SECONDS", 20.0)
 
 
 class Process:
@@ -162,6 +163,77 @@ def hook_that_runs_an_agent(process: Process) -> list[Any]:
     return [first, judge, Counter()]
 
 
+def hook_that_also_observes(process: Process) -> list[Any]:
+    """Recovery calls it again where it observes, because its state depends on that."""
+
+    class Both:
+        name, points = "both", frozenset({"before_tool", "after_tool"})
+        phase = {"before_tool": "rewrite", "after_tool": "observe"}  # noqa: RUF012 - of the protocol
+
+        async def __call__(self, point: str, ctx: Any, payload: Any) -> HookResult | None:
+            await ctx.once("pause", process.pause)
+            ctx.hook_state[id(self)] = ctx.new_id()
+            return HookResult.cont(reason="seen") if point == "before_tool" else None
+
+    return [Both(), Counter()]
+
+
+def observer_and_hook_that_run_agents(process: Process) -> list[Any]:
+    """Recovery does not call the observer again. The runs that it started do not count among those of the hook."""
+
+    async def reviewed(request: Any) -> str:
+        return (await Agent("reviewer", llm=PricedModel(["fine"], process)).arun(request.name)).reply
+
+    @observer("before_tool")
+    async def watch(ctx: Any, request: Any) -> None:
+        await reviewed(request)
+
+    @hook("before_tool")
+    async def judge(ctx: Any, request: Any) -> HookResult:
+        return HookResult.cont(reason=await reviewed(request))
+
+    return [watch, judge]
+
+
+def runs_an_agent_that_is_cancelled(process: Process, by: str) -> list[Any]:
+    """The nested run is cancelled alone, by code that is not called again."""
+
+    @tool
+    async def stop(ctx: Any) -> str:
+        """Cancel this run."""
+        await process.pause()
+        if by != "observer":
+            ctx.interrupt.cancel("enough")
+        if by == "tool that waits":
+            await asyncio.Event().wait()
+        return "stopped"
+
+    @observer("before_tool", tools="stop")
+    async def watch(ctx: Any, request: Any) -> None:
+        if by == "observer":
+            ctx.interrupt.cancel("enough")
+
+    @hook("before_tool", priority=10, tools=("work", "limited"))
+    async def judge(ctx: Any, request: Any) -> HookResult:
+        model = PricedModel([ModelResponse("", (ToolCall("s", "stop", {}),)), "fine"], process)
+        reviewer = Agent("reviewer", llm=model, tools=[stop], hooks=[watch])
+        return HookResult.cont(reason=(await reviewer.arun(request.name)).status)
+
+    return [judge, Counter()]
+
+
+def hook_whose_agent_is_cancelled_by_its_tool(process: Process) -> list[Any]:
+    return runs_an_agent_that_is_cancelled(process, "tool")
+
+
+def hook_whose_agent_is_cancelled_by_a_tool_that_waits(process: Process) -> list[Any]:
+    return runs_an_agent_that_is_cancelled(process, "tool that waits")
+
+
+def hook_whose_agent_is_cancelled_by_an_observer(process: Process) -> list[Any]:
+    return runs_an_agent_that_is_cancelled(process, "observer")
+
+
 HOOKS: tuple[Callable[[Process], list[Any]], ...] = (
     sync_counter,
     counter_after_once,
@@ -172,7 +244,14 @@ HOOKS: tuple[Callable[[Process], list[Any]], ...] = (
     hook_that_timed_out_while_it_read,
     hook_that_was_in_time,
     hook_that_runs_an_agent,
+    hook_that_also_observes,
+    observer_and_hook_that_run_agents,
+    hook_whose_agent_is_cancelled_by_its_tool,
+    hook_whose_agent_is_cancelled_by_a_tool_that_waits,
+    hook_whose_agent_is_cancelled_by_an_observer,
 )
+COMBINED = tuple(each for each in HOOKS if each is not observer_and_hook_that_run_agents)
+"""Hooks that are tried together. Recovery cannot know what they count in the runs of an observer (DESIGN 6.17)."""
 EACH_HOOK = pytest.mark.parametrize("hooks", HOOKS, ids=lambda each: each.__name__)
 
 
@@ -228,10 +307,13 @@ def team(process: Process, hooks: list[Any], helpers: tuple[Batches, ...] = ((1,
     return Agent("boss", llm=model, tools=[Team(members)], hooks=hooks)
 
 
+@pytest.mark.parametrize("seeds", [range(1), pytest.param(range(1, 3), marks=pytest.mark.slow)], ids=["one", "more"])
 @EACH_HOOK
-async def test_a_replay_is_the_same_at_any_speed(tmp_path: Path, hooks: Callable[[Process], list[Any]]) -> None:
+async def test_a_replay_is_the_same_at_any_speed(
+    tmp_path: Path, hooks: Callable[[Process], list[Any]], seeds: range
+) -> None:
     path = tmp_path / "run.tape"
-    for seed in range(3):
+    for seed in seeds:
         first = Process(seed, is_first=True)
         await team(first, hooks(first)).arun("go", hooks=[TapeHook(path)])
         for other in range(4):
@@ -240,8 +322,19 @@ async def test_a_replay_is_the_same_at_any_speed(tmp_path: Path, hooks: Callable
             assert (replay.first_difference, replay.stop_reason) == ("", "")
 
 
+@EACH_HOOK
+async def test_a_tape_of_a_durable_run_is_that_of_any_run(
+    tmp_path: Path, hooks: Callable[[Process], list[Any]]
+) -> None:
+    path, first, again = tmp_path / "run.tape", Process(1, is_first=True), Process(2, is_first=False)
+    with closing(RunStore(tmp_path / "runs.db")) as store:
+        await team(first, hooks(first)).arun("go", durable=store, run_id="r", hooks=[TapeHook(path)])
+    replay = await areplay(path, team(again, hooks(again)))
+    assert (replay.first_difference, replay.stop_reason) == ("", "")
+
+
 @pytest.mark.timeout(600)  # it continues the run hundreds of times
-@pytest.mark.parametrize("step", [23, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [67, pytest.param(1, marks=pytest.mark.slow)])
 @EACH_HOOK
 def test_a_run_continues_from_each_entry_of_its_journal_at_any_speed(
     tmp_path: Path, hooks: Callable[[Process], list[Any]], step: int
@@ -258,21 +351,14 @@ def test_a_run_continues_from_each_entry_of_its_journal_at_any_speed(
 
 _batches = st.lists(st.integers(1, 3), max_size=2).map(tuple)
 _helpers = st.lists(_batches, min_size=1, max_size=3).map(tuple)
-_hooks = st.lists(st.sampled_from(HOOKS), min_size=1, max_size=3, unique=True)
+_hooks = st.lists(st.sampled_from(COMBINED), min_size=1, max_size=3, unique=True)
 
 
-@pytest.mark.slow
-@given(_helpers, _hooks, st.integers(0, 10**6), st.lists(st.floats(0, 1), min_size=3, max_size=3))
-@settings(
-    max_examples=examples(40),
-    deadline=None,
-    derandomize=True,
-    phases=(Phase.generate,),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
-)
-def test_any_tree_with_any_of_these_hooks_goes_the_same_way_again(
-    helpers: tuple[Batches, ...], hooks: list[Callable[[Process], list[Any]]], seed: int, ends: list[float]
+def check_same_again(
+    helpers: tuple[Batches, ...], hooks: Sequence[Callable[[Process], list[Any]]], seed: int, ends: Sequence[float]
 ) -> None:
+    """Check a tree of runs with these hooks: its replay, and its recovery after these parts of its journal."""
+
     def agent(process: Process) -> Agent:
         return team(process, [each for make in hooks for each in make(process)], helpers)
 
@@ -296,6 +382,44 @@ def test_any_tree_with_any_of_these_hooks_goes_the_same_way_again(
             result = agent(Process(seed + 2 + number, is_first=False)).run("go", durable=continued, run_id="r")
             assert result.status == "completed"
             continued.close()
+
+
+@pytest.mark.parametrize(
+    ("helpers", "hooks", "seed"),
+    [
+        (((2, 3),), (hook_that_was_in_time, hook_whose_agent_is_cancelled_by_its_tool, sync_counter), 3947),
+        (((3,),), (hook_whose_agent_is_cancelled_by_its_tool, hook_that_timed_out), 269932),
+        (((1, 2),), (hook_that_runs_an_agent, hook_whose_agent_is_cancelled_by_its_tool), 989338),
+        (
+            ((2,), ()),
+            (
+                counter_after_a_pause_of_another_hook,
+                hook_whose_agent_is_cancelled_by_a_tool_that_waits,
+                hook_that_was_in_time,
+            ),
+            903156,
+        ),
+    ],
+)
+def test_hooks_beside_a_nested_run_that_is_cancelled_go_the_same_way_again(
+    helpers: tuple[Batches, ...], hooks: tuple[Callable[[Process], list[Any]], ...], seed: int
+) -> None:
+    check_same_again(helpers, hooks, seed, (0.2, 0.5, 0.9))
+
+
+@pytest.mark.slow
+@given(_helpers, _hooks, st.integers(0, 10**6), st.lists(st.floats(0, 1), min_size=3, max_size=3))
+@settings(
+    max_examples=examples(40),
+    deadline=None,
+    derandomize=True,
+    phases=(Phase.generate,),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+def test_any_tree_with_any_of_these_hooks_goes_the_same_way_again(
+    helpers: tuple[Batches, ...], hooks: list[Callable[[Process], list[Any]]], seed: int, ends: list[float]
+) -> None:
+    check_same_again(helpers, hooks, seed, ends)
 
 
 def continued_from(path: Path, head: list[Any], entries: list[bytes]) -> RunStore:

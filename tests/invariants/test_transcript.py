@@ -27,6 +27,7 @@ from hookline import (
 )
 from hookline.payloads import ToolCall
 from tests.properties import examples
+from tests.waiting import until_others_wait
 
 from .strategies import (
     STATUSES,
@@ -108,7 +109,7 @@ async def test_calls_cut_off_by_a_cancellation_get_cancelled_results(size: int) 
     session = Session("s")
     agent = Agent("a", llm=ScriptedModel([[call("endless")] * size]), tools=[endless])
     run = agent.start("a task", session=session)
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     result = await run.result()
     assert result.status == "cancelled"
@@ -131,7 +132,7 @@ async def test_a_late_result_of_a_cancelled_call_is_dropped() -> None:
     agent = Agent("a", llm=ScriptedModel([[call("stubborn"), call("endless")]]), tools=[stubborn, endless])
     agent.register_hook(take_time)
     run = agent.start("a task")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     result = await run.result()
     assert "too late" not in [message.content for message in result.messages]

@@ -658,14 +658,19 @@ async def test_the_verdict_names_the_deciding_hook_and_its_reason():
     for hooks, hook, reason in (
         ([rewriter(R.ask("one?", reason="r1")), guard(R.ask("two?", reason="r2"))], "a", "r1"),
         ([rewriter(PASS), rewriter(R.answer(1, reason="r1")), guard(R.answer(2, reason="r2"))], "b", "r1"),
-        ([rewriter(R.stop("one", reason="r1")), guard(R.stop("two", reason="r2"))], "a", "one"),
-        ([rewriter(REWRITE), rewriter(REWRITE)], "b", ""),
+        ([rewriter(R.stop("one", reason="r1")), guard(R.stop("two", reason="r2"))], "a", "r1"),
+        ([rewriter(R.stop("one")), guard(R.stop("two", reason="r2"))], "a", ""),
+        ([rewriter(R.replace({}, reason="r1")), rewriter(R.replace({}, reason="r2"))], "b", "r2"),
+        ([rewriter(R.replace({}, reason="r1")), rewriter(REWRITE)], "b", ""),
         ([rewriter(R.block("no", reason="r1"))], "a", "r1"),
     ):
         verdict = await Fire(BEFORE_TOOL, *hooks)()
         assert (verdict.hook, verdict.reason) == (hook, reason)
     verdict = await Fire(ON_STOP, rewriter(R.keep_going("more", reason="r1")))()
     assert (verdict.value, verdict.hook, verdict.reason) == ("more", "a", "r1")
+    merging = [R.merge(append_system="x", reason="r1"), R.merge(append_system="y", prepend_system="z", reason="r2")]
+    verdict = await Fire(BEFORE_PROMPT_BUILD, *map(rewriter, merging))()
+    assert (verdict.value.append_system, verdict.hook, verdict.reason) == ("x", "a", "r1")
 
 
 async def test_the_verdict_names_the_hook_that_rejects_a_subagent_before_one_that_changes_it():

@@ -21,7 +21,7 @@ from hookline import (
     observer,
 )
 from hookline._kernel.hook import compile_hook
-from hookline._kernel.registry import fire_outside_run
+from hookline._kernel.registry import REGISTRATIONS, fire_outside_run
 from hookline._kernel.scope import CURRENT, FIRED, BaseContext, Scope, scope_of
 from hookline.compat import HookStack
 from hookline.hooks import PassThrough
@@ -222,11 +222,11 @@ def test_unregister_plugin_takes_out_all_its_hooks_and_no_other():
 
 def test_the_stack_is_the_same_until_something_changes():
     registry = HookRegistry([Named("one")])
-    stack, changes = registry.stack, HookRegistry.changes
+    stack, changes = registry.stack, REGISTRATIONS.changes
     assert registry.stack is stack
     registry.register(Named("two"))
     assert registry.stack is not stack
-    assert HookRegistry.changes > changes
+    assert REGISTRATIONS.changes > changes
     assert labels(stack.at(BEFORE_TOOL)) == ["one"]
 
 
@@ -299,10 +299,10 @@ def test_entries_come_in_firing_order_under_any_name_of_the_point():
 
 
 def test_every_change_of_any_registry_is_counted():
-    counts = [HookRegistry.changes]
+    counts = [REGISTRATIONS.changes]
 
     def changed():
-        counts.append(HookRegistry.changes)
+        counts.append(REGISTRATIONS.changes)
         return counts[-1] == counts[-2] + 1
 
     registry, named = HookRegistry(), Named("a")
@@ -317,7 +317,7 @@ def test_every_change_of_any_registry_is_counted():
     HookRegistry(registry)
     assert changed()
     HookRegistry()
-    assert counts[-1] == HookRegistry.changes
+    assert counts[-1] == REGISTRATIONS.changes
 
 
 def test_a_registry_is_iterated_hook_by_hook_in_order_of_registration():

@@ -122,7 +122,7 @@ async def test_every_verb_takes_reason_and_state(point, verb):
     verdict = await fire(point, result, ctx=ctx)
     assert verdict.action == verb
     assert ctx.state.metadata == {"seen": True}
-    if verb in ("block", "end", "retry", "keep_going", "ask", "answer"):
+    if verb != "cont":
         assert verdict.reason == "because"
         assert verdict.hook == "judge"
 
@@ -241,10 +241,11 @@ async def test_stop_records_a_signal_of_its_kind(kind):
 
 def test_stop_takes_only_the_kinds_of_the_design():
     assert HookResult.stop().kind == "stop_requested"
-    with pytest.raises(InvalidResultError, match="stop kind 'tired': expected one of error, stop_requested"):
+    with pytest.raises(InvalidResultError, match="stop kind 'tired': expected one of error, halted, stop_requested"):
         HookResult.stop("x", kind="tired")
     assert STOP_KINDS == (
         "error",
+        "halted",
         "stop_requested",
         "user_requested",
         "steps_limit",
@@ -381,9 +382,7 @@ def test_a_verb_may_be_given_by_its_name_and_must_exist():
         HookResult("blok", "no")
     with pytest.raises(InvalidResultError, match="HookResult.ask: expected text, got int"):
         HookResult.ask(3)
-    with pytest.raises(
-        InvalidResultError, match="stop kind 'tired': expected one of error, stop_requested, user_requested"
-    ):
+    with pytest.raises(InvalidResultError, match="stop kind 'tired': expected one of error, halted, stop_requested"):
         HookResult.stop("m", "tired")
 
 

@@ -43,9 +43,10 @@ def bare(command):
 
 
 def hookline_calls(text):
-    """The arguments of every `hookline` in a command."""
+    """The arguments of every `hookline` in a command, without the file that its output goes to."""
     for found in re.finditer(r"(?:^|[|;(] *|\s)(?:\S*/)?hookline\s+([^|;)\n]*(?:'[^']*'[^|;)\n]*)*)", text):
-        yield shlex.split(found[1], comments=True)
+        words = shlex.split(found[1], comments=True)
+        yield words[: words.index(">")] if ">" in words else words
 
 
 def parse(args, *, named=False):

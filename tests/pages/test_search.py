@@ -36,7 +36,7 @@ FOUND = {
 }
 
 
-pytestmark = pytest.mark.timeout(400)  # the whole site is built first
+pytestmark = pytest.mark.timeout(600)  # the whole site is built first
 
 
 @pytest.fixture(scope="module")

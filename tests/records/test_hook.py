@@ -212,7 +212,7 @@ def test_the_hooks_of_a_run_are_described(tmp_path):
     (info,) = [one for one in run.hooks if one.name == "careful"]
     where = info.points["before_tool"]
     assert (where.phase, where.priority, where.tools, where.on_failure) == ("guard", 5, ("add",), "block")
-    assert len(info.source) == 16
+    assert len(info.source) == 8
     assert info.module == __name__
 
 

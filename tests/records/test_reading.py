@@ -86,7 +86,7 @@ def test_a_payload_of_every_point_is_restored(tmp_path, point, payload):
     if request is not None:
         encoder.fire_ended(FireReport(BEFORE_LLM, request, Verdict(request)))
     encoder.fire_ended(FireReport(point, payload, Verdict(payload)))
-    encoder.finish()
+    encoder.finish(None)
     (tmp_path / "a.moments").write_bytes(b"".join(lines))
     (run,) = read_runs([tmp_path])
     restored = run.moments[-1].payload
@@ -112,7 +112,7 @@ def write_runs(file, *times):
     """Write a record of empty runs that started at these times."""
     lines = [encode_line(HeaderLine("hookline", Header(VERSION)))]
     for at in times:
-        MomentEncoder(RunTree(lines.append), RunInfo(time=at), frozenset(POINTS)).finish()
+        MomentEncoder(RunTree(lines.append), RunInfo(time=at), frozenset(POINTS)).finish(None)
     file.write_bytes(b"".join(lines))
 
 

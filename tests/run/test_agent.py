@@ -37,9 +37,10 @@ from hookline._kernel.scope import CURRENT
 from hookline._run.cancellation import Cancellation
 from hookline._run.context import services_of
 from hookline.compat import LLMAgent
-from hookline.events import HookExecuted, PointFired, RunFinished, RunStarted, Steered, TextDelta
+from hookline.events import HookExecuted, PointFired, RunFinished, RunStarted, Steered, TextDelta, ToolStarted
 from hookline.plugins import Plugin
 from hookline.testing import EventLog, scripted_agent
+from tests.waiting import wait_until
 
 WHO = contextvars.ContextVar("who", default="nobody")
 
@@ -297,7 +298,7 @@ async def test_steering_reaches_the_next_model_call_after_the_results():
     log = EventLog()
     agent = scripted_agent([call("pause"), reply("done")], tools=[pause], sinks=[log])
     run = agent.start("x")
-    await asyncio.sleep(0.01)
+    await wait_until(lambda: log.of(ToolStarted))
     assert run.steer("And be quick.")
     gate.set()
     result = await run.result()

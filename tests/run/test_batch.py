@@ -99,7 +99,7 @@ def test_calls_run_concurrently_up_to_the_cap():
 
 
 def test_sync_tools_run_in_threads_side_by_side():
-    barrier = threading.Barrier(2, timeout=5)
+    barrier = threading.Barrier(2, timeout=60)
 
     @tool
     def meet() -> str:

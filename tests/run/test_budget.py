@@ -291,16 +291,6 @@ def test_limits_of_a_parent_limit_the_child():
     assert Budget(parent=Budget(parent=Budget(Limits(cost=1)))).limited
 
 
-def test_a_budget_of_many_runs_has_a_lock_and_one_of_a_single_run_needs_none():
-    parent = Budget()
-    parent.child()
-    lock = parent._lock
-    parent.child()
-    assert lock is parent._lock
-    parent.charge(Usage(1, 1), 0.0)
-    assert not lock.locked()
-
-
 # Limits
 
 

@@ -31,10 +31,11 @@ from hookline import (
 )
 from hookline._run.cancellation import GRACE, Cancellation
 from hookline._run.termination import RunStoppedError
-from hookline.events import TextDelta
+from hookline.events import RunFinished, SubagentEvent, TextDelta
 from hookline.points import APPROVAL_DECIDED
+from hookline.tape import TapeHook, areplay
 from hookline.testing import EventLog, scripted_agent
-from tests.waiting import wait_until
+from tests.waiting import until_others_wait, wait_until
 
 
 @tool
@@ -60,14 +61,6 @@ def watching():
     return seen, watch
 
 
-async def until(condition):
-    for _ in range(500):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("it never happened")
-
-
 async def test_cancelling_mid_tool_keeps_what_finished_and_cancels_the_rest():
     seen, watch = watching()
     started = []
@@ -78,8 +71,8 @@ async def test_cancelling_mid_tool_keeps_what_finished_and_cancels_the_rest():
 
     agent = scripted_agent([[call("quick"), call("wait"), call("quick")]], tools=[wait, quick], hooks=[watch, note])
     run = agent.start("x")
-    await until(lambda: len(started) == 3)
-    await asyncio.sleep(0.01)
+    await wait_until(lambda: len(started) == 3)
+    await until_others_wait()
     run.cancel("enough")
     result = await run.result()
     assert result.status == "cancelled"
@@ -91,7 +84,7 @@ async def test_cancelling_mid_tool_keeps_what_finished_and_cancels_the_rest():
 async def test_cancelling_a_single_running_tool():
     agent = scripted_agent([call("wait")], tools=[wait])
     run = agent.start("x")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     result = await run.result()
     assert result.steps[0].outcomes == ("cancelled",)
@@ -154,7 +147,7 @@ async def test_the_late_result_of_a_tool_that_ignores_cancellation_is_dropped():
         await asyncio.sleep(0.1)
 
     run = scripted_agent([[call("stubborn"), call("wait")]], tools=[stubborn, wait], hooks=[slow]).start("x")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     result = await run.result()
     assert result.steps[0].outcomes == ("cancelled", "cancelled")
@@ -221,7 +214,7 @@ async def test_cancelling_twice_or_after_the_end_changes_nothing():
 async def test_cancelling_the_caller_of_arun_cancels_the_run_and_cleans_up():
     seen, watch = watching()
     task = asyncio.create_task(scripted_agent([call("wait")], tools=[wait], hooks=[watch]).arun("x"))
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -238,7 +231,7 @@ async def test_cancelling_the_conversation_cancels_all_its_runs():
     ctx = AgentContext()
     agent = Agent("a", llm=ScriptedModel([call("wait")], loop=True), tools=[wait])
     runs = [agent.start("x", ctx=ctx) for _ in range(3)]
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     ctx.interrupt.cancel("all of you")
     results = await asyncio.gather(*(run.result() for run in runs))
     assert {result.status for result in results} == {"cancelled"}
@@ -250,7 +243,7 @@ async def test_a_failing_watcher_does_not_prevent_the_cancellation(caplog):
     ctx.interrupt.subscribe(lambda reason: 1 / 0)
     run = Agent("a", llm=ScriptedModel([call("wait")]), tools=[wait]).start("x", ctx=ctx)
     ctx.interrupt.subscribe(reported.append)
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     ctx.interrupt.cancel("enough")
     assert reported == ["enough"]
     assert (await run.result()).status == "cancelled"
@@ -275,7 +268,7 @@ async def test_open_approvals_are_decided_as_cancelled():
     for batch in ([call("quick")], [call("quick"), call("quick")]):
         decisions.clear()
         run = scripted_agent([batch], tools=[quick], hooks=[ask, never, decided]).start("x")
-        await asyncio.sleep(0.03)
+        await until_others_wait()
         run.cancel()
         result = await run.result()
         assert decisions == ["cancelled"] * len(batch)
@@ -296,7 +289,7 @@ async def test_hooks_that_hang_after_a_cancellation_get_five_seconds_in_all(monk
         seen.append("on_run_end")
 
     run = scripted_agent([[call("wait"), call("wait")]], tools=[wait], hooks=[hang, end]).start("x")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     with pytest.raises(Exception, match="still running"):  # a closed failure is stronger than a cancellation
         await run.result()
@@ -316,7 +309,7 @@ async def test_a_cancellation_during_on_run_end_does_not_interrupt_it():
         seen.append("later")
 
     run = scripted_agent([reply("x")], hooks=[slow, later]).start("x")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     assert (await run.result()).status == "completed"
     assert seen == ["slow", "later"]
@@ -335,7 +328,7 @@ async def test_a_caller_cancelled_during_on_run_end_still_calls_the_remaining_ho
         seen.append("later")
 
     task = asyncio.create_task(scripted_agent([reply("x")], hooks=[slow, later]).arun("x"))
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -344,7 +337,7 @@ async def test_a_caller_cancelled_during_on_run_end_still_calls_the_remaining_ho
 
 async def test_cancel_is_safe_from_another_thread():
     run = scripted_agent([call("wait")], tools=[wait]).start("x")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     threading.Thread(target=run.cancel).start()
     assert (await run.result()).status == "cancelled"
 
@@ -366,10 +359,31 @@ def test_a_sync_tool_sees_the_cancellation_through_its_context():
     assert seen.get(timeout=30) is True
 
 
+async def test_a_run_that_a_hook_starts_at_the_end_of_a_run_ends_with_it(tmp_path):
+    path = tmp_path / "run.tape"
+
+    def agent():
+        late = Agent("late", llm=ScriptedModel(["late"]))
+
+        @hook("on_run_end")
+        def leaves(ctx, result):
+            late.start("go")
+
+        return Agent("a", llm=ScriptedModel(["done"]), hooks=[leaves])
+
+    log = EventLog()
+    await agent().arun("x", sinks=[log], hooks=[TapeHook(path)])
+    nested = [event.event for event in log if isinstance(event, SubagentEvent)]
+    (ended,) = [event.result for event in nested if isinstance(event, RunFinished)]
+    assert (ended.ids.agent, ended.status) == ("late", "cancelled")
+    assert isinstance(log[-1], RunFinished)
+    assert (await areplay(path, agent())).same
+
+
 async def test_no_task_outlives_a_cancelled_run():
     before = asyncio.all_tasks()
     run = scripted_agent([[call("wait"), call("wait")]], tools=[wait], sinks=[EventLog()]).start("x")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     await run.result()
     await asyncio.sleep(0.01)

@@ -134,7 +134,7 @@ async def test_the_tape_of_a_run_with_a_detached_run_replays_the_same_and_calls_
 async def test_a_durable_run_is_continued_although_a_detached_run_spent_tokens_beside_it(
     tmp_path, monkeypatch, started_by
 ):
-    monkeypatch.setattr("hookline._run.durable.STALL_SECONDS", 1.0)
+    monkeypatch.setattr("hookline._run.waiters.STALL_SECONDS", 20.0)
     store, late_runs, crashing = RunStore(tmp_path / "runs.db"), [], True
     in_second_tool = asyncio.Event()
 

@@ -274,7 +274,7 @@ def test_a_run_that_is_interrupted_goes_on_as_if_it_had_not_been(tmp_path: Path,
         stored = store.journal.get("r")
         assert stored is not None
         assert (stored.status, stored.lease, stored.attempts) == ("interrupted", 0.0, 0), moment
-        assert world.lines("cancelled") == [moment.split(" ")], moment
+        assert world.lines("cancelled") == [[moment]], moment
         before = [event.type for event in store.events("r", limit=1000)]
         assert "cancelled" not in str(entries_of(store)), moment
         committed = [line[0] for line in world.lines("wrote")]

@@ -11,15 +11,15 @@ import re
 import shutil
 from collections import Counter
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hookline import Agent, HookResult, Limits, Session, guard, hook, hooks, tool
-from hookline._run import durable
-from hookline.errors import ModelError, RecoveryError
+from hookline import Agent, HookResult, Limits, Session, guard, hook, hooks, observer, tool
+from hookline._run import waiters
+from hookline.errors import HooklineError, ModelError, RecoveryError
 from hookline.hooks import MemoryInjectionHook, PersistSessionHook, RateLimitHook, ResponseCacheHook
 from hookline.models import ModelResponse
 from hookline.payloads import AgentResult, ToolCall
@@ -46,7 +46,7 @@ TWO_CALLS = [ToolCall("c", "note", {"n": 1}), ToolCall("d", "note", {"n": 2}), "
 
 @pytest.fixture(autouse=True)
 def short_stall(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(durable, "STALL_SECONDS", 20.0)
+    monkeypatch.setattr(waiters, "STALL_SECONDS", 20.0)
 
 
 @pytest.fixture
@@ -441,3 +441,79 @@ def test_an_audit_log_has_each_call_once_except_around_the_crash(crashes: Crashe
         calls = Counter(line["call_id"] for line in lines if line["type"] == "tool")
         assert calls.keys() == {"c", "d"}
         assert calls.total() <= 3
+
+
+@EACH_ENTRY
+def test_a_call_whose_arguments_an_observer_changed_in_place_is_blocked_again(crashes: Crashes, step: int) -> None:
+    @observer("before_tool")
+    def spoil(ctx: Any, request: Any) -> None:
+        dict.__setitem__(request.arguments, "n", 3)
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        completed(result, world)
+        assert ["3"] not in world.lines("ran")
+
+    recover_everywhere(crashes, lambda world: noter(world, [spoil]), check, step)
+
+
+def test_a_call_whose_edited_arguments_an_observer_changed_in_place_is_blocked_again(crashes: Crashes) -> None:
+    """The call was as it should be before the approvers were asked, so recovery asks for their answer."""
+
+    @guard("before_tool")
+    def asks(ctx: Any, request: Any) -> HookResult:
+        return HookResult.ask("Really?")
+
+    @observer("before_tool")
+    def spoil(ctx: Any, request: Any) -> None:
+        if request.arguments["n"] == 5:
+            dict.__setitem__(request.arguments, "n", 3)
+
+    @hook("approval_requested")
+    async def edits(ctx: Any, asked: Any) -> HookResult:
+        return HookResult.edit({"n": 5})
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        completed(result, world)
+        assert world.lines("ran") == []
+
+    recover_everywhere(crashes, lambda world: noter(world, [asks, spoil, edits]), check, 1)
+
+
+@pytest.mark.parametrize("catches", [False, True])
+def test_a_limit_that_refused_a_model_call_inside_a_tool_still_stops_the_run(crashes: Crashes, catches: bool) -> None:
+    @tool
+    async def note(ctx: Any, n: int) -> str:
+        """Ask the model, at the limit."""
+        with suppress(HooklineError) if catches else nullcontext():
+            return (await ctx.llm.complete("What do you think?")).content
+        return "refused"
+
+    def make(world: World) -> Agent:
+        helper = Agent("helper", llm=CountingModel(TWO_CALLS), tools=[note], limits=Limits(tool_calls=1))
+        boss = CountingModel([ToolCall("d", "delegate", {"to": "helper", "task": "go"}), "done"])
+        return Agent("boss", llm=boss, tools=[Team([helper])])
+
+    recover_everywhere(crashes, make, completed, 1)
+
+
+def test_a_guard_that_need_not_wait_to_judge_an_edited_call_again_does_not_stop_recovery(crashes: Crashes) -> None:
+    @guard("before_tool", priority=1)
+    async def waits(ctx: Any, request: Any) -> None:
+        await asyncio.sleep(0)
+
+    @guard("before_tool")
+    async def asks(ctx: Any, request: Any) -> HookResult | None:
+        if request.arguments["n"] == 5:
+            return None
+        await asyncio.sleep(0)
+        return HookResult.ask("Really?")
+
+    @hook("approval_requested")
+    async def edits(ctx: Any, asked: Any) -> HookResult:
+        return HookResult.edit({"n": 5})
+
+    def check(result: AgentResult[Any], world: World) -> None:
+        completed(result, world)
+        assert set(map(tuple, world.lines("ran"))) == {("5",)}
+
+    recover_everywhere(crashes, lambda world: noter(world, [waits, asks, edits]), check, 1)

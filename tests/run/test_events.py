@@ -4,6 +4,7 @@ import asyncio
 import logging
 import threading
 import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -41,6 +42,7 @@ from hookline.events import (
 from hookline.models import ModelResponse
 from hookline.payloads import Ids, ToolCall
 from hookline.plugins import Plugin
+from hookline.stores import RunStore
 
 
 def add(a: int, b: int) -> int:
@@ -174,17 +176,17 @@ def test_readers_in_other_loops_and_threads_get_everything():
     results, ready = [], threading.Barrier(5)
 
     async def read():
-        ready.wait(5)
+        ready.wait(60)
         results.append(await collect(stream))
 
     threads = [threading.Thread(target=lambda: asyncio.run(read())) for _ in range(4)]
     for thread in threads:
         thread.start()
-    ready.wait(5)
+    ready.wait(60)
     emit(stream, 500)
     stream.close()
     for thread in threads:
-        thread.join(5)
+        thread.join(60)
     assert results == [list(range(1, 501))] * 4
 
 
@@ -502,7 +504,7 @@ async def test_an_event_from_another_thread_is_put_into_the_streams_own_loop():
         threads.append(threading.get_ident())
 
     stream = EventStream("r", lambda: 0.0, [sink])
-    stream.aio = asyncio.get_running_loop()
+    stream.begin()
     take = stream.relay(Ids("child"))
     await asyncio.to_thread(take, StepStarted(index=1))
     await asyncio.sleep(0)
@@ -511,12 +513,18 @@ async def test_an_event_from_another_thread_is_put_into_the_streams_own_loop():
     assert set(threads) == {threading.get_ident()}
 
 
-def test_an_event_for_a_closed_loop_is_dropped():
-    stream = EventStream("r", lambda: 0.0, [print])
-    stream.aio = asyncio.new_event_loop()
-    take = stream.relay(Ids("child"))
-    stream.aio.close()
-    take(StepStarted())
+def test_an_event_for_a_closed_loop_is_delivered_at_once():
+    log = []
+    stream = EventStream("r", lambda: 0.0, [log.append])
+
+    async def begin():
+        stream.begin()
+
+    thread = threading.Thread(target=asyncio.run, args=[begin()])
+    thread.start()
+    thread.join()
+    stream.relay(Ids("child"))(StepStarted(index=3))
+    assert [event.event.index for event in log] == [3]
 
 
 @pytest.mark.parametrize(
@@ -643,6 +651,29 @@ async def test_an_event_from_a_thread_that_outlives_the_run_is_dropped():
     events = [event async for event in run.events()]
     assert isinstance(events[-1], RunFinished)
     assert not [event for event in events if isinstance(event, Noted)]
+
+
+async def test_no_event_follows_the_end_of_a_durable_run_while_its_result_is_stored(tmp_path):
+    go_on, done, events = threading.Event(), threading.Event(), []
+
+    @tool(timeout=0.01)
+    def slow(ctx: AgentContext) -> str:
+        """Go on after the run."""
+        go_on.wait(10)
+        ctx.emit(Noted)
+        done.set()
+        return ""
+
+    def watch(event):
+        events.append(event)
+        if isinstance(event, RunFinished):
+            go_on.set()
+            assert done.wait(10)
+
+    agent = Agent("a", llm=ScriptedModel([call("slow"), "done"]), tools=[slow])
+    with closing(RunStore(tmp_path / "runs.db")) as store:
+        await agent.arun("x", durable=store, sinks=[watch])
+    assert isinstance(events[-1], RunFinished)
 
 
 def test_the_events_of_a_run_whose_loop_was_closed_reach_the_sinks():

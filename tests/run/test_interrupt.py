@@ -60,26 +60,28 @@ def test_a_failing_watcher_is_logged_and_the_others_are_called(caplog):
     assert "broken watcher" in caplog.text
 
 
-def test_an_interrupt_has_other_watchers_besides_its_own_run():
-    switch = Interrupt(print)
-    assert not switch.has_other_watchers
-    leave = switch.subscribe(repr)
-    assert switch.has_other_watchers
-    leave()
-    assert not switch.has_other_watchers
-    assert not switch.cancel_token.is_set()
-    assert switch.has_other_watchers
-
-
 def test_sync_code_can_wait_for_an_earlier_or_later_cancellation():
     early = Interrupt()
     token = early.cancel_token
     waiter = threading.Thread(target=token.wait)
     waiter.start()
     early.cancel()
-    waiter.join(5)
+    waiter.join(60)
     assert not waiter.is_alive()
     assert early.cancel_token is token
     late = Interrupt()
     late.cancel()
     assert late.cancel_token.is_set()
+
+
+def test_recorders_are_called_before_a_cancellation_takes_effect():
+    switch, order = Interrupt(), []
+    switch.subscribe(lambda reason: order.append("effect"))
+    token = switch.cancel_token
+    forget = switch.record(lambda reason: order.append("forgotten"))
+    switch.record(lambda reason: order.append(f"recorded {reason}, token {token.is_set()}"))
+    forget()
+    switch.cancel("now")
+    switch.record(lambda reason: order.append(f"late {reason}"))
+    assert order == ["recorded now, token False", "effect", "late now"]
+    assert token.is_set()

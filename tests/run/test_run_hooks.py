@@ -20,6 +20,7 @@ from hookline import (
     reply,
     tool,
 )
+from hookline._kernel.registry import REGISTRATIONS
 from hookline._run.run_hooks import RunHooks
 from hookline.events import HookExecuted, ModelReplied, RunFinished, RunStarted, SubagentEvent, ToolSettled
 from hookline.hooks import ApplyContextConfigHook, PassThrough, PersistSessionHook, RoleBasedAccessHook
@@ -604,14 +605,14 @@ def test_hooks_that_are_not_inherited_are_left_out_at_every_depth():
 def test_changed_registrations_are_compiled():
     owner = Owner()
     hooks = hooks_of(owner)
-    assert hooks.seen == HookRegistry.changes
+    assert hooks.seen == REGISTRATIONS.changes
     late = Wide()
     owner.hooks.register(late)
-    assert hooks.seen < HookRegistry.changes
+    assert hooks.seen < REGISTRATIONS.changes
     assert hooks.stack.at("before_tool") == []
     hooks.compile()
     assert hooks.stack.at("before_tool") == [late]
-    assert hooks.seen == HookRegistry.changes
+    assert hooks.seen == REGISTRATIONS.changes
 
 
 def test_a_run_of_the_same_agent_inside_its_own_run_has_the_same_hooks():
@@ -803,6 +804,39 @@ async def test_cancelling_a_run_reaches_the_run_that_a_hook_started_in_registry_
     run.cancel("enough")
     assert (await run.result()).status == "cancelled"
     assert statuses == ["cancelled"]
+
+
+def test_a_thread_that_outlives_its_run_fires_no_hook_that_starts_a_run_unguarded(noted):
+    dangerous, calls = recording_wipe()
+    inner = Agent("inner", llm=ScriptedModel([call("wipe"), "done"]), tools=[dangerous])
+    registry, errors, threads = HookRegistry(), [], []
+
+    async def start_run(ctx, payload):
+        await inner.arun("go")
+
+    registry.on(noted, start_run)
+
+    @tool
+    def slow(ctx: AgentContext) -> str:
+        """Fire a point in a thread of its own, after the end of the run."""
+
+        def fire():
+            go_on.wait(10)
+            try:
+                asyncio.run(registry.fire(noted, {"text": "x"}, ctx=ctx))
+            except HooklineError as error:
+                errors.append(str(error))
+
+        threads.append(threading.Thread(target=fire))
+        threads[0].start()
+        return ""
+
+    go_on = threading.Event()
+    Agent("outer", llm=ScriptedModel([call("slow"), "done"]), tools=[slow], hooks=[no_wiping]).run("x")
+    go_on.set()
+    threads[0].join(10)
+    assert calls == []
+    assert "has ended" in errors[0]
 
 
 def test_a_thread_that_outlives_its_run_starts_nothing_unguarded():

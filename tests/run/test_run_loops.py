@@ -51,13 +51,16 @@ async def test_only_code_inside_a_loop_needs_its_own_loop():
 
 
 @pytest.mark.timeout(20)
-def test_a_sync_hook_may_wait_for_a_thread_that_runs_an_agent():
-    """The hook blocks the shared loop meanwhile, so the run in the thread has its own."""
+@pytest.mark.parametrize(
+    "door", [lambda agent: agent.run("x"), lambda agent: agent.start("x").wait()], ids=["run", "start"]
+)
+def test_a_sync_hook_may_wait_for_a_thread_that_runs_an_agent(door):
+    """The hook blocks the shared loop meanwhile, so the run in the thread has another one."""
 
     @observer(BEFORE_STEP)
     def review(ctx, step):
         with ThreadPoolExecutor(1) as pool:
-            reviews.append(pool.submit(lambda: scripted_agent([reply("fine")]).run("x").reply).result())
+            reviews.append(pool.submit(lambda: door(scripted_agent([reply("fine")])).reply).result())
 
     reviews = []
     assert scripted_agent([reply("done")], hooks=[review]).run("x").reply == "done"

@@ -62,7 +62,7 @@ def test_the_error_of_a_failed_run_contains_cause_and_result():
 def test_the_strongest_signal_is_the_first_of_the_list():
     assert [signal_rank(StopSignal(kind)) for kind in ("error", "stop_requested", "completed", "unknown")] == [
         0,
-        1,
-        10,
+        2,
         11,
+        12,
     ]

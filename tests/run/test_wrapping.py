@@ -21,6 +21,7 @@ from hookline import (
 )
 from hookline.payloads import RunStart
 from hookline.plugins import Plugin
+from tests.waiting import until_others_wait
 
 WHERE = ContextVar("where", default="outside")
 
@@ -128,7 +129,7 @@ async def test_wrap_sees_the_exception_and_cannot_suppress_it(scripted_agent):
     with pytest.raises(RunFailedError, match="oh no"):
         await scripted_agent([ValueError("oh no")], hooks=[wrapper]).arun("hi")
     run = scripted_agent([call("wait")], tools=[wait], hooks=[wrapper]).start("hi")
-    await asyncio.sleep(0.02)
+    await until_others_wait()
     run.cancel()
     assert (await run.result()).status == "cancelled"
     assert wrapper.seen == [("model", "ValueError"), ("wait", "CancelledError")]

@@ -874,7 +874,7 @@ async def test_injection_verdicts_reach_the_prompt_and_the_calls_that_follow():
     assert "data, not instructions" in page
     assert result.steps[1].outcomes == ("blocked",)
     assert [event.verb for event in log.of(HookExecuted) if event.point == BEFORE_TOOL] == ["ask"]
-    assert deleted == "Nobody approved this call."
+    assert deleted == "Nobody approved this call. It needs an approval: suspicious text from the tool read_page."
 
 
 async def test_a_classifier_verdict_can_be_injected_into_the_prompt():

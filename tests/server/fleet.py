@@ -9,14 +9,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from hookline._run.journal import JournalEntry
 from hookline.server.agents import Agents
 from hookline.server.options import ServerOptions
 from hookline.server.runs import RunService
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.runs import RunStore
 from hookline.stores.sessions import JsonSessionStore
-from tests.durable_scene import World, call_key, make_agent
+from tests.durable_scene import World, call_keys, make_agent
 from tests.server import worker_scene
 from tests.server.rig import ME, read_all
 from tests.waiting import wait_until
@@ -74,11 +73,15 @@ class Fleet:
         """The tool calls of a run and of its subagents, each time one was made: key, tool, argument, run, process."""
         return [line for line in self.world.lines("ran") if line[3] == run_id]
 
-    async def check(self, run_id):
-        """Check that a run completed with valid events and results, and return how often each tool call was made."""
-        run = await self.service.get(run_id, ME)
+    async def check(self, run_id, caller=ME, ran=None):
+        """Check that a run completed with valid events and results, and return how often each tool call was made.
+
+        ``ran`` is what :meth:`ran` returns for the run, if the caller has read it.
+        """
+        ran = self.ran(run_id) if ran is None else ran
+        run = await self.service.get(run_id, caller)
         assert run.status == "completed", (run.status, run.error, run.reason)
-        events = await read_all(self.service, run_id)
+        events = await read_all(self.service, run_id, caller)
         assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
         assert [event["type"] for event in events].count("run_closed") == 1
         ended = [e for e in events if e["type"] == "tool_ended"]
@@ -86,8 +89,8 @@ class Fleet:
         stored = self.service._sessions.load(run.session_id).messages
         asked = [call.id for message in stored for call in message.tool_calls]
         assert sorted(asked) == sorted(message.call_id for message in stored if message.role == "tool")
-        assert len([line for line in self.ran(run_id) if line[1] == "pay"]) <= 1
-        made = Counter(line[0] for line in self.ran(run_id))
+        assert len([line for line in ran if line[1] == "pay"]) <= 1
+        made = Counter(line[0] for line in ran)
         self.check_journal(run_id, made)
         return made
 
@@ -98,11 +101,10 @@ class Fleet:
         """
         with self.store.db.transaction() as db:
             rows = db.execute("SELECT data FROM journal WHERE run_id = ? ORDER BY seq", (run_id,)).fetchall()
-        entries = [entry for (data,) in rows for entry in msgspec.json.decode(data, type=list[JournalEntry])]
+        entries = [entry for (data,) in rows for entry in msgspec.json.decode(data)]
         found = {kind: Counter[str]() for kind in ("asked", "answered", "resumed")}
-        for entry in entries:
-            if entry.kind in found and entry.key.startswith("tool "):
-                found[entry.kind][call_key(entry.lane)] += 1
+        for kind, key in call_keys(entries, run_id):
+            found[kind][key] += 1
         assert set(made) <= set(found["asked"])
         for key, count in made.items():
             assert found["asked"][key] == found["answered"][key] == 1

@@ -19,7 +19,7 @@ import msgspec
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.server import control
-from hookline.server.a2a import push
+from hookline.server.a2a import api as a2a
 from hookline.server.a2a.api import A2aApi
 from hookline.server.agents import Agents
 from hookline.server.api import RunsApi
@@ -91,7 +91,7 @@ def server_at(url, **options):
 
 async def main(url, options):
     # Changes must be noticed because they are announced.
-    push.TAKEOVER_SECONDS = 0.1
+    a2a.TAKEOVER_SECONDS = 0.1
     leases.LEASE_SECONDS, leases.RENEW_SECONDS = 4.0, 0.2
     runs.WATCHED_POLL_SECONDS = approvals.WATCHED_POLL_SECONDS = control.POLL_SECONDS = 600.0
     server = server_at(url, **options)

@@ -52,7 +52,7 @@ class Blocker:
         return Agent(name, llm=ScriptedModel([turn], loop=True), tools=[self.tool])
 
 
-def service_at(folder, *agents, **options):
+def service_at(folder, *agents, required=False, **options):
     """A service with its files in a folder."""
     agents = agents or (make(),)
     return RunService(
@@ -61,6 +61,7 @@ def service_at(folder, *agents, **options):
         approvals=ApprovalStore(folder / "approvals.db"),
         sessions=JsonSessionStore(folder / "sessions"),
         options=msgspec.convert(options, ServerOptions),
+        required=required,
     )
 
 

@@ -19,7 +19,7 @@ from hookline.server.routing import body_of
 from hookline.server.views import RunRequest
 from hookline.stores import runs as stored_runs
 from hookline.stores.errors import StoreError
-from hookline.stores.runs import Accepted, IdempotencyKey, RunStore
+from hookline.stores.runs import Accepted, IdempotencyKey, NewRun, RunStore
 from tests.properties import examples
 
 from ..waiting import wait_until
@@ -180,7 +180,9 @@ async def test_an_idempotency_key_belongs_to_the_run_that_was_stored_with_it(tmp
         assert store.key(owner, "k").run_id == first.json()["id"]
         late = IdempotencyKey(owner, "k", "digest", "run_late", time.time())  # of a process that was paused
         run = msgspec.structs.replace(store.get(caller), id="run_late")
-        assert store.accept(run, store.events(caller)[0], key=late) == Accepted(False, key=store.key(owner, "k"))
+        assert store.accept([NewRun(run, store.events(caller)[0], key=late)]) == [
+            Accepted(False, key=store.key(owner, "k"))
+        ]
         assert store.get("run_late") is None
 
 

@@ -31,7 +31,9 @@ from hookline import (
 from hookline._kernel.points import POINTS
 from hookline._kernel.values import ModelResponse
 from hookline._web.http_server import HttpServer
+from hookline.server.chat import api as chat_api
 from hookline.server.chat.api import ChatApi
+from hookline.server.chat.request import parse_request
 from hookline.server.live_run import EventReader
 from hookline.server.options import ServerOptions
 from hookline.server.routing import Gate
@@ -433,7 +435,7 @@ async def test_a_disconnected_client_does_not_stop_the_run_and_leaves_nothing_be
     model = Hanging()
     async with chatting(tmp_path, Agent("helper", llm=model)) as place:
         body = {"model": "helper", "messages": HI, "stream": stream}
-        async with httpx.AsyncClient(verify=False) as client:
+        async with httpx.AsyncClient(verify=False, timeout=60) as client:
             post = client.stream("POST", f"{place.url}/v1/chat/completions", json=body)
             if stream:
                 async with post as answer:
@@ -503,7 +505,7 @@ async def test_errors_raise_the_matching_exceptions_of_the_client(tmp_path):
         assert await failing(openai.NotFoundError, model="no") == ("invalid_request_error", "model_not_found", "model")
         assert await failing(openai.BadRequestError, n=2) == ("invalid_request_error", "unsupported_parameter", "n")
         assert len((await place.client.with_options(api_key=read).models.list()).data) == 1
-        async with httpx.AsyncClient(verify=False, headers={"Authorization": f"Bearer {run}"}) as client:
+        async with httpx.AsyncClient(verify=False, headers={"Authorization": f"Bearer {run}"}, timeout=60) as client:
             answer = await client.put(f"{place.url}/v1/chat/completions")
             assert answer.status_code == 405
             assert set(answer.json()["error"]) == {"message", "type", "param", "code"}
@@ -582,3 +584,21 @@ async def test_a_picture_of_the_official_client_reaches_the_model(tmp_path):
         assert await whole(place, [{"role": "user", "content": content}]) == ("done", "stop")
     (message,) = agent.model.requests[0].messages
     assert (message.content, [each.data for each in message.attachments]) == ("Look.", [png])
+
+
+async def test_the_event_loop_goes_on_while_large_requests_are_converted(tmp_path, monkeypatch):
+    """Each conversion waits for the event loop, which a conversion in the event loop would wait for in vain."""
+    loop, active = asyncio.get_running_loop(), []
+
+    def parse(body):
+        active.append(body)
+        assert len(active) == 1  # one at a time: many threads would delay the event loop as well
+        asyncio.run_coroutine_threadsafe(asyncio.sleep(0.01), loop).result(30)
+        active.remove(body)
+        return parse_request(body)
+
+    monkeypatch.setattr(chat_api, "parse_request", parse)
+    messages = [*({"role": "user", "content": "words " * 10} for _ in range(2000)), *HI]
+    async with chatting(tmp_path, make()) as place:
+        replies = await asyncio.gather(*(whole(place, messages) for _ in range(3)))
+    assert [text for text, *_ in replies] == ["done"] * 3

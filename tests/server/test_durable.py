@@ -13,10 +13,13 @@ import msgspec
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, hook, observer, reply, tool
+from hookline._run.journal import JOURNAL_FORMAT
 from hookline.server import durable as durable_module
 from hookline.server import executor as executor_module
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.errors import StoreError
+from hookline.stores.run_figures import costs
+from hookline.stores.run_statistics import run_stats
 from hookline.stores.runs import RunStore
 from hookline.teams import Team
 from tests.journals import set_format
@@ -103,10 +106,9 @@ async def test_calls_of_a_run_that_goes_on_at_another_server_are_counted_once(tm
     counter.open.set()
     async with serving(tmp_path, counter.agent(), durable=True) as service:
         assert (await service.wait(run.id, ME)).status == "completed"
-        await service.figures.flushed()
-        assert service.store.figures.costs("hour").total.calls == 4
-        (observer,) = [each for each in service.store.figures.hooks("hour") if each.hook == "FiguresHook"]
-        assert observer.calls == 4
+        assert costs(service.store, "hour").total.calls == 4
+        stats = run_stats(service.store)
+        assert (stats.totals.runs, stats.totals.model_calls, stats.totals.tool_calls) == (1, 4, 3)
 
 
 async def test_calls_in_flight_finish_within_the_grace_period_and_no_other_call_begins(tmp_path):
@@ -123,6 +125,40 @@ async def test_calls_in_flight_finish_within_the_grace_period_and_no_other_call_
     async with serving(tmp_path, counter.agent(), durable=True) as service:
         assert (await service.wait(run.id, ME)).status == "completed"
     assert [n for n, _ in counter.calls] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("moment", ["claimed", "conversation read"])
+async def test_a_server_that_stops_while_a_run_begins_leaves_it_to_the_next_one(tmp_path, monkeypatch, moment):
+    counter = Counter()
+    counter.open.set()
+    entered, goes_on = threading.Event(), threading.Event()
+
+    def slowly(function):
+        def wait(*args, **options):
+            result = function(*args, **options)
+            entered.set()
+            assert goes_on.wait(60)
+            return result
+
+        return wait
+
+    service = service_at(tmp_path, counter.agent(), durable=True)
+    await service.open()
+    first = await service.start(ME, "Work.", session="s")
+    assert (await service.wait(first.id, ME)).status == "completed"
+    owner, name = {"claimed": (service.store, "take_turn"), "conversation read": (service._sessions, "load")}[moment]
+    with monkeypatch.context() as patched:
+        patched.setattr(owner, name, slowly(getattr(owner, name)))
+        run = await service.start(ME, "Work.", session="s")
+        await wait_until(entered.is_set)
+        closing = asyncio.create_task(service.close(grace=30))
+        await wait_until(lambda: service._durable._is_leaving)
+        goes_on.set()
+        await asyncio.wait_for(closing, 90)
+    assert len(counter.calls) == 3
+    async with serving(tmp_path, counter.agent(), durable=True) as service:
+        assert (await service.wait(run.id, ME)).status == "completed"
+    assert len(counter.calls) == 6
 
 
 @guard(BEFORE_TOOL, tools="pay")
@@ -166,9 +202,28 @@ async def test_a_run_that_waits_for_an_approval_holds_no_process_and_goes_on_aft
     assert paid == [5]
 
 
-def decide(folder, decision="approve"):
+@pytest.mark.parametrize("damaged", [b"[[", b'{"calls": 1}', b"\xff"])
+async def test_a_waiting_row_that_cannot_be_read_is_reported_and_stops_no_server(tmp_path, damaged, caplog):
+    async with serving(tmp_path, payer([]), durable=True) as service:
+        run = await service.start(ME, "Pay.")
+        await wait_until_suspended(service, run.id)
+        with service._store.db.transaction(write=True) as db:
+            db.execute("UPDATE durable_runs SET result = ? WHERE run_id = ?", (damaged, run.id))
+    caplog.clear()  # the first server may have seen it before it stopped; each one reports it once
+    async with serving(tmp_path, payer([]), durable=True) as service:
+        other = await service.start(ME, "Pay.")
+        await wait_until_suspended(service, other.id)
+        decide(tmp_path, run_id=other.id)
+        assert (await service.wait(other.id, ME)).reply == "Thanks."
+        assert (await service.get(run.id, ME)).status == "waiting"
+    told = [record.message for record in caplog.records if run.id in record.message and "hookline db" in record.message]
+    assert len(told) == 1
+    assert told[0].startswith(f"the calls that the run {run.id} waits for cannot be read (")
+
+
+def decide(folder, decision="approve", run_id=""):
     store = ApprovalStore(folder / "approvals.db")
-    (row,) = store.rows(status="pending")
+    (row,) = store.rows(status="pending", root_id=run_id)
     store.decide(row.id, decision=decision, digest=row.digest, by="anna")
     store.close()
 
@@ -312,7 +367,7 @@ async def test_a_run_is_not_refused_while_another_process_has_its_version(tmp_pa
     store = RunStore(tmp_path / "runs.db")
     store.workers.register(versions)  # as a worker that is busy
     elsewhere = service_at(tmp_path, other, durable=True, pin_seconds=1e-6)
-    elsewhere._store.workers.register = lambda versions: None
+    elsewhere._store.workers.register = lambda versions, slots: None
     await elsewhere.open()
     await watched(elsewhere, "_look", times=3)
     assert (await elsewhere.get(run.id, ME)).status == "queued"
@@ -358,7 +413,7 @@ async def test_a_run_of_another_journal_format_waits_unchanged_for_the_version_t
         assert caplog.text.count(says) == 1
         assert "Continue it with the version of Hookline that began it" in caplog.text
         assert stored(service._store) == before
-        set_format(service._store, 2, own)
+        set_format(service._store, JOURNAL_FORMAT, own)
         assert (await service.wait(run.id, ME)).status == "completed"
     assert [n for n, _ in counter.calls] == [1, 2, 2, 3]
 
@@ -572,7 +627,7 @@ async def test_a_run_that_was_handed_over_between_agents_has_one_stream_of_event
 async def test_a_run_is_cancelled_although_it_is_just_being_taken_up(tmp_path, monkeypatch):
     blocker = Blocker(closed=False)
     async with serving(tmp_path, blocker.agent(), durable=True) as service:
-        claim, claimed, go_on = service._store.journal.claim, threading.Event(), threading.Event()
+        claim, claimed, go_on = service._store.take_turn, threading.Event(), threading.Event()
 
         def slow(*args, **options):
             made = claim(*args, **options)
@@ -581,7 +636,7 @@ async def test_a_run_is_cancelled_although_it_is_just_being_taken_up(tmp_path, m
                 go_on.wait()
             return made
 
-        monkeypatch.setattr(service._store.journal, "claim", slow)
+        monkeypatch.setattr(service._store, "take_turn", slow)
         run = await service.start(ME, "Work.")
         await wait_until(claimed.is_set)
         cancelling = asyncio.create_task(service.cancel(run.id, ME))
@@ -596,7 +651,7 @@ async def test_a_run_whose_end_was_stored_by_a_cancellation_is_returned_as_cance
     blocker = Blocker(closed=False)
     async with serving(tmp_path, blocker.agent(), durable=True) as service:
         journal = service._store.journal
-        claim, append = journal.claim, journal.append
+        claim, append = service._store.take_turn, journal.append
         claimed, go_on, stored = threading.Event(), threading.Event(), threading.Event()
 
         def slow_claim(*args, **options):
@@ -611,7 +666,7 @@ async def test_a_run_whose_end_was_stored_by_a_cancellation_is_returned_as_cance
             if write.status == "cancelled":  # it is committed, but this process does not know it yet
                 stored.wait(60)
 
-        monkeypatch.setattr(journal, "claim", slow_claim)
+        monkeypatch.setattr(service._store, "take_turn", slow_claim)
         monkeypatch.setattr(journal, "append", slow_append)
         run = await service.start(ME, "Work.")
         await wait_until(claimed.is_set)
@@ -819,12 +874,12 @@ async def test_a_server_that_stops_while_it_loads_the_session_of_a_run_stops_and
             return load(session_id)
 
         monkeypatch.setattr(sessions, "load", load_late)
-        run = await service.start(ME, "Work.")
+        run = await service.start(ME, "Work.", session="s")
         await wait_until(entered.is_set)
-        closing = asyncio.create_task(service.close(grace=0))
+        closing = asyncio.create_task(service.close(grace=30))
         await wait_until(lambda: service._store.journal.get(run.id).status == "interrupted")
         go_on.set()
-        await asyncio.wait_for(closing, 60)
+        await asyncio.wait_for(closing, 90)
     assert counter.calls == []
     async with serving(tmp_path, counter.agent(), durable=True) as service:
         run = await service.wait(run.id, ME)

@@ -115,7 +115,7 @@ async def test_a_tape_of_another_version_is_reported_with_what_to_do(tmp_path):
     try:
         assert (await made.get(made.admin)).status_code == 200
         (tape,) = (tmp_path / "tapes").glob("*.tape")
-        tape.write_bytes(tape.read_bytes().replace(b'"version":4,', b'"version":3,', 1))
+        tape.write_bytes(tape.read_bytes().replace(b'"version":5,', b'"version":3,', 1))
         answer = await made.get(made.admin)
         assert (answer.status_code, answer.json()["error"]["code"]) == (404, "not_recorded")
         assert "record it again, or use the version of Hookline that wrote it" in answer.json()["error"]["message"]

@@ -48,7 +48,10 @@ def running(folder):
 
 
 def test_the_app_serves_its_own_users_and_streams_to_them(tmp_path):
-    with running(tmp_path) as url, httpx.Client(base_url=url, follow_redirects=True, trust_env=False) as client:
+    with (
+        running(tmp_path) as url,
+        httpx.Client(base_url=url, follow_redirects=True, trust_env=False, timeout=60) as client,
+    ):
         assert client.get("/agents/runs").status_code == 401
         assert client.get("/login/mallory").status_code == 403
         assert "<form>" in client.get("/login/ann").text

@@ -23,7 +23,7 @@ from tests.server.fleet import fleet_of
 from tests.server.rig import ME, read_all
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture

@@ -1,17 +1,23 @@
 """Metrics of everything that shares a database: the queue, leases, takeovers and the time of recoveries."""
 
+import os
 import re
 import socket
+import time
 from pathlib import Path
 
 import httpx
+import msgspec
 import pytest
 
+from hookline import Agent, ScriptedModel, reply
 from hookline._run.journal import Append
 from hookline.config.errors import ConfigError
+from hookline.config.settings import Settings
 from hookline.hooks import MetricsHook
+from hookline.server import build_server, health
 from hookline.server.health import MetricsServer, add_fleet_metrics
-from hookline.stores.runs import RunRecord, RunStore
+from hookline.stores.runs import DURABLE, NewRun, RunRecord, RunStore, StoredEvent
 
 GUIDE = Path(__file__).parents[2] / "docs/guides/serve.md"
 
@@ -51,6 +57,32 @@ def test_nothing_is_queued_in_an_empty_database(store):
     found = shown(store)
     assert (found["queue_depth"], found["queue_oldest_seconds"]) == (0, 0)
     assert (found["takeovers_total"], found["recoveries_total"]) == (0, 0)
+
+
+def test_the_time_until_recent_runs_began_is_shown(store):
+    now = time.time()
+    begun = [
+        msgspec.structs.replace(served(n, "completed"), created=now - 10, started=now - 10 + n, ended=now)
+        for n in range(100)
+    ]
+    old = msgspec.structs.replace(served(200, "completed"), created=now - 4000, started=now, ended=now)
+    store.write([*begun, old], [])
+    found = shown(store)
+    assert found['start_seconds{quantile="0.5"}'] == pytest.approx(50, abs=1)
+    assert found['start_seconds{quantile="0.95"}'] == pytest.approx(95, abs=1)
+
+
+def test_the_slots_of_workers_are_shown_with_those_that_are_used(place):
+    store = RunStore(place)
+    store.workers.register({"aaa": {}}, 5)
+    for n in range(2):
+        run = msgspec.structs.replace(served(n, "running"), host=DURABLE)
+        store.accept([NewRun(run, StoredEvent(run.id, 1, "run_accepted", 1.0, b"{}"), b"{}")])
+    store.journal.claim("run_1", "", b"")
+    store.journal.claim("of a program", "", b"{}")
+    found = shown(store)
+    assert (found['slots{state="used"}'], found['slots{state="all"}']) == (1, 5)
+    store.close()
 
 
 def test_a_lease_is_held_until_it_is_not_renewed(store, place):
@@ -138,5 +170,29 @@ def test_the_guide_lists_the_metrics_of_a_fleet():
     add_fleet_metrics(after, RunStore(":memory:"))
     names = [{family.name for family in metrics.registry.collect()} for metrics in (before, after)]
     new = names[1] - names[0]
-    assert len(new) == 10
+    assert len(new) == 14
     assert new <= {name.removesuffix("_total") for name in documented}
+
+
+def test_an_export_reads_the_state_of_the_queue_once(store, monkeypatch):
+    asked, read = [], health.queue_state
+    monkeypatch.setattr(health, "queue_state", lambda store: asked.append(1) or read(store))
+    metrics = MetricsHook()
+    add_fleet_metrics(metrics, store)
+    assert "hookline_queue_depth 0.0" in metrics.text()
+    assert len(asked) == 1
+    store.write([served(1, "queued")], [])
+    assert "hookline_queue_depth 1.0" in metrics.text(), "each export reads it anew"
+    assert len(asked) == 2
+
+
+@pytest.mark.sqlite
+async def test_a_server_that_stops_leaves_no_file_open(tmp_path):
+    settings = Settings(runs=str(tmp_path / "runs.db"), server={"port": 0, "keys": str(tmp_path / "keys.db")})
+    server = build_server(settings, Agent("helper", llm=ScriptedModel([reply("done")])), home=tmp_path)
+    await server.start()
+    async with httpx.AsyncClient(base_url=server.url) as client:
+        assert "hookline_contradictions" in (await client.get("/metrics")).text
+    await server.stop(grace=0)
+    files = [os.path.realpath(each) for each in Path("/proc/self/fd").iterdir()]
+    assert [file for file in files if file.startswith(str(tmp_path))] == []

@@ -25,6 +25,7 @@ from hookline.stores.audit.log import AuditLog
 from hookline.stores.keys import RIGHTS, KeyStore
 from tests.properties import examples
 
+from .console.rig import console
 from .walk import GARBAGE, Keys, bearer, client_of, walk, walk_with_garbage
 
 FAST = ServerOptions(rate=1e9, burst=1_000_000)
@@ -698,3 +699,26 @@ async def test_the_gate_works_over_a_real_connection(store, things, caplog):
             assert (await client.get("/runs", headers=bearer(key))).status_code == 200
     finally:
         await host.stop()
+
+
+async def test_without_a_key_a_path_that_exists_is_answered_like_one_that_does_not(tmp_path):
+    async with console(tmp_path) as made:
+        made.keys.add("ann", ["read"])
+        async with httpx.AsyncClient(base_url=made.url, trust_env=False) as nobody:
+            for known, unknown in (
+                ("/v1/models", "/v1/unknown"),
+                ("/v1/chat/completions", "/v1/chat/unknown"),
+                ("/v1/models", "/v1"),
+                ("/runs", "/unknown"),
+                ("/console/audit", "/console/unknown"),
+            ):
+                for method in ("GET", "POST", "DELETE"):
+                    answers = [
+                        await nobody.request(method, path, headers={"X-Correlation-Id": "same"})
+                        for path in (known, unknown)
+                    ]
+                    seen = [
+                        (each.status_code, each.content.replace(path.encode(), b""), each.headers.get("content-type"))
+                        for each, path in zip(answers, (known, unknown), strict=True)
+                    ]
+                    assert seen[0] == seen[1], (method, known)

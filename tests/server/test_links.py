@@ -78,7 +78,7 @@ async def test_without_the_option_there_is_no_such_page(tmp_path):
     server = build_server(settings(tmp_path), agent([]))
     await server.start()
     try:
-        async with httpx.AsyncClient(base_url=server.url, trust_env=False) as http:
+        async with httpx.AsyncClient(base_url=server.url, trust_env=False, timeout=60) as http:
             assert (await http.get("/approve/a.b")).status_code == 404
             assert "text/html" not in (await http.get("/approve/a.b")).headers["content-type"]
     finally:

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 from starlette.responses import JSONResponse
 
 from hookline import ON_RUN_START, Agent, AgentContext, ScriptedModel, call, observer, tool
+from hookline.config.errors import ConfigError
+from hookline.hooks import AuditLogHook
 from hookline.server.logs import (
     JsonFormatter,
     LogFieldsHook,
@@ -28,6 +30,7 @@ from hookline.server.routing import Endpoint, Gate, caller_of, correlation_of
 from hookline.testing import scripted_agent
 from tests.properties import examples
 
+from .console.rig import console
 from .rig import ADMIN, make, serving
 from .walk import client_of
 
@@ -455,3 +458,25 @@ def test_logs_go_to_the_current_stderr(monkeypatch):
     ours.info("x")
     undo()
     assert lines(out)[0]["message"] == "x"
+
+
+@pytest.mark.parametrize("kind", ["json", "text"])
+async def test_one_setting_copies_the_audit_log_to_the_log_stream_one_object_a_line(tmp_path, kind):
+    audit = tmp_path / "audit.jsonl"
+    with logs(kind) as out:
+        agent = make(hooks=[AuditLogHook(audit)])
+        async with console(tmp_path, agent, audit=audit, audit_stream=True) as made, made.browser() as browser:
+            await browser.post("/runs", json={"task": "hello\n", "wait": 30})
+    stored = [json.loads(line) for line in audit.read_text().splitlines()]
+    shown = [json.loads(line) for line in out.getvalue().splitlines() if line.startswith('{"v":')]
+    copied = [{name: value for name, value in each.items() if name not in ("seq", "prev")} for each in stored]
+    assert [each for each in copied if each["type"] != "open"] == [
+        each for each in shown if each["type"] not in ("open", "checkpoint")
+    ]
+    assert {"auth", "run_start", "run_end", "checkpoint"} <= {each["type"] for each in shown}
+
+
+async def test_a_copy_of_an_audit_log_that_does_not_exist_is_an_error(tmp_path):
+    with pytest.raises(ConfigError, match="audit_stream copies the audit log, and there is none"):
+        async with console(tmp_path, make(), audit="", audit_stream=True):
+            pass

@@ -494,7 +494,7 @@ async def test_a_host_stops_although_a_stream_is_open(tmp_path):
     blocker = Blocker()
     agents = mounted(tmp_path, blocker.agent(), server={"grace": 0})
     async with listening(host_of(agents)) as url:
-        client = httpx.AsyncClient(base_url=url + "/agents", headers={"x-user": "ann"}, trust_env=False)
+        client = httpx.AsyncClient(base_url=url + "/agents", headers={"x-user": "ann"}, trust_env=False, timeout=60)
         run = (await client.post("/runs", json={"task": "go"})).json()["id"]
         request = client.build_request("GET", f"/runs/{run}/events")
         stream = await client.send(request, stream=True)

@@ -77,16 +77,18 @@ def test_every_option_is_described():
 @pytest.mark.parametrize(
     ("options", "runs", "keys"),
     [
-        ({}, Settings().runs, str(user_folder("data") / "keys.db")),
+        ({}, "", ""),
         ({}, "/srv/runs.db", "/srv/keys.db"),
-        ({}, None, str(user_folder("data") / "keys.db")),
-        ({}, ":memory:", str(user_folder("data") / "keys.db")),
+        ({}, None, ""),
+        ({}, ":memory:", ""),
         ({"keys": "/etc/k.db"}, "/srv/runs.db", "/etc/k.db"),
         ({"keys": "k.db"}, "/srv/runs.db", "/home/x/k.db"),
         ({"keys": ":memory:"}, "/srv/runs.db", ":memory:"),
     ],
 )
 def test_keys_are_in_the_folder_of_the_runs(options, runs, keys):
+    """Without a file of runs, they are in the user's data folder."""
+    runs, keys = Settings().runs if runs == "" else runs, keys or str(user_folder("data") / "keys.db")
     assert ServerOptions(**options).keys_path(runs, Path("/home/x")) == keys
 
 

@@ -12,7 +12,7 @@ from hookline.server.agents import Agents
 from hookline.server.options import ServerOptions
 from hookline.server.runs import RunService
 from hookline.stores.approvals import ApprovalStore
-from hookline.stores.runs import RunStore
+from hookline.stores.runs import QueuedRun, RunStore
 from hookline.stores.sessions import session_store_at
 from tests.server.rig import ME
 from tests.waiting import wait_until
@@ -76,7 +76,7 @@ async def interrupted(postgres_url, monkeypatch):
         await wait_until(lambda: shop.calls == 1)
         digest = service._store.journal.get(run.id).digest
     async with worker(postgres_url, shop.agent(other_rule)) as service:
-        await service._durable._queue.put(run.id, run.session_id, digest)
+        await service._durable._queue.put(QueuedRun(run.id, run.session_id, run.owner, digest))
     shop.open.set()
     return shop, run
 

@@ -17,7 +17,8 @@ from hookline import BEFORE_TOOL, ON_RUN_START, Agent, HookResult, ScriptedModel
 from hookline._kernel.values import Message
 from hookline._run.events import AllEventsExcept
 from hookline.events import PointFired
-from hookline.hooks import ObservabilityHook
+from hookline.hooks import ObservabilityHook, SensitiveDataHook
+from hookline.records import RecordHook
 from hookline.server import live_run
 from hookline.server import live_run as live_module
 from hookline.server.concurrency import RunSlots
@@ -274,6 +275,19 @@ async def test_runs_are_listed_newest_first_in_pages(tmp_path):
         service.agents.find("helpr")
 
 
+async def test_a_run_does_not_describe_its_agent_so_that_many_tools_cost_nothing(tmp_path):
+    described = []
+
+    class Described(Agent):
+        description = property(lambda self: described.append(self.name) or "helps", lambda self, text: None)
+
+    async with serving(tmp_path, Described("helper", llm=always(reply("done")))) as service:
+        run = await service.start(ME, "hello")
+        assert (await service.wait(run.id, ME)).reply == "done"
+        assert described == []
+        assert service.agents.find("helper").description == "helps"
+
+
 # Limits
 
 
@@ -283,7 +297,8 @@ async def test_runs_that_are_being_stored_count_too(tmp_path):
         starting = [service.start(ME, "a") for _ in range(5)] + [service.start(OTHER, "b") for _ in range(5)]
         outcomes = await asyncio.gather(*starting, return_exceptions=True)
         owners = [outcome.owner for outcome in outcomes if not isinstance(outcome, BusyError)]
-        assert sorted(owners) == sorted([ME.id, ME.id, OTHER.id])
+        assert len(owners) == 3
+        assert max(map(owners.count, owners)) == 2  # requests that come at once have no order
 
 
 async def test_a_run_beyond_the_limits_is_rejected_and_not_stored(tmp_path):
@@ -438,7 +453,7 @@ async def test_slots_are_never_lost_and_never_granted_beyond_the_limit(moves, mo
     slots, inside, waiting, queue = RunSlots(most), [], [], []
 
     async def enter():
-        await slots.acquire()
+        await slots.acquire("")
         inside.append(asyncio.current_task())
 
     for move in moves:
@@ -585,10 +600,10 @@ async def test_while_the_store_fails_new_runs_are_rejected_and_no_event_is_lost(
         await service._recorder.flushed()
         real, broken = RunStore.write, [True]
 
-        def write(self, runs, events):
+        def write(self, *what):
             if broken:
                 raise StoreError("the disk is full")
-            real(self, runs, events)
+            real(self, *what)
 
         monkeypatch.setattr(RunStore, "write", write)
         blocker.open.set()
@@ -617,7 +632,38 @@ async def test_old_runs_are_deleted_with_their_events(tmp_path):
         with store.db.transaction(write=True) as db:
             db.execute("UPDATE runs SET created = ?, ended = ? WHERE run_id = ?", (long_ago, long_ago, run.id))
         assert store.prune_served(1) == 1
-        assert (store.get(run.id), store.events(run.id)) == (None, [])
+        assert (store.runs(served=True), store.events(run.id)) == ([], [])
+        kept = store.get(run.id)  # for the statistics
+        assert (kept.task, kept.reply, kept.owner, kept.steps) == ("", "", "", 1)
+        assert store.prune(1) == 1
+        assert (store.get(run.id), store.facts(run.id)) == (None, [])
+
+
+@pytest.mark.parametrize("durable", [False, True])
+async def test_a_search_finds_the_words_of_a_run_and_nothing_that_a_hook_hid(tmp_path, durable):
+    turns = [reply("Write to bert.hidden@example.org about the marmalade.")]
+    agent = make(turns, hooks=[SensitiveDataHook()])
+    async with serving(tmp_path, agent, durable=durable) as service:
+        run = await service.wait((await service.start(ME, "Whom do I ask about jam?")).id, ME)
+        assert "marmalade" in run.reply
+        assert "bert" not in run.reply
+
+        async def found(text, caller=ME):
+            return [each.id for each in (await service.search(caller, text=text)).runs]
+
+        assert await found("jam") == await found("MARMALADE jam") == await found("marm*", ADMIN) == [run.id]
+        for hidden in ("bert", "hidden", "bert.hidden@example.org", "hid*"):
+            assert await found(hidden) == []
+        assert await found("jam", OTHER) == []
+
+
+async def test_a_server_deletes_old_runs_without_a_request(tmp_path):
+    store, long_ago = RunStore(tmp_path / "runs.db"), time.time() - 40 * 24 * 3600
+    times = {"status": "completed", "created": long_ago, "started": long_ago, "ended": long_ago}
+    store.write([RunRecord("run_old", "helper", "me", "", "s", "t", "c", "api", "x", **times)], [])
+    async with serving(tmp_path) as service:
+        service.start_tidying()
+        await wait_until(lambda: store.get("run_old") is None)
 
 
 async def test_a_caller_cannot_change_its_metadata(tmp_path):
@@ -656,7 +702,7 @@ async def test_a_served_run_that_the_metrics_hook_also_records_is_one_row(tmp_pa
         (stored,) = recorder.store.runs()
         assert stored == msgspec.structs.replace(run, observed=True)
         assert (stored.status, stored.task, stored.reply, stored.stop) == ("completed", "the task", "done", "completed")
-        assert stored.elapsed == stored.ended - stored.started
+        assert 0 < stored.elapsed <= stored.ended - stored.started
         stats = run_stats(recorder.store)
         assert (stats.totals.runs, stats.totals.model_calls, stats.totals.tool_calls) == (1, 2, 1)
         assert [each.name for each in recorder.store.calls(run.id)] == ["scripted", "look", "scripted"]
@@ -664,17 +710,42 @@ async def test_a_served_run_that_the_metrics_hook_also_records_is_one_row(tmp_pa
     recorder.store.close()
 
 
-async def test_runs_that_were_not_served_are_hidden_from_callers(tmp_path):
+async def test_runs_that_were_not_served_are_seen_by_callers_who_see_everything_and_controlled_by_nobody(tmp_path):
     recorder = ObservabilityHook(tmp_path / "runs.db")
     result = await make(hooks=[recorder]).arun("x")
     assert recorder.flush(20)
-    assert recorder.store.get(result.ids.run_id) is not None
+    id = result.ids.run_id
+    open_run = RunRecord("run_open", "a", "", "", "s", "t", "c", "", "", status="running", host="elsewhere", pid=1)
+    recorder.store.add([msgspec.structs.replace(open_run, created=time.time(), origin="library")])
     async with serving(tmp_path) as service:
-        for caller in (ME, ADMIN):
-            with pytest.raises(UnknownRunError):
-                await service.get(result.ids.run_id, caller)
-            with pytest.raises(UnknownRunError):
-                await service.cancel(result.ids.run_id, caller)
-            assert await service.list(caller) == []
-            assert await service.count(caller) == 0
+        with pytest.raises(UnknownRunError):
+            await service.get(id, ME)
+        with pytest.raises(UnknownRunError):
+            await service.cancel(id, ME)
+        assert (await service.list(ME), await service.count(ME)) == ([], 0)
+        found = await service.get(id, ADMIN)
+        assert (found.origin, found.owner, found.status) == ("library", "", "completed")
+        assert [run.id for run in await service.list(ADMIN)] == ["run_open", id]
+        assert await service.count(ADMIN) == 2
+        assert (await service.cancel(id, ADMIN)).status == "completed"
+        for control in (service.cancel("run_open", ADMIN), service.steer("run_open", ADMIN, "Hurry.")):
+            with pytest.raises(ConflictError, match="started by another program \\(library\\): control it there"):
+                await control
     recorder.store.close()
+
+
+# Rules
+
+
+async def test_all_runs_of_all_callers_have_the_same_rules_and_the_records_describe_them_once(tmp_path):
+    @guard(BEFORE_TOOL)
+    def no(ctx, request):
+        return HookResult.block("no")
+
+    hooks = [no, RecordHook(tmp_path / "records")]
+    async with serving(tmp_path, make(hooks=hooks)) as service:
+        for caller in (ME, ME, OTHER):
+            await read_all(service, (await service.start(caller, "go")).id, caller)
+    records = [line for file in (tmp_path / "records").glob("*.moments") for line in file.read_text().splitlines()]
+    assert len([line for line in records if line.startswith('["run"')]) == 3
+    assert len([line for line in records if line.startswith('["hooks"')]) == 1

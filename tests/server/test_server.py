@@ -26,6 +26,7 @@ from hookline.config.settings import Settings
 from hookline.hooks import AuditLogHook
 from hookline.hooks.metrics import MetricsHook
 from hookline.server import build
+from hookline.server.a2a.api import A2aApi
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
 from hookline.server.build import build_server, build_worker
@@ -34,7 +35,7 @@ from hookline.server.routing import Gate
 from hookline.stores import verify_audit
 from hookline.stores.errors import StoreError
 from hookline.stores.keys import KeyStore
-from hookline.stores.runs import RunRecord
+from hookline.stores.runs import RunRecord, RunStore
 from hookline.teams import Roster
 from tests.environment import with_source
 from tests.leases import expire_lease
@@ -138,7 +139,7 @@ async def test_a_stopped_server_does_not_start(tmp_path):
     ("opens", "read"),
     [
         ("RunStore", lambda store: store.get("x")),
-        ("ApprovalStore", lambda store: store.rows()),
+        ("approval_store", lambda store: store.rows()),
         ("session_store_at", lambda store: store.list()),
     ],
 )
@@ -537,3 +538,25 @@ def test_the_request_rate_is_measured_over_ten_seconds():
     assert (traffic.per_second(), traffic.total, traffic.refused) == (5.1, 51, 1)
     now = 121.0
     assert traffic.per_second() == 0
+
+
+async def test_a_server_deletes_old_runs_after_everything_else_has_started(tmp_path, monkeypatch):
+    deleting, opened, open_api = threading.Event(), [], A2aApi.open
+
+    def tidy(store, served_days, forget):
+        deleting.set()
+        yield 0
+
+    async def open_slowly(api):
+        await asyncio.sleep(0.3)  # a step would begin meanwhile, and keep others from the file
+        await open_api(api)
+        opened.append(deleting.is_set())
+
+    monkeypatch.setattr(RunStore, "tidy", tidy)
+    monkeypatch.setattr(A2aApi, "open", open_slowly)
+    settings = Settings(runs=str(tmp_path / "runs.db"), server={"port": 0, "keys": str(tmp_path / "keys.db")})
+    server = build_server(settings, make(), home=tmp_path)
+    await server.start()
+    assert opened == [False]
+    assert await asyncio.to_thread(deleting.wait, 20)
+    await server.stop(grace=0)

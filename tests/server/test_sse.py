@@ -87,9 +87,9 @@ async def test_a_reader_sees_stored_events_only(tmp_path, monkeypatch):
         real, held = RunStore.write, asyncio.Event()
         loop = asyncio.get_running_loop()
 
-        def write(self, runs, events):
+        def write(self, runs, events, *records):
             asyncio.run_coroutine_threadsafe(held.wait(), loop).result()
-            real(self, runs, events)
+            real(self, runs, events, *records)
 
         monkeypatch.setattr(RunStore, "write", write)
         blocker.open.set()

@@ -4,14 +4,13 @@ import asyncio
 
 import pytest
 
-from hookline import AFTER_TOOL, BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply
+from hookline import AFTER_TOOL, BEFORE_LLM, Agent, HookResult, ScriptedModel, call, guard, hook, reply
 from hookline.config.hook_order import hook_order
 from hookline.hooks import ObservabilityHook
-from hookline.payloads import ModelReply, Usage
-from hookline.server.figures import FigureRecorder, FiguresHook
-from hookline.stores import RunRecord, RunStore
+from hookline.payloads import Usage
+from hookline.stores import RunStore
 from hookline.stores.errors import StoreError
-from hookline.stores.run_figures import HookKey, ModelKey, Used
+from hookline.stores.run_figures import costs, hook_figures
 from hookline.stores.run_statistics import run_stats
 from hookline.teams import Roster, Team
 
@@ -20,9 +19,13 @@ from .console.rig import console
 
 
 async def done(client, task, **fields):
+    """Start a run, and return it when it has ended, however long that takes."""
     answer = await client.post("/runs", json={"task": task, "wait": 30, **fields})
     assert answer.status_code == 201, answer.text
-    return answer.json()
+    run = answer.json()
+    while run["ended"] is None:
+        run = await got(client, f"/runs/{run['id']}", wait=30)
+    return run
 
 
 async def got(client, path, **query):
@@ -184,15 +187,17 @@ async def test_a_reply_that_a_hook_rejected_costs_too(tmp_path):
         assert found["total"]["calls"] == 2
 
 
-async def test_calls_of_unknown_price_are_counted_and_answers_of_hooks_are_not():
-    store = FailingStore(0)
-    recorder = FigureRecorder(store)
-    observer = FiguresHook(recorder, RunRecord("run_1", "clerk", "me", "", "", "", "", "api", ""))
-    answered = ModelReply(model="small", usage=Usage(100, 10), cost=None)
-    observer("after_llm", None, answered, None)
-    observer("after_llm", None, answered.replace(source="a cache"), None)
-    await recorder.close()
-    assert store.stored[0].models == {("me", "clerk", "small"): Used(1, 100, 10, 0, 0.0, 1)}
+async def test_answers_of_hooks_are_no_calls_of_models(tmp_path):
+    @hook(BEFORE_LLM)
+    def cached(ctx, request):
+        return HookResult.answer("from a cache") if request.hop else None
+
+    turns = [reply("", tool_calls=(call("delete", path="a"),), usage=Usage(100, 10), cost=0.5)]
+    agent = Agent("clerk", llm=ScriptedModel(turns), tools=[delete], hooks=[cached])
+    async with console(tmp_path, agent) as made, made.browser() as client:
+        assert (await done(client, "x"))["status"] == "completed"
+        total = (await got(client, "/costs"))["total"]
+        assert (total["calls"], total["input_tokens"], total["cost"]) == (1, 100, 0.5)
 
 
 # Statistics and verdicts.
@@ -243,38 +248,26 @@ async def test_figures_are_stored_when_the_server_stops(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as client:
         await done(client, "secret")
     store = RunStore(tmp_path / "runs.db")
-    assert {each.hook: each.verbs for each in store.figures.hooks("hour")}["no_deleting"] == {"block": 1}
-    assert store.figures.costs("hour").total.calls == 2
+    assert {each.hook: each.verbs for each in hook_figures(store, "hour")}["no_deleting"] == {"block": 1}
+    assert costs(store, "hour").total.calls == 2
     store.close()
 
 
-class FailingStore:
-    """A store that cannot be written at first."""
+async def test_facts_that_could_not_be_stored_are_stored_later_and_not_twice(tmp_path, monkeypatch):
+    failures = [StoreError("the disk is full")] * 2
+    write = RunStore.write
 
-    def __init__(self, failures):
-        self.failures, self.stored = failures, []
+    def failing(self, runs, events, records=()):
+        if records and failures:
+            raise failures.pop()
+        return write(self, runs, events, records)
 
-    def add(self, tally):
-        if self.failures:
-            self.failures -= 1
-            raise StoreError("the disk is full")
-        self.stored.append(tally)
-
-
-async def test_figures_that_could_not_be_stored_are_stored_later_and_not_twice(caplog):
-    store = FailingStore(2)
-    recorder = FigureRecorder(store)
-    key = HookKey("me", "clerk", str(BEFORE_TOOL), "tidy", 0, "cont", 3)
-    recorder.hook_called(key)
-    await recorder.flushed()
-    recorder.hook_called(key)
-    recorder.model_called("run_1", ModelKey("me", "clerk", "small"), Used(1, cost=0.5))
-    await recorder.flushed()
-    recorder.model_called("run_1", ModelKey("me", "clerk", "small"), Used(1, cost=0.25))
-    await recorder.close()
-    await recorder.close()
-    (tally,) = store.stored
-    assert tally.hooks == {key: 2}
-    assert tally.models == {("me", "clerk", "small"): Used(2, cost=0.75)}
-    assert tally.models_of == {("run_1", "small")}
-    assert caplog.text.count("cannot be stored: the disk is full") == 1
+    monkeypatch.setattr(RunStore, "write", failing)
+    monkeypatch.setattr("hookline.server.live_run.RETRY_SECONDS", 0.01)
+    async with console(tmp_path, counted_agent()) as made, made.browser() as client:
+        await done(client, "secret")
+    assert not failures
+    store = RunStore(tmp_path / "runs.db")
+    assert {each.hook: each.verbs for each in hook_figures(store, "hour")}["no_deleting"] == {"block": 1}
+    assert costs(store, "hour").total.calls == 2
+    store.close()

@@ -11,7 +11,7 @@ import pytest
 from hookline.errors import RunHeldError
 from hookline.server import durable, postgres_queue
 from hookline.server.postgres_queue import PostgresQueue
-from hookline.stores.runs import DURABLE, RunRecord, RunStore, StoredEvent
+from hookline.stores.runs import DURABLE, NewRun, QueuedRun, RunRecord, RunStore, StoredEvent
 
 LEASE = 3600.0
 
@@ -26,7 +26,7 @@ def store(request, tmp_path):
 
 def test_a_run_is_free_when_its_lease_has_expired_and_not_before(store):
     record = RunRecord("run", "helper", "me", "s", "s", "", "", "http", "task", created=1.0, host=DURABLE, last_seq=1)
-    store.accept(record, StoredEvent("run", 1, "run_accepted", 1.0, b"{}"), b"{}")
+    store.accept([NewRun(record, StoredEvent("run", 1, "run_accepted", 1.0, b"{}"), b"{}")])
     claim = store.journal.claim("run", "", b"")
 
     def pass_by(seconds):
@@ -36,11 +36,11 @@ def test_a_run_is_free_when_its_lease_has_expired_and_not_before(store):
     pass_by(LEASE - 1)
     store.journal.renew("run", claim.epoch)  # the last sign of its process
     pass_by(LEASE - 600)
-    assert store.to_execute() == []
+    assert store.to_execute(begun=True) == []
     with pytest.raises(RunHeldError):
         store.journal.claim("run", "", b"")
     pass_by(600)
-    assert [run[0] for run in store.to_execute()] == ["run"]
+    assert [run.run_id for run in store.to_execute(begun=True)] == ["run"]
     assert store.journal.claim("run", "", b"").epoch == claim.epoch + 1
     # Processes look for such runs, and for jobs of processes that have ended, each second.
     assert durable.CHECK_SECONDS == postgres_queue.CHECK_SECONDS == 1.0
@@ -57,7 +57,7 @@ async def test_the_job_of_a_process_that_has_ended_is_free_no_later_than_its_run
 
     await queue.open(execute, [])
     try:
-        await queue.put("run_1", "s", "")
+        await queue.put(QueuedRun("run_1", "s", "me"))
         await executing.wait()
         manager = queue._app.job_manager
 

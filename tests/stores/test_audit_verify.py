@@ -3,6 +3,7 @@
 import os
 import shutil
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
@@ -65,6 +66,36 @@ def test_an_unchanged_log_has_no_findings(made, name):
     assert (report.findings, report.ok, report.first) == ((), True, 1)
     assert report.last == report.records
     assert report.head == line_hash(lines(made[0] / f"{name}.jsonl")[-1])
+
+
+def forged(path):
+    """Append a record that continues the chain, as a person who can write the file can."""
+    last = lines(path)[-1]
+    record = msgspec.json.decode(last)
+    forged = last.replace(f'"seq":{record["seq"]}'.encode(), f'"seq":{record["seq"] + 1}'.encode())
+    forged = forged.replace(record["prev"].encode(), line_hash(last).encode())
+    path.write_bytes(path.read_bytes() + forged + b"\n")
+
+
+def test_records_behind_the_head_of_an_unsigned_log_are_not_proven(log):
+    forged(log / "plain.jsonl")
+    report = verify_audit(log / "plain.jsonl")
+    assert (report.findings, report.end_proven, report.ok) == ((), False, False)
+    (warning,) = [each for each in report.warnings if each.kind == "unproven"]
+    assert warning.line == report.records
+    assert "1 record after the last known head" in warning.text
+    proven = f"{report.last}:{report.head}"
+    assert verify_audit(log / "plain.jsonl", head=proven).ok
+
+
+def test_a_checked_signature_proves_a_record_behind_the_head_and_a_forged_one_has_none(log, made):
+    whole = lines(log / "signed.jsonl")
+    head = f"{len(whole) - 1}:{line_hash(whole[-2])}"
+    (log / "signed.jsonl.head").unlink()
+    assert verify_audit(log / "signed.jsonl", head=head, key=made[1]).ok
+    assert not verify_audit(log / "signed.jsonl", head=head).ok
+    forged(log / "signed.jsonl")
+    assert "signature" in kinds(log / "signed.jsonl", head=head, key=made[1])
 
 
 # Every kind of tampering is found.

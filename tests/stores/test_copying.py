@@ -21,6 +21,7 @@ from hookline.stores.blackboard import DatabaseBlackboard
 from hookline.stores.chats import ChatStore
 from hookline.stores.copying import copy_stores
 from hookline.stores.errors import StoreError
+from hookline.stores.facts import Gate, ObservedRun, RunFact
 from hookline.stores.keys import KeyStore
 from hookline.stores.mailbox import gateway_database
 from hookline.stores.notes import DatabaseNotes, NotesFile
@@ -60,11 +61,11 @@ def contents(database, tables):
 
 def tables_of(path):
     with sqlite3.connect(path) as db:
-        listed = [name for (name,) in db.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        listed = [name for (name,) in db.execute("SELECT name FROM pragma_table_list WHERE type = 'table'")]
         found = {
             name: [f'"{column[1]}"' for column in db.execute(f"PRAGMA table_info({name})")]
             for name in listed
-            if not name.startswith("sqlite")
+            if not name.startswith(("sqlite", "hookline"))
         }
     db.close()
     return found
@@ -118,8 +119,12 @@ def fill(place):
     runs, approvals, keys, memory, board, chats, sessions, artifacts, notes, index, skills, shared, gateway = stores
     runs.write([RunRecord("run_1", "bot", "me", "", "", "", "", "http", "a\0b \x1a0 ünï")], [])
     runs.write([], [StoredEvent("run_1", n, "x", 0.1 * n, b'{"n": "\\u0000"}\0') for n in range(1, 1201)])
-    verdicts = [("run_1", 1.0, "p", "c", f"hook {n}", "guard", "cont", "", None, 0) for n in range(50)]
-    runs.add([RunRecord("run_2", "bot", "", "", "", "", "", "", "", cost=None)], {"verdicts": verdicts})
+    run = ObservedRun("run_2", "bot", owner="me")
+    gates = [(Gate(f"hook {n}", "guard", "block", 7, "a\0b ünï", refused=True),) for n in range(50)]
+    facts = [
+        RunFact(run, 1.0, "fire", n, "before_tool", hook=gate.hook, gates=(gate,)) for n, (gate,) in enumerate(gates)
+    ]
+    runs.add([RunRecord("run_2", "bot", "", "", "", "", "", "", "", cost=None)], facts)
     ask(approvals)
     for name in ("first", "second"):
         keys.add(name, ["run"])
@@ -167,7 +172,8 @@ def test_every_row_of_every_store_is_copied(tmp_path, postgres_url):
         stamps = tables.pop("stamp", None)  # it changes whenever keys change
         assert contents(source, tables) == contents(target, tables), source.schema.name
         assert tables or stamps
-    assert before[0].verdicts("run_2") == after[0].verdicts("run_2")
+    assert before[0].facts("run_2") == after[0].facts("run_2")
+    assert len(after[0].verdicts("run_2")) == 50
     assert before[2].keys() == after[2].keys()
     assert after[6].load("s").messages[0].attachments[0].data == b"content"
     new = [store.add_fact("home", "x").seq for store in (before[3], after[3])]

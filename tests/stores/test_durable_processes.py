@@ -18,7 +18,8 @@ import pytest
 
 from hookline.payloads import AgentResult
 from hookline.stores import RunStore
-from tests.durable_scene import World, call_key
+from tests.durable_scene import World, call_keys
+from tests.environment import with_source
 from tests.waiting import block_until
 
 MOMENTS = ("ran 4", "ledger 4", "person 1", "asked 6", "before_commit 5", "after_commit 9", "after_commit 20")
@@ -26,22 +27,16 @@ MOMENTS = ("ran 4", "ledger 4", "person 1", "asked 6", "before_commit 5", "after
 SCENE = Path(__file__).parents[1] / "durable_scene.py"
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a process that imports what this one does."""
-    paths = [os.environ.get("PYTHONPATH", ""), *sys.path]
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
-
-
 def start(world: World, run_id: str = "r", **env: str) -> subprocess.Popen[bytes]:
     """Start a process that starts or continues the run of the scene."""
     with open(world.folder / "output", "ab") as output:
-        env = environment() | {"LEASE": "1"} | env
+        env = with_source() | {"LEASE": "1"} | env
         return subprocess.Popen([sys.executable, SCENE, world.folder, run_id], env=env, stderr=output)
 
 
 def finish(process: subprocess.Popen[bytes], world: World) -> AgentResult[Any]:
     """Wait for the process and return the result of its run."""
-    assert process.wait(timeout=120) == 0, (world.folder / "output").read_text()[-2000:]
+    assert process.wait() == 0, (world.folder / "output").read_text()[-2000:]
     return msgspec.json.decode((world.folder / "r.json").read_bytes(), type=AgentResult)
 
 
@@ -83,24 +78,23 @@ def check(world: World, result: AgentResult[Any], kills: int) -> None:
 )
 def test_a_killed_run_is_continued_by_another_process(tmp_path: Path, moment: str) -> None:
     world = World(tmp_path)
-    assert start(world, KILL_AT=moment, PACE="0.01").wait(timeout=60) == -signal.SIGKILL
+    assert start(world, KILL_AT=moment, PACE="0.01").wait() == -signal.SIGKILL
     check(world, finish(start(world, PACE="0.01"), world), kills=1)
 
 
 def test_a_paused_process_whose_run_was_taken_over_begins_no_further_tool(tmp_path: Path) -> None:
     world = World(tmp_path)
-    first = start(world, LEASE="0.5", PACE="0.1")
-    block_until(lambda: world.lines("ran") or first.poll() is not None)
-    first.send_signal(signal.SIGSTOP)
+    first = start(world, LEASE="2", PACE="0.1", STOP_AT="ran 1")
+    assert os.WIFSTOPPED(os.waitpid(first.pid, os.WUNTRACED)[1])
     store = RunStore(tmp_path / "runs.db")
     block_until(lambda: store.journal.get("r").lease < time.time())
     store.close()
-    second = start(world, LEASE="5", PACE="0.1")
+    second = start(world, LEASE="60", PACE="0.1")
     block_until(lambda: len(world.lines("started")) == 2 and len(world.lines("asked")) > 3)
     before = len([line for line in world.lines("ran") if line[-1] == str(first.pid)])
     first.send_signal(signal.SIGCONT)
     result = finish(second, world)
-    assert first.wait(timeout=60) == 1
+    assert first.wait() == 1
     assert [line[1] for line in world.lines("failed")] == ["LeaseLostError"]
     assert result.status == "completed"
     # Calls that had begun before the pause may still end in the first process; none begins there.
@@ -113,7 +107,7 @@ def test_a_paused_process_whose_run_was_taken_over_begins_no_further_tool(tmp_pa
 def test_a_waiting_run_needs_no_process(tmp_path: Path) -> None:
     world = World(tmp_path)
     (tmp_path / "later").touch()
-    assert start(world, PACE="0.01").wait(timeout=60) == 0
+    assert start(world, PACE="0.01").wait() == 0
     assert world.lines("waiting") == [["r"]]
     (tmp_path / "later").unlink()
     check(world, finish(start(world, PACE="0.01"), world), kills=1)
@@ -126,7 +120,7 @@ def test_after_a_power_loss_the_journal_is_a_consistent_beginning(tmp_path: Path
     """SQLite without ``synced`` may lose the end of its log: here, the process is killed and half of the log is cut."""
     (tmp_path / "a").mkdir()
     world = World(tmp_path / "a")
-    assert start(world, KILL_AT="ledger 7", PACE="0.01").wait(timeout=60) == -signal.SIGKILL
+    assert start(world, KILL_AT="ledger 7", PACE="0.01").wait() == -signal.SIGKILL
     log = world.folder / "runs.db-wal"
     with open(log, "r+b") as file:
         file.truncate(log.stat().st_size // 2)
@@ -162,7 +156,7 @@ print([[message.content for message in result.messages[1:]] for result in result
 @pytest.mark.sqlite  # on PostgreSQL, the run could be continued only when the lease of the killed process has expired
 def test_a_killed_run_with_a_scripted_model_continues_its_script(tmp_path: Path) -> None:
     command = [sys.executable, "-c", SCRIPTED, tmp_path / "runs.db", tmp_path / "done"]
-    options: Any = {"env": environment(), "capture_output": True, "text": True, "timeout": 60}
+    options: Any = {"env": with_source(), "capture_output": True, "text": True, "timeout": 60}
     for _ in range(2):
         assert subprocess.run(command, **options, check=False).returncode == -signal.SIGKILL
     for _ in range(2):  # the second time, both runs have ended
@@ -192,7 +186,7 @@ result = agent.run("go", durable=store, run_id="r")
 print(result.reply, store.journal.get("r").status, len(store.events("r")))
 """
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db"]
-    done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=60, check=True)
+    done = subprocess.run(command, env=with_source(), capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["done", "completed", "15"]
 
 
@@ -233,12 +227,12 @@ print(result.reply, store.journal.get("r").status, numbers == list(range(1, len(
 """
     child = tmp_path / "child"
     command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", program, tmp_path / "runs.db", child]
-    options: Any = {"env": environment(), "stdout": subprocess.PIPE, "text": True}
+    options: Any = {"env": with_source(), "stdout": subprocess.PIPE, "text": True}
     try:
         with subprocess.Popen(command, **options) as parent:
-            assert parent.wait(timeout=60) == -signal.SIGKILL
+            assert parent.wait() == -signal.SIGKILL
             os.kill(int(child.read_text()), 0)  # the child lives
-            done = subprocess.run(command, **options, timeout=60, check=True)
+            done = subprocess.run(command, **options, check=True)
             os.kill(int(child.read_text()), signal.SIGKILL)
     finally:
         if child.exists():
@@ -255,7 +249,7 @@ def test_a_run_whose_disk_is_full_starts_no_tool_says_so_and_is_resumed_when_the
     tmp_path: Path, full: str, moment: str
 ) -> None:
     world = World(tmp_path)
-    assert start(world, FULL=full, FULL_AT=moment, PACE="0.01").wait(timeout=60) == 1
+    assert start(world, FULL=full, FULL_AT=moment, PACE="0.01").wait() == 1
     ((_, error, *words),) = world.lines("failed")
     assert error == "StoreError"
     assert ("is full" if full == "pages" else "disk I/O error") in " ".join(words)
@@ -265,9 +259,42 @@ def test_a_run_whose_disk_is_full_starts_no_tool_says_so_and_is_resumed_when_the
         rows = db.execute("SELECT data FROM journal WHERE run_id = 'r'").fetchall()
     store.close()
     entries = [entry for (data,) in rows for entry in msgspec.json.decode(data)]
-    asked = {call_key(lane) for lane, kind, key, _ in entries if kind == "asked" and key.startswith("tool ")}
+    asked = {key for kind, key in call_keys(entries, "r") if kind == "asked"}
     assert {line[0] for line in world.lines("ran")} <= asked
     check(world, finish(start(world, PACE="0.01"), world), kills=1)
+
+
+@pytest.mark.sqlite
+def test_after_a_full_disk_the_same_process_continues_the_run_at_once(tmp_path: Path) -> None:
+    program = """
+import resource, sys
+from hookline import Agent, ScriptedModel, call, reply, tool
+from hookline.stores import RunStore
+
+limits = [4096]
+
+@tool
+def fill() -> str:
+    if limits:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limits.pop(), resource.RLIM_INFINITY))
+    return "x" * 100_000
+
+agent = Agent("bot", llm=ScriptedModel([call("fill"), reply("done")]), tools=[fill])
+try:
+    agent.run("go", durable=RunStore(sys.argv[1]), run_id="r")
+except Exception as error:
+    print(type(error).__name__)
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+store = RunStore(sys.argv[1])  # another object for the same file
+print(store.journal.get("r").status, store.journal.get("r").lease > 0)
+try:
+    print(agent.run("go", durable=store, run_id="r").status, store.journal.get("r").attempts)
+except Exception as error:
+    print(type(error).__name__)
+"""
+    command = [sys.executable, "-c", program, tmp_path / "runs.db"]
+    done = subprocess.run(command, env=with_source(), stdout=subprocess.PIPE, text=True, check=True)
+    assert done.stdout.splitlines() == ["StoreError", "running True", "completed 1"]
 
 
 @pytest.mark.slow

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from hookline.payloads import InboundMessage, OutboundMessage
 from hookline.stores import MemoryStore
-from hookline.stores.database import GroupCommit
 from hookline.stores.errors import StoreError
+from hookline.stores.group_commit import AsyncGroupCommit
 from hookline.stores.mailbox import LeaseLostError, Mailbox, gateway_database
 from hookline.stores.pairing import create_code, is_paired, pair, people
 from tests.properties import examples
@@ -227,7 +227,7 @@ async def test_a_conversation_can_start_a_new_session(boxes):
 
 
 async def test_a_failing_change_does_not_roll_back_the_others_of_its_batch(tmp_path):
-    group = GroupCommit(gateway_database(tmp_path / "g.db"))
+    group = AsyncGroupCommit(gateway_database(tmp_path / "g.db"))
     person = "INSERT INTO people VALUES (?, 'x', 0)"
 
     def bad(db):
@@ -243,7 +243,7 @@ async def test_a_failing_change_does_not_roll_back_the_others_of_its_batch(tmp_p
 
 
 async def test_concurrent_changes_share_one_transaction(tmp_path):
-    group, commits = GroupCommit(gateway_database(tmp_path / "g.db")), []
+    group, commits = AsyncGroupCommit(gateway_database(tmp_path / "g.db")), []
     transaction = group.db.transaction
 
     def counted(**options):
@@ -259,7 +259,7 @@ async def test_concurrent_changes_share_one_transaction(tmp_path):
 @pytest.mark.sqlite
 async def test_every_caller_gets_the_error_if_the_file_cannot_be_used(tmp_path):
     (tmp_path / "g.db").write_bytes(b"this is no database at all" * 100)
-    group = GroupCommit(gateway_database(tmp_path / "g.db"))
+    group = AsyncGroupCommit(gateway_database(tmp_path / "g.db"))
     out = await asyncio.gather(*(group.transact(lambda db: None) for _ in range(3)), return_exceptions=True)
     assert {type(each) for each in out} == {StoreError}
     await group.close()

@@ -187,7 +187,7 @@ def test_the_helpers_of_a_tool_make_no_difference(rules):
 
 def test_the_version_of_an_agent_is_computed_once(rules, monkeypatch):
     agent = clerk(rules(WITH_HELPERS))
-    monkeypatch.setattr("hookline.stores.pinning._reached", None)  # so that a second computation fails
+    monkeypatch.setattr("hookline.records.rules._reached", None)  # so that a second computation fails
     assert digest_of(agent) == version_of(agent).digest
 
 

@@ -285,7 +285,9 @@ def test_threads_that_use_a_new_database_at_once_create_the_tables_once(open_wor
 
 
 def test_a_newer_format_is_refused(open_words):
-    add(open_words(Schema("words", contents="words", application_id=7, version=3, statements=TABLES)), "a")
+    add(
+        open_words(Schema("words", contents="words", application_id=7, version=3, statements=TABLES, min_writer=2)), "a"
+    )
     with pytest.raises(StoreError, match=r"words in .* were written by a newer Hookline \(format 3\): update Hookline"):
         words(open_words())
 

@@ -292,7 +292,7 @@ def test_only_one_of_several_processes_proposes_a_name(store):
     for program in programs:
         program.stdin.write("go\n")
         program.stdin.flush()
-    made = [int(program.communicate(timeout=100)[0]) for program in programs]
+    made = [int(program.communicate()[0]) for program in programs]
     assert sorted(made) == [0, 1]
     assert store.get("tidy-notes", "proposed").text == f"from {made.index(1) + 1}"
 

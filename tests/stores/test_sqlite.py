@@ -26,7 +26,7 @@ from hookline.stores import (
 )
 from hookline.stores.chats import ChatStore
 from hookline.stores.mailbox import gateway_database
-from hookline.stores.sql import Schema
+from hookline.stores.sql import WRITERS, Schema
 from hookline.stores.sqlite import SqliteDatabase
 
 SCHEMA = ("CREATE TABLE words (word TEXT)",)
@@ -248,10 +248,10 @@ def test_two_kinds_of_stores_cannot_share_a_file(path):
 
 
 def test_a_file_of_a_newer_hookline_is_refused(path):
-    add(database(path, version=2), "a")
+    add(database(path, version=2, min_writer=2), "a")
     with pytest.raises(StoreError, match=r"newer Hookline \(format 2\): update Hookline"):
         add(database(path), "b")
-    assert words(database(path, version=2)) == ["a"]
+    assert words(database(path, version=2, min_writer=2)) == ["a"]
 
 
 def test_a_file_without_its_tables_is_an_error_with_advice(path):
@@ -321,7 +321,8 @@ def test_a_reader_that_queued_behind_a_writer_of_a_locked_file_reads(path, monke
 def test_enabling_wal_is_retried_while_the_file_is_busy(path, monkeypatch):
     path.parent.mkdir()
     reader = sqlite3.connect(path, isolation_level=None)
-    for statement in (*SCHEMA, "PRAGMA application_id=7", "PRAGMA user_version=1", "BEGIN"):
+    marks = (WRITERS, "CREATE TABLE hookline_schema AS SELECT 1 AS min_writer")
+    for statement in (*SCHEMA, *marks, "PRAGMA application_id=7", "PRAGMA user_version=1", "BEGIN"):
         reader.execute(statement)
     reader.execute("SELECT * FROM words").fetchall()  # the journal mode cannot change during a read
     real, waits = sqlite3.connect, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -42,10 +43,12 @@ from hookline import (
     tool,
 )
 from hookline._base.tasks import settle
+from hookline._run.waiters import STALL_SECONDS
 from hookline.events import HookExecuted, ToolEnded
 from hookline.models import ModelResponse, OverloadedError
 from hookline.tape import Replay, Tape, TapeHook, areplay
 from hookline.tape import format as fmt
+from hookline.tape import order as order_module
 from hookline.tape.order import Order
 from hookline.teams import Team
 
@@ -426,6 +429,17 @@ async def test_a_time_limit_is_reached_at_its_recorded_position_at_any_speed(tmp
         assert again.recorded == again.replayed
 
 
+async def test_an_observer_that_a_time_limit_interrupted_does_not_overtake_another_one_if_it_is_faster(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.tape"
+    await interrupted(LIMITED["model"](1), path, "limit soon", 25)
+    again = await areplay(path, LIMITED["model"](2))
+    last = again.recorded[-1]
+    assert (last.point, last.hook) == ("after_tool", "look")
+    assert again.replayed[: len(again.recorded)] == again.recorded
+
+
 @EACH_POSITION
 @pytest.mark.parametrize("which", LIMITED)
 @pytest.mark.parametrize("way", ["caller soon", "caller now", "run soon", "run now", "limit soon"])
@@ -594,21 +608,26 @@ async def test_a_replay_does_not_wait_for_an_abandoned_tool(tmp_path: Path) -> N
     assert [decision.reason for decision in again.replayed][-1] == "waited"
 
 
-def test_a_replay_sets_no_timer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_sets_no_timer_but_that_for_being_stuck(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, plan = tmp_path / "run.tape", Plan(((0, 1, 7), (2,)), (((3,),), ((3, 4),)))
     asyncio.run(recorded(plan.agent(1), path))
 
-    def no_timers(*args: Any, **options: Any) -> Any:
-        raise AssertionError("a timer was set")
+    timers: list[float] = []
 
     async def play() -> Replay:
         loop = asyncio.get_running_loop()
-        monkeypatch.setattr(loop, "call_later", no_timers)
-        monkeypatch.setattr(loop, "call_at", no_timers)
+        monkeypatch.setattr(loop, "call_at", lambda when, *args, **options: timers.append(when - loop.time()))
+        monkeypatch.setattr(loop, "call_later", lambda delay, *args, **options: timers.append(delay) or Timer())
         return await areplay(path, plan.agent(-1))
 
     monkeypatch.setattr(Pauses, "next", _no_pause)
     assert asyncio.run(play()).same
+    assert set(timers) == {STALL_SECONDS}
+
+
+class Timer:
+    def cancel(self) -> None:
+        pass
 
 
 async def _no_pause(self: Pauses) -> None:
@@ -632,12 +651,8 @@ def test_no_module_of_a_replay_waits_by_the_clock() -> None:
 # The Order class.
 
 
-def happened(run: str, branch: int, text: str) -> fmt.EventEntry:
-    return fmt.EventEntry(branch=branch, event={"type": "text_delta", "run_id": run, "text": text})
-
-
-def branch_entry(branch: int, parent: int = 0) -> fmt.BranchEntry:
-    return fmt.BranchEntry(branch=branch, parent=parent)
+def happened(run: str, lane: str, text: str) -> fmt.EventEntry:
+    return fmt.EventEntry(lane=lane, event={"type": "text_delta", "run_id": run, "text": text})
 
 
 def order_of(*tape: fmt.TapeEntry) -> tuple[Order, list[Any], list[int]]:
@@ -647,7 +662,7 @@ def order_of(*tape: fmt.TapeEntry) -> tuple[Order, list[Any], list[int]]:
 
 
 async def test_an_answer_waits_for_everything_recorded_before_it() -> None:
-    order, _, _ = order_of(happened("r", 0, "a"), happened("r", 0, "b"), happened("r", 0, "c"))
+    order, _, _ = order_of(happened("r", "", "a"), happened("r", "", "b"), happened("r", "", "c"))
     waiting = asyncio.create_task(order.wait_for(2))
     order.produced(1)
     await asyncio.sleep(0)
@@ -659,56 +674,85 @@ async def test_an_answer_waits_for_everything_recorded_before_it() -> None:
 
 async def test_external_input_comes_after_everything_recorded_before_it() -> None:
     steered = fmt.SteeringEntry(text="hello")
-    order, repeated, _ = order_of(happened("r", 0, "a"), happened("r", 1, "b"), steered, happened("r", 0, "c"))
+    order, repeated, _ = order_of(happened("r", "", "a"), happened("r", "/0.0.1", "b"), steered, happened("r", "", "c"))
     order.produced(0)
     assert not repeated
     order.produced(1)
     assert repeated == [steered]
 
 
-@pytest.mark.parametrize("first", [1, 2])
-async def test_the_earlier_divergence_on_the_tape_is_the_first_difference(first: int) -> None:
-    tape = [branch_entry(1), branch_entry(2), happened("r", 0, "a"), happened("r", 2, "b"), happened("r", 1, "c")]
-    order, _, _ = order_of(*tape)
+@pytest.mark.parametrize(("first", "second"), [("/0.0.1", "/0.1.1"), ("/0.1.1", "/0.0.1")])
+async def test_the_earlier_divergence_on_the_tape_is_the_first_difference(first: str, second: str) -> None:
+    order, _, _ = order_of(happened("r", "", "a"), happened("r", "/0.1.1", "b"), happened("r", "/0.0.1", "c"))
     order.diverge(first)
     assert order.intact
-    order.diverge(3 - first)
-    order.produced(2)
+    order.diverge(second)
+    order.produced(0)
     assert not order.intact
-    assert order.reached == 3
+    assert order.reached == 1
 
 
-async def test_a_branch_that_ends_early_is_detected_when_its_parent_waits_for_an_answer() -> None:
+async def test_a_lane_that_ends_early_is_detected_when_its_parent_waits_for_an_answer() -> None:
     order, _, missing = order_of(
-        happened("r", 0, "a"), branch_entry(1), happened("r", 1, "b"), happened("r", 1, "c"), happened("r", 0, "d")
+        happened("r", "", "a"), happened("r", "/0.0.1", "b"), happened("r", "/0.0.1", "c"), happened("r", "", "d")
     )
     order.produced(0)
-    order.produced(2)
-    await order.wait_for(4, branch=0)
-    assert missing == [3]
+    order.produced(1)
+    await order.wait_for(3, lane="")
+    assert missing == [2]
     assert not order.intact
 
 
 async def test_a_run_in_the_background_may_be_slower_than_it_was() -> None:
     order, _, missing = order_of(
-        happened("r", 0, "a"), branch_entry(1), happened("s", 1, "b"), happened("s", 1, "c"), happened("r", 0, "d")
+        happened("r", "", "a"), happened("s", "/run.1", "b"), happened("s", "/run.1", "c"), happened("r", "", "d")
     )
     order.produced(0)
-    order.produced(2)
-    waiting = asyncio.create_task(order.wait_for(4, branch=0))
+    order.produced(1)
+    waiting = asyncio.create_task(order.wait_for(3, lane=""))
     await settle()
     await settle()
     assert not waiting.done()
-    order.produced(3)
+    order.produced(2)
     await waiting
     assert not missing
     assert order.intact
 
 
-async def test_a_replay_does_not_wait_for_branches_of_a_diverged_branch() -> None:
+async def test_a_replay_does_not_wait_for_lanes_of_a_diverged_lane() -> None:
     order, _, _ = order_of(
-        happened("r", 0, "a"), branch_entry(1), happened("r", 1, "b"), happened("r", 0, "c"), happened("r", 0, "d")
+        happened("r", "", "a"), happened("r", "/0.0.1", "b"), happened("r", "", "c"), happened("r", "", "d")
     )
     order.produced(0)
-    assert order.diverge(0) == 3
+    assert order.diverge("") == 2
     assert not order.intact
+
+
+def work_of(steps: int) -> int:
+    """Return how many lines of the order run while a long tape with many lanes is followed."""
+    tape = [happened("r", lane, "x") for step in range(steps) for lane in ("", f"/{step}.0.1", "")]
+    order, _, missing = order_of(*tape)
+    lines = 0
+
+    def count(frame: Any, event: str, _: object) -> Any:
+        nonlocal lines
+        lines += event == "line"
+        return count if frame.f_code.co_filename == order_module.__file__ else None
+
+    before = sys.gettrace()
+    sys.settrace(count)
+    try:
+        for position, entry in enumerate(tape):
+            assert order.next_in(entry.lane) == position
+            assert order.next_from(entry.lane) == position
+            order.produced(position)
+            order.next_in(entry.lane)
+    finally:
+        sys.settrace(before)
+    assert not missing
+    return lines
+
+
+def test_following_a_long_tape_takes_linear_work() -> None:
+    work_of(10)
+    assert work_of(800) < 2.5 * work_of(400)

@@ -204,9 +204,9 @@ def test_an_incomplete_last_line_is_ignored_and_reported(path: Path) -> None:
         (b"\xff\xfe\n", "is not a tape"),
         (b"", "is not a tape"),
         (b'["hookline",{"format":1}]\n', "is a record, not a tape, and cannot be replayed: use hookline backtest"),
-        (b'{"entry":"event","version":4}\n', "its first line is not the header of a tape"),
-        (b'{"entry":"tape","version":4}\n', "ends before its run starts"),
-        (b'{"entry":"tape","version":4}\n{"entry":"unheard"}\n', "is damaged in line 2"),
+        (b'{"entry":"event","version":5}\n', "its first line is not the header of a tape"),
+        (b'{"entry":"tape","version":5}\n', "ends before its run starts"),
+        (b'{"entry":"tape","version":5}\n{"entry":"unheard"}\n', "is damaged in line 2"),
     ],
 )
 def test_a_file_that_is_not_a_tape_is_rejected_with_the_reason(path: Path, data: bytes, says: str) -> None:
@@ -232,13 +232,13 @@ def test_a_tape_of_another_version_is_refused_with_what_to_do_wherever_tapes_are
     run_id = record(path, "done").run.ids.run_id
     data = path.read_bytes()
     assert data.startswith(b'{"entry":"tape",')
-    path.write_bytes(header + data.partition(b'"version":4,')[2])
+    path.write_bytes(header + data.partition(b'"version":5,')[2])
     with pytest.raises(TapeError) as refused:
         Tape.load(path)
     says = str(refused.value).removeprefix(f"{path} has ")
     assert says == (
         f"version {header.split(b':')[2][:-1].decode()} of the tape format, and this version of Hookline reads only "
-        "version 4: record it again, or use the version of Hookline that wrote it"
+        "version 5: record it again, or use the version of Hookline that wrote it"
     )
     with pytest.raises(TapeError, match=re.escape(says)):
         replay(path, [])
@@ -255,7 +255,7 @@ def test_a_tape_of_another_version_is_refused_with_what_to_do_wherever_tapes_are
 def test_a_tape_of_another_version_does_not_hide_other_runs_and_is_noted(path: Path) -> None:
     run_id = record(path.with_name("other.tape"), "first").run.ids.run_id
     record(path, "second")
-    path.write_bytes(path.read_bytes().replace(b'"version":4,', b'"version":3,', 1))
+    path.write_bytes(path.read_bytes().replace(b'"version":5,', b'"version":3,', 1))
     for name in ("last", run_id):
         found = find_run(name, [path.parent])
         assert found.run.id == run_id
@@ -336,7 +336,7 @@ def test_a_tape_holds_outer_budgets_with_their_usage(path: Path) -> None:
 def test_a_tape_is_json_lines_with_a_header(path: Path) -> None:
     record(path, "done")
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert (lines[0]["entry"], lines[0]["version"]) == ("tape", 4)
+    assert (lines[0]["entry"], lines[0]["version"]) == ("tape", 5)
     assert lines[0]["hookline"]
     assert lines[1]["entry"] == "run"
     assert all(isinstance(line, list) or "entry" in line for line in lines)
@@ -362,7 +362,6 @@ def test_the_names_in_the_file_do_not_follow_the_names_of_classes() -> None:
     tags = {str(kind.__struct_config__.tag) for kind in get_args(fmt.AnyEntry)}
     assert tags == {
         "tape",
-        "branch",
         "run",
         "model_request",
         "model_reply",

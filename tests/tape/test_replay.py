@@ -720,6 +720,27 @@ def test_a_recorded_reply_that_a_hook_closed_early_cannot_be_completed(path: Pat
     assert replay(path).stop_reason == "a call that was cancelled in the recording was not cancelled in the replay"
 
 
+@pytest.mark.parametrize("is_async", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+async def test_a_hook_that_cancels_the_run_does_what_it_did(path: Path, fails: bool, is_async: bool) -> None:
+    """The replay does not cancel the run before it calls the hook."""
+
+    def stop(ctx: Any, request: Any) -> None:
+        ctx.interrupt.cancel("enough")
+        if fails:
+            raise ValueError("no")
+
+    async def stop_async(ctx: Any, request: Any) -> None:
+        stop(ctx, request)
+
+    judge = hook(BEFORE_TOOL, name="stop")(stop_async if is_async else stop)
+    agent = Agent("a", llm=ScriptedModel([call("add", a=1, b=1), "done"]), tools=[add])
+    await agent.start("go", hooks=[judge, TapeHook(path)]).settled()
+    again = await areplay(path, [judge])
+    assert (again.first_difference, again.stop_reason) == ("", "")
+    assert again.result.status == ("failed" if fails else "cancelled")
+
+
 async def test_cancelling_a_replay_ends_it(path: Path) -> None:
     await asyncio.to_thread(record, path, ["done"])
     reached, ended = asyncio.Event(), asyncio.Event()

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 from hypothesis import Phase, assume, given, settings
 
-from hookline import Agent, AgentResult, RunFailedError, ScriptedModel, Session
+from hookline import Agent, AgentContext, AgentResult, Limits, RunFailedError, ScriptedModel, Session, call, tool
+from hookline.errors import HooklineError
 from hookline.events import HookExecuted
 from hookline.tape._replay import Replay, areplay
 from hookline.tape.format import CancellationEntry, EventEntry
@@ -54,6 +55,25 @@ async def played_twice(scenario: Scenario) -> tuple[AgentResult | None, Replay]:
             result = await recorded(scenario, path)
             return result, await again(scenario, path)
     raise AssertionError("it was cancelled")
+
+
+async def test_a_limit_that_refused_a_model_call_inside_a_tool_stops_the_replay_too(tmp_path: Path) -> None:
+    @tool
+    async def think(ctx: AgentContext) -> str:
+        """Ask the model, at the limit."""
+        with suppress(HooklineError):
+            return (await ctx.llm.complete("What do you think?")).content
+        return "refused"
+
+    def agent() -> Agent:
+        return Agent("a", llm=ScriptedModel([call("think")], loop=True), tools=[think], limits=Limits(tool_calls=1))
+
+    path = tmp_path / "run.tape"
+    result = await agent().arun("go", hooks=[TapeHook(path)])
+    replay = await areplay(path, agent())
+    assert (replay.first_difference, replay.stop_reason) == ("", "")
+    assert replay.result.stop == result.stop
+    assert result.stop.kind == "tool_calls_limit"
 
 
 def decided_before_the_cancellation(replay: Replay) -> int:

@@ -394,7 +394,7 @@ def test_a_program_killed_during_the_check_loses_nothing(board, monkeypatch):
     process = subprocess.Popen([sys.executable, "-c", CRASH, board.path], env=env, stdout=subprocess.PIPE, text=True)
     assert process.stdout.readline() == "judging\n"
     process.send_signal(signal.SIGKILL)
-    process.communicate(timeout=60)
+    process.communicate()
     assert board.get("T-1").column == "verifying"
     with pytest.raises(TicketError, match="T-1 is being judged"):
         board.hold("T-1", "s", by="bob")

@@ -704,7 +704,7 @@ def test_nothing_is_left_behind_when_the_program_ends(tmp_path):
     notes = tmp_path / "notes"
     code = f"from hookline.tools import mcp; print(len(mcp([{sys.executable!r}, {SERVER!r}, {str(notes)!r}]).tools()))"
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env, check=True)
     assert (done.stdout, done.stderr) == ("20\n", "")
     (pid,) = [int(line.split()[1]) for line in notes.read_text().splitlines()]
     assert gone(pid)

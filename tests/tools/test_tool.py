@@ -641,7 +641,7 @@ async def test_exceptions_of_the_function_propagate():
 
 
 async def test_several_sync_calls_run_at_once():
-    barrier = threading.Barrier(4, timeout=5)
+    barrier = threading.Barrier(4, timeout=60)
 
     def meet() -> bool:
         return barrier.wait() >= 0
@@ -655,7 +655,7 @@ async def test_a_tool_past_its_timeout_gives_an_error_result(is_async, scripted_
 
     @tool(timeout=0.02)
     def slow():
-        release.wait(5)
+        release.wait(60)
 
     @tool(name="slow", timeout=0.02)
     async def slow_async():

@@ -108,7 +108,7 @@ async def test_two_host_headers_are_rejected(host):
 async def test_a_listed_host_name_is_accepted():
     host = HttpServer([Echo()], port=0, hosts=["Chat.example"])
     await host.start()
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         assert (await client.get(f"{host.url}/echo", headers={"Host": "chat.example"})).status_code == 200
     await host.stop()
 
@@ -296,6 +296,6 @@ async def test_the_server_can_listen_on_an_ipv6_address():
         pytest.skip("this machine has no IPv6")
     host = HttpServer([Echo()], host="::1", port=0)
     await host.start()
-    async with httpx.AsyncClient(trust_env=False) as client:
+    async with httpx.AsyncClient(trust_env=False, timeout=60) as client:
         assert (await client.get(f"{host.url}/echo")).status_code == 200
     await host.stop()

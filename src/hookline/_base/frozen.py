@@ -197,13 +197,14 @@ def private_copy(value: Any) -> Any:
     of a value, and the run keeps another.
     """
     kind = type(value)
+    if kind in _SCALARS:
+        return value
     if kind is FrozenDict:
-        copy = empty()
-        if value:
-            dict.update(copy, value)
-            for key, item in value.items():
-                if type(item) not in _SCALARS:
-                    dict.__setitem__(copy, key, private_copy(item))
+        copy: FrozenDict = _new_dict(FrozenDict)
+        _update(copy, value)
+        for key, item in value.items():
+            if type(item) not in _SCALARS:
+                dict.__setitem__(copy, key, private_copy(item))
         return copy
     if kind is FrozenList:
         for item in value:
@@ -255,7 +256,8 @@ def _exact_json(value: Any) -> bytes | None:
         data = msgspec.json.encode(value)
     except Exception:  # noqa: BLE001 - invalid Unicode, or it is not JSON
         return None
-    return data if b"null" not in data or not has_non_finite(value) else None
+    # ``find``, because ``in`` first tries to take ``b"null"`` for a number, which costs more than the search.
+    return data if data.find(b"null") < 0 or not has_non_finite(value) else None
 
 
 def _is_expressible(value: Any) -> bool:
@@ -340,7 +342,7 @@ def digest(value: Any) -> str:
         data = msgspec.json.encode(value, order="sorted")
     except UnicodeEncodeError:
         raise ValueError(json_problem(value) or "it is not valid Unicode") from None
-    if b"null" in data and (problem := json_problem(value)):
+    if data.find(b"null") >= 0 and (problem := json_problem(value)):
         raise ValueError(problem)
     return hashlib.sha256(data).hexdigest()
 
@@ -494,6 +496,16 @@ def _encode(value: object) -> object:
 
 
 json_encoder = msgspec.json.Encoder(enc_hook=_encode)
+
+
+def encoded(value: Any) -> bytes:
+    """Return a value as JSON. Lone surrogates, which a model may send, are replaced."""
+    try:
+        return json_encoder.encode(value)
+    except UnicodeEncodeError:
+        return json_encoder.encode(scrub(plain(value)))
+
+
 """Encodes payloads, events and the values in them."""
 
 
@@ -666,18 +678,19 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
         Raises:
             TypeError: the value has another type, or changes a field that is not editable.
         """
-        stored = msgspec.structs.asdict(self)  # not the attributes: AgentResult guards the reading of one
+        stored = msgspec.structs.astuple(self)  # not the attributes: AgentResult guards the reading of one
         if type(value) is type(self):
-            given: Mapping[str, Any] = msgspec.structs.asdict(value)
+            fields = zip(self.__struct_fields__, stored, msgspec.structs.astuple(value), strict=True)
+            changed = {name: new for name, old, new in fields if new is not old}
         elif isinstance(value, Mapping):
-            given = value
+            known = dict(zip(self.__struct_fields__, stored, strict=True))
+            changed = {name: new for name, new in value.items() if name not in known or new is not known[name]}
         else:
             raise TypeError(f"{type(value).__name__} is not a {type(self).__name__}")
-        changed = {name: new for name, new in given.items() if name not in stored or new is not stored[name]}
         accepted = self.replace(changed)
-        if self.editable:
-            now = msgspec.structs.asdict(accepted)
-            fixed = [name for name in changed if name not in self.editable and now[name] != stored[name]]
+        if self.editable and not self.editable.issuperset(changed):
+            before, now = msgspec.structs.asdict(self), msgspec.structs.asdict(accepted)
+            fixed = [name for name in changed if name not in self.editable and now[name] != before[name]]
             if fixed:
                 raise TypeError(f"{type(self).__name__}: a hook may not change {', '.join(fixed)}")
         return accepted
@@ -703,10 +716,7 @@ class Frozen(msgspec.Struct, frozen=True, gc=False):
 
     def to_json(self) -> bytes:
         """Return this value as JSON."""
-        try:
-            return json_encoder.encode(self)
-        except UnicodeEncodeError:
-            return json_encoder.encode(scrub(plain(self)))
+        return encoded(self)
 
     @classmethod
     def from_json(cls, data: bytes | str) -> Self:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Iterator
 from functools import cache
 from itertools import count
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .files import fold_path, is_below, matches_globs, user_folder
 
@@ -105,12 +105,11 @@ def protection_of(path: str, *, removes: bool = False) -> str | None:
             if any(matches_globs(each, globs) for each in (form, *(_inside(form) if removes else ()))):
                 return description
     folded = {fold_path(form): form for form in forms}
-    files = list(_guarded())
-    for file in files:
-        own = fold_path(file.path)
+    files = [*_guarded(), *_loaded_modules()]
+    for file, own in files:
         if any(_covers(file, own, *each) or (removes and is_below(own, each[0])) for each in folded.items()):
             return file.description
-    return _linked(spelled, files)
+    return _linked(spelled, [file for file, _ in files])
 
 
 def _inside(folder: str) -> list[str]:
@@ -120,15 +119,20 @@ def _inside(folder: str) -> list[str]:
         return []
 
 
-def _guarded() -> Iterator[OwnFile]:
-    """Return the files and folders that a guard protects. It sees which file is written, and so can be more exact."""
-    for file in (*list(_registered.values()), *_user_folders()):
-        yield from _with_links(file)
+def _guarded() -> Iterator[tuple[OwnFile, str]]:
+    """Return the files and folders that a guard protects, except loaded modules, and their folded paths.
+
+    A guard sees which file is written, and so can be more exact than a sandbox.
+    """
+    for known in (*list(_registered.values()), *_user_folders()):
+        for file in _with_links(known):
+            yield file, fold_path(file.path)
     yield from _python_folders()
     for entry in dict.fromkeys(sys.path):
         if not os.path.isfile(entry):  # a folder of PYTHONPATH may not exist yet
-            yield OwnFile(os.path.realpath(entry), "a module that Python would import", is_folder=True, imported=True)
-    yield from _loaded_modules()
+            folder = os.path.realpath(entry)
+            what = "a module that Python would import"
+            yield OwnFile(folder, what, is_folder=True, imported=True), fold_path(folder)
 
 
 def _covers(file: OwnFile, own: str, path: str, spelled: str) -> bool:
@@ -188,19 +192,15 @@ def _plain_name(name: str) -> str:
 
 
 def _with_links(file: OwnFile) -> Iterator[OwnFile]:
-    """Return a file with its links resolved, and the links."""
-    yield file._replace(path=os.path.realpath(file.path))
-    for link in _links(file.path):
-        yield OwnFile(link, f"a link to {file.description}", beside=True)
-
-
-def _links(path: str) -> Iterator[str]:
-    """Return the links among a path and the folders above it."""
-    place, *names = path.split(os.sep)
+    """Return a file with its links resolved, and the links among its path and the folders above it."""
+    place, *names = file.path.split(os.sep)
+    place += os.sep
     for name in names:
-        place = os.path.join(os.path.realpath(place or os.sep), name)
+        place = os.path.join(place, name)
         if os.path.islink(place):
-            yield place
+            yield OwnFile(place, f"a link to {file.description}", beside=True)
+            place = os.path.realpath(place)
+    yield file._replace(path=place)
 
 
 def _user_folders() -> Iterator[OwnFile]:
@@ -217,15 +217,19 @@ def _environment() -> Iterator[OwnFile]:
 
 
 @cache
-def _python_folders() -> tuple[OwnFile, ...]:
-    """Return the folders of Python, its packages and its programs. The prefix itself may be ``/usr``."""
+def _python_folders() -> tuple[tuple[OwnFile, str], ...]:
+    """Return the folders of Python, its packages and its programs, and their folded paths.
+
+    The prefix itself may be ``/usr``.
+    """
     import sysconfig
 
     names = ("stdlib", "platstdlib", "purelib", "platlib", "scripts")
     folders = {os.path.realpath(path) for name in names if (path := sysconfig.get_path(name))}
     if sys.prefix != sys.base_prefix:
         folders.add(os.path.realpath(sys.prefix))
-    return tuple(OwnFile(folder, "part of the Python environment", is_folder=True) for folder in sorted(folders))
+    found = [OwnFile(folder, "part of the Python environment", is_folder=True) for folder in sorted(folders)]
+    return tuple((file, fold_path(file.path)) for file in found)
 
 
 def _import_folders() -> Iterator[OwnFile]:
@@ -237,13 +241,26 @@ def _import_folders() -> Iterator[OwnFile]:
     yield from found.values()
 
 
-def _loaded_modules() -> Iterator[OwnFile]:
-    """Return the packages, modules and files of code that were loaded, except those of the Python environment."""
-    found: dict[str, OwnFile] = {}
-    for name, file, was_imported in _modules():
-        for code in _loaded_module(name, file, was_imported):
-            found.setdefault(code.path, code)
-    yield from found.values()
+_known: tuple[dict[str, Any], tuple[tuple[OwnFile, str], ...]] = {}, ()
+"""The modules that were loaded at the last call of ``_loaded_modules``, and what it returned."""
+
+
+def _loaded_modules() -> tuple[tuple[OwnFile, str], ...]:
+    """Return the packages, modules and files of code that were loaded, and their folded paths.
+
+    Those of the Python environment are left out. Each write of a file asks, and a program has thousands of modules.
+    """
+    global _known
+    loaded, answer = _known
+    if loaded != sys.modules:
+        loaded = dict(sys.modules)
+        found: dict[str, OwnFile] = {}
+        for name, file, was_imported in _modules():
+            for code in _loaded_module(name, file, was_imported):
+                found.setdefault(code.path, code)
+        answer = tuple((file, fold_path(file.path)) for file in found.values())
+        _known = loaded, answer
+    return answer
 
 
 def _modules() -> Iterator[tuple[str, str, bool]]:
@@ -273,7 +290,7 @@ def _searched_folder(name: str, file: str) -> str:
 @cache
 def _loaded_module(name: str, file: str, was_imported: bool) -> tuple[OwnFile, ...]:
     real, description = os.path.realpath(file), "code that this program has loaded"
-    if any(is_below(real, folder.path) for folder in _python_folders()):
+    if any(is_below(real, folder.path) for folder, _ in _python_folders()):
         return ()
     top = name.partition(".")[0]
     folder = os.path.realpath(_searched_folder(name, file))

@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Generator
 from contextlib import suppress
+from contextvars import Context
 from types import coroutine
 from typing import Any, Never, TypeVar
 
@@ -30,7 +31,7 @@ async def with_timeout(seconds: float | None, awaitable: Awaitable[Any], shielde
     """
     if seconds is None:
         return await awaitable
-    task, end = asyncio.ensure_future(capture_exit(awaitable)), time.monotonic() + seconds
+    task, end = start_task(awaitable), time.monotonic() + seconds
     while not task.done():
         try:
             done, _ = await asyncio.wait({task}, timeout=max(0.0, end - time.monotonic()))
@@ -55,6 +56,23 @@ async def uninterrupted(work: Coroutine[Any, Any, T]) -> T:
         raise
 
 
+async def defer_cancellation(awaitable: Awaitable[T]) -> T:
+    """Await something to its end. A cancellation of the caller meanwhile comes at the next ``await`` after it."""
+    work, cancelled = start_task(awaitable), False
+    while not work.done():
+        try:
+            await asyncio.wait({work})
+        except asyncio.CancelledError:
+            cancelled = True
+    if cancelled:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()  # so that it counts once
+        task.cancel()
+    result: T = raise_exit(work.result())
+    return result
+
+
 class _Exit:
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -69,6 +87,17 @@ async def capture_exit(awaitable: Awaitable[Any]) -> Any:
         return await awaitable
     except (KeyboardInterrupt, SystemExit) as error:
         return _Exit(error)
+
+
+def start_task(awaitable: Awaitable[Any], context: Context | None = None) -> asyncio.Task[Any]:
+    """Await something in a separate task; see :func:`capture_exit`.
+
+    A task that is cancelled before it begins never awaits the coroutine, which is closed then: Python would warn.
+    """
+    task = asyncio.get_running_loop().create_task(capture_exit(awaitable), context=context)
+    if isinstance(awaitable, Coroutine):
+        task.add_done_callback(lambda _: awaitable.close())
+    return task
 
 
 def raise_exit(result: Any) -> Any:

@@ -101,3 +101,11 @@ def visible_json(arguments: Mapping[str, Any], indent: int | None = 2) -> str:
 def one_line(text: str) -> str:
     """Format a text as one line in which every character is visible and which cannot close a quote."""
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text).replace("`", "'")
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def without_addresses(text: str) -> str:
+    """Remove object addresses, as in ``<object at 0x7f...>``: they differ in every process."""
+    return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Coroutine, Iterable, Iterator, Sequence
 from typing import Any
 
 import msgspec
@@ -107,15 +107,18 @@ class Firing:
     answer: HookAnswer | None = None
     asks: tuple[Question, ...] = ()
     signals: tuple[StopSignal, ...] = ()
+    stop_reason = ""
     failures: tuple[ErrorInfo, ...] = ()
     changed: tuple[HookEntry, ...] = ()
-    merged: dict[str, tuple[Any, str]] = {}  # noqa: RUF012 - replaced, never changed
+    change_reason = ""
+    merged: dict[str, tuple[Any, str, str]] = {}  # noqa: RUF012 - replaced, never changed
+    """The value of each field, the hook that returned it, and its reason."""
     error: HookError | CallRefusedError | None = None
     published = False
     started = 0.0
     """The time at which the fire began, if it is timed."""
     calls: tuple[CallReport, ...] = ()
-    """The calls of hooks that had a result or failed, if this fire is reported to a fire observer."""
+    """The calls of hooks that are reported at the end of the fire: see :class:`FireReport`."""
 
     def __init__(self, chain: Chain, point: Point[Any], payload: Any, scope: Scope, no_retry: str) -> None:
         self.chain = chain
@@ -134,18 +137,18 @@ class Firing:
 
     # The phases.
 
-    async def rewrite(self) -> None:
+    def rewrite(self) -> Awaitable[None]:
         """Call the rewriters."""
-        if self.chain.rewriters:
-            await self._call(self.chain.rewriters, "rewrite")
+        return self._call(self.chain.rewriters, "rewrite")
 
-    async def guard(self) -> None:
+    def guard(self) -> Awaitable[None]:
         """Call the guards, unless the point is already settled."""
-        if self.chain.guards and self.is_open:
-            await self._call(self.chain.guards, "guard")
+        return self._call(self.chain.guards if self.is_open else (), "guard")
 
     async def _call(self, entries: tuple[HookEntry, ...], phase: Phase) -> None:
         """Call the hooks of a phase until one of them settles the point."""
+        if not entries:
+            return
         if self.watch.is_timed:
             await self.call_remaining(entries, phase)
             return
@@ -253,7 +256,8 @@ class Firing:
 
     async def call_observers(self, observers: tuple[HookEntry, ...], verdict: Verdict) -> None:
         """Call every observer, the async ones concurrently. None of them changes the verdict."""
-        scope, payload, pending = self.scope, verdict.payload, list[Any]()
+        scope, payload = self.scope, verdict.payload
+        pending: list[Coroutine[Any, Any, None]] = []
         ctx, outer = scope.ctx, HOOK_CALL.get()
         is_timed, every_call = self.watch.is_timed, bool(self.watch.of_all_calls)
         try:
@@ -345,24 +349,25 @@ class Firing:
         if verb is HookAction.REPLACE:
             self.payload = value
             self.changed += (entry,)
+            self.change_reason = parsed.reason
         elif verb is HookAction.ANSWER:
             self.answer = self.answer or HookAnswer(value, name, parsed.reason)
             return phase == "rewrite"
         elif verb is HookAction.ASK:
             self.asks += (Question(value, name, parsed.reason),)
         elif verb is HookAction.STOP:
-            self.signals += (StopSignal(parsed.kind, value, name),)  # type: ignore[arg-type]
+            self._signal(StopSignal(parsed.kind, value, name), parsed.reason)  # type: ignore[arg-type]
         elif verb is HookAction.KEEP_GOING:
             if self.action is not HookAction.KEEP_GOING:
                 self.settle(verb, value, name, parsed.reason)
         elif verb is HookAction.MERGE:
             for field in value.keys() & self.merged.keys():
                 self.scope.emit(MergeLost, point=self.point, hook=name, field=field, kept=self.merged[field][1])
-            self.merged = {field: (given, name) for field, given in value.items()} | self.merged
+            self.merged = {field: (given, name, parsed.reason) for field, given in value.items()} | self.merged
         elif verb is HookAction.RETRY and self.no_retry:
             self.scope.emit(RetryIgnored, point=self.point, hook=name, why=self.no_retry)
             if self.no_retry == "retry_limit":
-                self.signals += (StopSignal("retry_limit", "Retry limit reached.", name),)
+                self._signal(StopSignal("retry_limit", "Retry limit reached.", name), "Retry limit reached.")
                 if refused:  # a reply that a guard rejects is not used (DESIGN 4.6)
                     self.settle(verb, value, name, parsed.reason)
                     return True
@@ -371,11 +376,18 @@ class Firing:
             return True
         return False
 
+    def _signal(self, signal: StopSignal, reason: str) -> None:
+        """Add a stop signal. The verdict has the reason of the first one."""
+        self.stop_reason = self.stop_reason if self.signals else reason
+        self.signals += (signal,)
+
     def _is_refusal(self, verb: HookAction, phase: Phase) -> bool:
         """Whether a result prevents something. For a failure, :meth:`fail` knows.
 
         The lists of refusals, statistics and traces use this answer: ``HookExecuted.refused``.
         """
+        if verb is HookAction.REPLACE:  # the usual case
+            return False
         match verb:
             case HookAction.BLOCK:
                 return True
@@ -436,8 +448,9 @@ class Firing:
             cause = self.error.cause if isinstance(self.error, HookError) else self.error
             failed = _info(self.error, cause, fatal=True)
         elif self.merged:
-            fields = {name: given for name, (given, _) in self.merged.items()}
-            action, hook = HookAction.MERGE, self.merged.get("error", next(iter(self.merged.values())))[1]
+            fields = {name: given for name, (given, _, _) in self.merged.items()}
+            action = HookAction.MERGE
+            _, hook, reason = self.merged.get("error", next(iter(self.merged.values())))
             value = self.point.result().replace(fields) if self.point.result else freeze(fields)
         elif action is HookAction.CONT:
             if self.asks:
@@ -445,9 +458,9 @@ class Firing:
             elif self.answer is not None:
                 action, hook, reason = HookAction.ANSWER, self.answer.hook, self.answer.reason
             elif self.signals:
-                action, hook, reason = HookAction.STOP, self.signals[0].hook, self.signals[0].message
+                action, hook, reason = HookAction.STOP, self.signals[0].hook, self.stop_reason
             elif self.changed:
-                action, hook = HookAction.REPLACE, self.changed[-1].name
+                action, hook, reason = HookAction.REPLACE, self.changed[-1].name, self.change_reason
         return Verdict(
             self.payload, action, value, hook, reason, self.answer, self.asks, self.signals, self.failures, failed
         )
@@ -480,13 +493,10 @@ class Firing:
             return
         took = time.perf_counter() - began if watch.is_timed else 0
         call = CallReport(entry, self.point, self.payload, result, error, location, refused, took, state)
-        if result is None and error is None:
-            for observer in watch.of_all_calls:
-                observer.hook_called(call)
-            return
         if watch.of_fires:
             self.calls += (call,)
-        for observer in watch.of_results:
+        is_silent = result is None and error is None
+        for observer in watch.of_all_calls if is_silent else watch.of_results:
             observer.hook_called(call)
 
     def publish(self, verdict: Verdict) -> None:
@@ -517,8 +527,10 @@ async def fire(
             return Verdict(payload), None
     else:
         firing = Firing(chain, point, payload, scope, no_retry)
-        await firing.rewrite()
-        await firing.guard()
+        if chain.rewriters:
+            await firing.rewrite()
+        if chain.guards:
+            await firing.guard()
     return await firing.conclude(), firing
 
 

@@ -51,6 +51,7 @@ class PointFired(Event, frozen=True):
 class HookExecuted(Event, frozen=True):
     """A hook returned a result or failed. If a consumer asks for every call: any hook call.
 
+    ``duration`` is in seconds; ``None`` if nobody measures hooks in this run, as statistics and metrics do.
     ``note`` is the text that a ``retry`` or ``keep_going`` adds to the next request to the model. ``tool`` is the tool
     of the call ``call_id``. ``refused`` says whether the hook prevented something, such as a tool call: by its verb, or
     because it failed and does not fail open. ``location`` is where its code raised ``error``, such as ``rules.py:12``.

@@ -6,12 +6,14 @@ scope has one list of them, :class:`FireObservers`. They are not hooks: hooks in
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Literal
 
 import msgspec
 
 from .events import Emit, HookExecuted, PointFired
 from .hook import HookEntry, tool_of
+from .payloads import ApprovalRequest
 from .points import Point
 from .results import HookAction, HookResult, Verdict
 from .state import AgentState
@@ -62,9 +64,14 @@ class FireReport(msgspec.Struct, frozen=True, eq=False, gc=False):
     payload: Any
     verdict: Verdict
     calls: tuple[CallReport, ...] = ()
-    """The calls of the hooks that returned something or failed."""
+    """The calls of the hooks that returned something or failed; all calls if some fire observer wants all of them."""
     took: float = 0
     """Duration in seconds; 0 for a point without hooks, or if no fire observer wants the time."""
+
+    @property
+    def results(self) -> list[CallReport]:
+        """The calls of the hooks that returned something or failed."""
+        return [call for call in self.calls if call.result is not None or call.error is not None]
 
 
 class FireObserver:
@@ -72,6 +79,8 @@ class FireObserver:
 
     points: Points = frozenset()
     """The points whose fires are reported to it when they end, also without any hooks."""
+    wants_hooked_fires: bool = False
+    """Whether the fires of every point that has hooks are reported to it too."""
     wants_time: bool = False
     """Whether the calls of hooks at these points are timed."""
     wants_calls: Literal["none", "results", "all"] = "none"
@@ -89,6 +98,8 @@ class PointWatch(msgspec.Struct, frozen=True, eq=False):
     """The fire observers of one point, by what is reported to them."""
 
     of_fires: tuple[FireObserver, ...]
+    of_bare_fires: tuple[FireObserver, ...]
+    """The observers that also get the fires of points without hooks."""
     of_results: tuple[FireObserver, ...]
     of_all_calls: tuple[FireObserver, ...]
     is_timed: bool
@@ -110,10 +121,15 @@ class FireObservers(dict[str, PointWatch]):
         """The points at which every fire, or every call of a hook, is reported to some observer."""
 
     def __missing__(self, point: str) -> PointWatch:
-        of_fires = tuple(each for each in self._observers if point in each.points)
+        of_fires = tuple([each for each in self._observers if each.wants_hooked_fires or point in each.points])
+        of_bare_fires = tuple([each for each in of_fires if point in each.points])
         is_timed = bool(self._of_all_calls) or any(each.wants_time for each in of_fires)
-        watch = self[point] = PointWatch(of_fires, self._of_results, self._of_all_calls, is_timed)
+        watch = self[point] = PointWatch(of_fires, of_bare_fires, self._of_results, self._of_all_calls, is_timed)
         return watch
+
+    def without(self, observers: Collection[FireObserver]) -> FireObservers:
+        """Return a list without these observers."""
+        return FireObservers(*(each for each in self._observers if each not in observers))
 
     def joined_by(self, observer: FireObserver) -> FireObservers:
         """Return a list with one more observer.
@@ -127,10 +143,12 @@ class FireObservers(dict[str, PointWatch]):
         verdict = Verdict(payload)
         if point in self.points:
             fire = FireReport(point, payload, verdict)
-            for observer in self._observers:
-                if point in observer.points:
-                    observer.fire_ended(fire)
+            for observer in self[point].of_bare_fires:
+                observer.fire_ended(fire)
         return verdict
+
+
+NO_FIRE_OBSERVERS = FireObservers()
 
 
 class FireEvents(FireObserver):
@@ -155,7 +173,9 @@ class FireEvents(FireObserver):
 
     def hook_called(self, call: CallReport) -> None:
         """Emit the event of a call."""
-        entry, point, payload, result = call.entry, call.point, call.payload, call.result
+        entry, point, result = call.entry, call.point, call.result
+        asked = isinstance(call.payload, ApprovalRequest)
+        about = call.payload.call if asked else call.payload
         verb, reason, note = HookAction.CONT if call.error is None else HookAction.FAILED, "", ""
         if result is not None:
             verb, reason = result.action, result.reason
@@ -169,9 +189,9 @@ class FireEvents(FireObserver):
             reason=str(reason),
             error=call.error,
             duration=call.took if self._every_call else None,
-            call_id=str(getattr(payload, "id", getattr(payload, "call_id", ""))),
+            call_id=str(getattr(about, "id", getattr(about, "call_id", ""))),
             note=note,
-            tool=tool_of(payload) if point.tool else "",
+            tool=tool_of(about) if point.tool or asked else "",
             refused=call.refused,
             location=call.location,
         )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal, Self
 
 import msgspec
 
@@ -229,6 +229,10 @@ class Progress(Frozen, frozen=True):
     ids: Ids = Ids()
 
 
+WITHHELD = "The result was withheld: its hooks did not finish."
+"""The text that takes the place of a result whose hooks at ``after_tool`` failed closed."""
+
+
 class ToolCallResult(Frozen, frozen=True):
     """Payload of ``after_tool``: the result of a tool call, as JSON. The model reads ``text`` and ``attachments``.
 
@@ -236,7 +240,7 @@ class ToolCallResult(Frozen, frozen=True):
 
         @hook(AFTER_TOOL)
         def shorten(ctx: AgentContext, result: ToolCallResult) -> ToolCallResult:
-            return result.replace(result=result.text[:1000])
+            return result.with_text(result.text[:1000])
     """
 
     id: str
@@ -267,6 +271,17 @@ class ToolCallResult(Frozen, frozen=True):
         if self.error is not None:
             return self.error
         return self.result if isinstance(self.result, str) else json_text(self.result)
+
+    def with_text(self, text: str) -> Self:
+        """Return a copy in which the model reads this text, be it a result or an error.
+
+        Use it to redact: ``replace(result=...)`` leaves the text of an error as it is.
+
+        Example::
+
+            result.with_text(result.text.replace(SECRET, "[secret]"))
+        """
+        return self.replace(result=text) if self.error is None else self.replace(result=None, error=text)
 
 
 class ToolPath(Frozen, frozen=True):
@@ -352,6 +367,12 @@ class ApprovalRequest(Frozen, frozen=True):
     call: ToolCallRequest
     questions: tuple[Question, ...]
     digest: str
+
+
+def unanswered(questions: Iterable[Question], waited: str = "") -> str:
+    """Return what the model reads about a call that nobody approved: also the reasons of the questions."""
+    reasons = "; ".join(dict.fromkeys(question.reason for question in questions if question.reason))
+    return f"Nobody approved this call{waited}." + (f" It needs an approval: {reasons}." if reasons else "")
 
 
 class ApprovalAnswer(Frozen, frozen=True):

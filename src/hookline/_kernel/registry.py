@@ -5,8 +5,10 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from inspect import ismethod
 from itertools import chain
+from operator import is_
 from typing import Any, Unpack, overload
 
 import msgspec
@@ -17,7 +19,7 @@ from .errors import RegistrationError
 from .hook import Hook, HookEntry, OnFailure, Phase, PhaseOptions, compile_hook
 from .points import AFTER_LLM, ON_TOKEN, POINTS, Point, resolve
 from .results import Verdict
-from .scope import CURRENT, FIRED, Scope, scope_of
+from .scope import CURRENT, FIRED, BaseContext, Scope, scope_of
 
 _NOTHING = Chain()
 _lock = threading.Lock()
@@ -73,13 +75,31 @@ def plugin_names(allowed_plugins: Iterable[str] | None) -> tuple[str, ...] | Non
 class HookStack:
     """An immutable collection of hooks in firing order: by phase, layer, priority and registration.
 
-    ``layers`` are the entries of the agent, the conversation and the run, as registered. ``points`` are the points that
-    have hooks. Hooks with special methods: ``listeners`` have ``on_event``, ``wrappers`` have ``wrap``, ``instruments``
-    have ``instrument``, and ``limiting`` have ``limits``. ``holds_text`` is true if a hook may reject the text of a
-    reply after it was streamed, so that it must not be shown before (DESIGN 7.14).
+    ``layers`` are the entries of the agent, the conversation and the run, as registered. ``hooks`` are their hooks, and
+    ``points`` the points that have hooks. Hooks with special methods: ``listeners`` have ``on_event``, ``wrappers``
+    have ``wrap``, ``instruments`` have ``instrument``, ``watchers`` have ``observe_fires``, and ``limiting`` have
+    ``limits``. ``redactions`` are the values of ``storage_redaction``: they clean everything that is stored about a run
+    (DESIGN 6.20). A watcher is not called at its ``watched_in_runs`` in a run, because its fire observer handles these
+    points; elsewhere it is. ``holds_text`` is true if a hook may reject the text of a reply after it was streamed, so
+    that it must not be shown before (DESIGN 7.14).
     """
 
-    __slots__ = ("_chains", "holds_text", "instruments", "layers", "limiting", "listeners", "points", "wrappers")
+    __slots__ = (
+        "_by_point",
+        "_chains",
+        "_extended",
+        "_in_run",
+        "holds_text",
+        "hooks",
+        "instruments",
+        "layers",
+        "limiting",
+        "listeners",
+        "points",
+        "redactions",
+        "watchers",
+        "wrappers",
+    )
 
     def __init__(self, *layers: Iterable[HookEntry]) -> None:
         self.layers: tuple[tuple[HookEntry, ...], ...] = tuple(tuple(layer) for layer in layers)
@@ -87,14 +107,30 @@ class HookStack:
         for layer in self.layers:
             for entry in sorted(layer, key=lambda e: -e.priority):
                 by_point.setdefault(entry.point, []).append(entry)
-        self._chains = {point: _chain(entries) for point, entries in by_point.items()}
-        self.points = frozenset(self._chains)
+        self._by_point = by_point
+        self._chains: dict[Point[Any], Chain] = {}
+        """Made when they are first used: of many stacks, only the layers are."""
+        self._extended: HookStack | None = None
+        self._in_run: HookStack | None = None
+        self.points = frozenset(by_point)
         self.holds_text = AFTER_LLM in self.points and _holds_text(self.chain(AFTER_LLM), self.chain(ON_TOKEN))
-        hooks = {id(e.hook): e.hook for layer in self.layers for e in layer}.values()
-        names = ("on_event", "wrap", "instrument", "limits")
-        self.listeners, self.wrappers, self.instruments, self.limiting = (
-            tuple(hook for hook in hooks if hasattr(hook, name)) for name in names
+        self.hooks = tuple({id(e.hook): e.hook for layer in self.layers for e in layer}.values())
+        names = ("on_event", "wrap", "instrument", "limits", "observe_fires")
+        self.listeners, self.wrappers, self.instruments, self.limiting, self.watchers = (
+            tuple([hook for hook in self.hooks if hasattr(hook, name)]) for name in names
         )
+        declared = [getattr(hook, "storage_redaction", None) for hook in self.hooks]
+        self.redactions: tuple[Any, ...] = tuple([each for each in declared if each is not None])
+
+    def with_layers(self, *layers: tuple[HookEntry, ...]) -> HookStack:
+        """Return a stack with more layers: the same stack for the same layers as last time, as in the runs of a server.
+
+        What is made of a stack, such as its chains and its digest, is made once then.
+        """
+        found, size = self._extended, len(self.layers)
+        if found is None or len(found.layers) != size + len(layers) or not all(map(is_, found.layers[size:], layers)):
+            found = self._extended = HookStack(*self.layers, *layers)
+        return found
 
     def with_hook(
         self, hook: Any, points: Iterable[str] | str | None = None, **options: Unpack[PhaseOptions]
@@ -124,6 +160,12 @@ class HookStack:
         """Return a stack without the hooks of these ids."""
         return self.where(lambda e: id(e.hook) not in hooks) if hooks else self
 
+    def in_run(self) -> HookStack:
+        """Return a stack without entries at ``watched_in_runs``: their hooks observe the fires of a run instead."""
+        if self._in_run is None:
+            self._in_run = self.where(lambda e: e.point not in getattr(e.hook, "watched_in_runs", ()))
+        return self._in_run
+
     def where(self, keep: Callable[[HookEntry], bool]) -> HookStack:
         """Return a stack with the entries that ``keep`` accepts."""
         layers = tuple(tuple(filter(keep, layer)) for layer in self.layers)
@@ -131,7 +173,11 @@ class HookStack:
 
     def chain(self, point: Point[Any]) -> Chain:
         """Return the hooks of a point in calling order."""
-        return self._chains.get(point, _NOTHING)
+        found = self._chains.get(point)
+        if found is None:
+            entries = self._by_point.get(point)
+            found = self._chains[point] = _NOTHING if entries is None else _chain(entries)
+        return found
 
 
 EMPTY_STACK = HookStack()
@@ -166,10 +212,20 @@ def _holds_text(replies: Chain, tokens: Chain) -> bool:
     return False
 
 
+class Registrations:
+    """Counts the changes of all registries, so that a run can detect a change cheaply."""
+
+    __slots__ = ("changes",)
+
+    def __init__(self) -> None:
+        self.changes = 0
+
+
+REGISTRATIONS = Registrations()
+
+
 class HookRegistry:
     """A mutable collection of hooks. A change takes effect with the next fire of a point.
-
-    The class attribute ``changes`` counts the changes of all registries, so that a run can detect a change cheaply.
 
     Example::
 
@@ -178,8 +234,6 @@ class HookRegistry:
         agent = Agent("helper", llm=model, hooks=registry)
         unregister()
     """
-
-    changes = 0
 
     def __init__(self, hooks: Iterable[Hook] | HookRegistry | HookStack = ()) -> None:
         self._entries: tuple[HookEntry, ...] = ()
@@ -242,13 +296,7 @@ class HookRegistry:
 
     def extend(self, hooks: Iterable[Hook] | HookRegistry | HookStack) -> None:
         """Register several hooks, or all hooks of another registry or of a stack."""
-        if isinstance(hooks, (HookRegistry, HookStack)):
-            known = hooks._entries if isinstance(hooks, HookRegistry) else tuple(chain.from_iterable(hooks.layers))
-            self._change(lambda entries: (*entries, *known))
-            return
-        if isinstance(hooks, str) or not isinstance(hooks, Iterable):
-            raise RegistrationError(f"hooks must be a list of hooks or a HookRegistry, not {type(hooks).__name__}")
-        added = tuple(entry for hook in hooks for entry in compile_hook(hook))
+        added = _entries(hooks)
         self._change(lambda entries: (*entries, *added))
 
     def unregister(self, hook: Any) -> None:
@@ -290,7 +338,7 @@ class HookRegistry:
     def _change(self, how: Callable[[tuple[HookEntry, ...]], tuple[HookEntry, ...]]) -> None:
         with _lock:
             self._entries, self._stack = how(self._entries), None
-            HookRegistry.changes += 1
+            REGISTRATIONS.changes += 1
 
     async def fire(
         self,
@@ -314,7 +362,28 @@ class HookRegistry:
         """
         where = resolve(point)
         chain = self.stack.only(allowed_plugins).chain(where)
-        return await fire_outside_run(chain, where, where.payload.of(payload), scope_of(ctx))
+        with ctx._enter() if isinstance(ctx, BaseContext) else nullcontext():
+            return await fire_outside_run(chain, where, where.payload.of(payload), scope_of(ctx))
+
+
+def _entries(hooks: Iterable[Hook] | HookRegistry | HookStack) -> tuple[HookEntry, ...]:
+    """Check hooks and return their entries."""
+    if isinstance(hooks, HookRegistry):
+        return hooks._entries
+    if isinstance(hooks, HookStack):
+        return tuple(chain.from_iterable(hooks.layers))
+    if isinstance(hooks, str) or not isinstance(hooks, Iterable):
+        raise RegistrationError(f"hooks must be a list of hooks or a HookRegistry, not {type(hooks).__name__}")
+    return tuple(entry for hook in hooks for entry in compile_hook(hook))
+
+
+def stack_of(hooks: Iterable[Hook] | HookRegistry | HookStack) -> HookStack:
+    """Return hooks as a stack, without a registry: a new one makes all runs look for changes.
+
+    Raises:
+        RegistrationError: a hook cannot work; the message says why.
+    """
+    return hooks if isinstance(hooks, HookStack) else HookStack(_entries(hooks))
 
 
 async def fire_outside_run(chain: Chain, point: Point[Any], payload: Any, scope: Scope) -> Verdict:
@@ -324,13 +393,17 @@ async def fire_outside_run(chain: Chain, point: Point[Any], payload: Any, scope:
         HookError: a hook failed closed.
         CallRefusedError: a model call inside a hook was refused, and the hook did not catch that.
     """
-    # A run that a hook starts stays in the enclosing run: the run of the given context may lack its guards.
-    current = CURRENT if scope.is_run and CURRENT.get() is None else FIRED
-    token = current.set(scope)
+    # A run that a hook starts stays in the enclosing run: the run of the given context may lack its guards. If that
+    # run has ended, the hook can start none, because there would be no guards.
+    run = scope if scope.is_run else scope.ended_run
+    entered = CURRENT.set(run) if run is not None and CURRENT.get() is None else None
+    token = FIRED.set(scope)
     try:
         verdict, firing = await fire(chain, point, payload, scope)
     finally:
-        current.reset(token)
+        FIRED.reset(token)
+        if entered is not None:
+            CURRENT.reset(entered)
     if firing is not None and firing.error is not None:
         raise firing.error
     return verdict

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from contextvars import ContextVar
 from inspect import ismethod
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, get_origin, is_typeddict
@@ -12,7 +13,7 @@ import msgspec
 
 from .._base.tasks import with_timeout
 from .errors import HookTimeoutError
-from .fire_observers import FireObservers
+from .fire_observers import NO_FIRE_OBSERVERS
 from .state import AgentState
 
 if TYPE_CHECKING:
@@ -137,6 +138,10 @@ class BaseContext:
         """A dict that hooks and tools share. The framework never writes to it."""
         return self._scratch
 
+    def _enter(self) -> AbstractContextManager[None]:
+        """Make the current code part of the run or tool call of this context, for its recording."""
+        return nullcontext()
+
     @property
     def state(self) -> AgentState:
         """The current state. Hooks change it by returning ``state=``."""
@@ -216,10 +221,19 @@ class Scope:
     The engine of a run is a scope; this base class is used outside a run.
     """
 
+    # Every step reads many of these. A run has more attributes than Python keeps in its fast form without slots.
+    __slots__ = (
+        "__weakref__",
+        "_state",
+        "boundary",
+        "cancellation",
+        "ctx",
+        "emit",
+        "ended_run",
+        "fire_observers",
+        "has_consumers",
+    )
     is_run = False
-    fire_observers = FireObservers()
-    """Watch the fires of this scope."""
-    boundary: HookBoundary = _DIRECT
 
     def __init__(self, ctx: Any, state: AgentState | None = None, emit: Emit = _drop) -> None:
         self.ctx: Any = ctx
@@ -227,7 +241,12 @@ class Scope:
         """Adds an event to the stream of the run, if there is a run."""
         self.has_consumers = emit is not _drop
         """Whether a consumer wants any events."""
+        self.fire_observers = NO_FIRE_OBSERVERS
+        """Watch the fires of this scope."""
+        self.boundary: HookBoundary = _DIRECT
         self.cancellation: Cancellable = _UNLIMITED
+        self.ended_run: Scope | None = None
+        """The run of the context, if it has ended: code that it left in a thread may still fire points."""
         self._state = state
 
     @property
@@ -245,6 +264,10 @@ class Scope:
         """
         self._state = self.state.accept(state)
 
+    def clean(self, value: Any) -> Any:
+        """Return a value as it may be stored. In a run, hooks declare what is replaced."""
+        return value
+
 
 def scope_of(ctx: Any) -> Scope:
     """Return the scope of a context, or a new scope for any other object."""
@@ -252,9 +275,12 @@ def scope_of(ctx: Any) -> Scope:
         ctx = BaseContext()
     if not isinstance(ctx, BaseContext):
         return Scope(ctx)
-    if ctx._scope is None or ctx._scope.ctx is None:  # no run has started yet, or it has ended
-        ctx._scope = Scope(ctx, None if ctx._scope is None else ctx._scope.state)
-    return ctx._scope
+    scope = ctx._scope
+    if scope is None or scope.ctx is None:  # no run has started yet, or it has ended
+        ended = scope if scope is not None and scope.is_run else None
+        ctx._scope = scope = Scope(ctx, None if scope is None else scope.state)
+        scope.ended_run = ended
+    return scope
 
 
 def running_hooks() -> frozenset[int]:

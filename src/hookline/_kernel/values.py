@@ -17,6 +17,7 @@ Where = Literal["model", "tool", "hook", "output", "framework"]
 Status = Literal["completed", "stopped", "ended", "cancelled", "failed"]
 StopKind = Literal[
     "error",
+    "halted",
     "stop_requested",
     "user_requested",
     "steps_limit",

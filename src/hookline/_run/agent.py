@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import suppress
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Generic, TypedDict, TypeVar, overload
 from weakref import WeakSet
 
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from .._kernel.hook import Hook, PhaseOptions
     from .._kernel.hook_types import HookFor
     from ..records.hook import RecordHook
+    from .journal import JournalStore
 
     class CommonAgentOptions(TypedDict, Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``llm`` and ``output_type``."""
@@ -60,6 +62,7 @@ if TYPE_CHECKING:
         response_format: Mapping[str, Any] | None
         output_retries: int
         record: bool | str | os.PathLike[str] | RecordHook
+        runs: bool | str | os.PathLike[str] | JournalStore | Hook
         sinks: Iterable[Sink]
         stream: StreamMode
         strict: bool
@@ -105,6 +108,10 @@ class Agent(Generic[DepsT_contra, OutputT]):
             ``output_type``.
         record: whether to record what hooks see and decide (:class:`hookline.records.RecordHook`): ``True`` for the
             project's folder in the user's data folder, another folder, or a ``RecordHook`` with options.
+        runs: whether to list its runs, for ``hookline runs``, ``hookline stats`` and the console of a server: ``True``
+            for the list of the project (the setting ``runs``), a SQLite file, the address of a PostgreSQL database, or
+            a :class:`hookline.stores.RunStore`. Short for the hook :class:`hookline.hooks.ObservabilityHook`, which is
+            added to ``hooks``; use the hook itself for its options.
         sinks: callables that get every event of every run.
         stream: when the text of replies is shown. With ``safe``, text that a hook may still reject is held until it is
             settled. With ``live``, it is shown at once, and withdrawn if it is rejected: see :class:`RunOptions`.
@@ -168,6 +175,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         output_type: Any = None,
         output_retries: int = OUTPUT_RETRIES,
         record: bool | str | os.PathLike[str] | RecordHook = False,
+        runs: bool | str | os.PathLike[str] | JournalStore | Hook = False,
         sinks: Iterable[Sink] = (),
         stream: StreamMode = "safe",
         strict: bool = False,
@@ -207,6 +215,9 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         if record is not False:
             self._add_hook(_record_hook(record))
+        if runs is not False:
+            # Settings and hooks are layers above the loop, which knows neither: only this option names them.
+            self._add_hook(import_module("hookline.config.recording").recorder_for(runs))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
         self.params = EMPTY if params is None else _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import AbstractContextManager
 from functools import partial, reduce
 from typing import Any, Literal
 
@@ -24,12 +25,14 @@ from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit
 from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError
 from .._kernel.payloads import (
+    WITHHELD,
     ApprovalAnswer,
     ApprovalDecision,
     ApprovalRequest,
     ToolCallRequest,
     ToolCallResult,
     ToolPath,
+    unanswered,
 )
 from .._kernel.points import AFTER_TOOL, APPROVAL_DECIDED, APPROVAL_REQUESTED, BEFORE_TOOL, TOOL_END_WITH_PATH
 from .._kernel.results import HookAction, HookAnswer, Verdict
@@ -39,6 +42,7 @@ from ..tools._tool import jsonable, take_attachments
 from .context import CALL
 from .engine import Engine
 from .events import ApprovalAsked, ApprovalDecided, ToolSettled
+from .lanes import LANE, NO_LANE, in_lane
 from .model_call import MAX_RETRIES
 from .termination import RunEndedError, RunStoppedError, stronger_cause
 from .tool_call import CallReports, PendingCall
@@ -57,17 +61,27 @@ class Batch:
         hop: the number of the step.
         withdrawn: names of tools that a hook removed from the request, which the model must not call.
         reports: reports the progress of the calls.
+        name: the beginning of the names of the lanes of the calls, if it is not the number of the step.
     """
 
     def __init__(
-        self, engine: Engine, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str], reports: CallReports
+        self,
+        engine: Engine,
+        calls: Sequence[ToolCall],
+        hop: int,
+        withdrawn: frozenset[str],
+        reports: CallReports,
+        name: str = "",
     ) -> None:
         self.engine = engine
         self.hop = hop
         self._withdrawn = withdrawn
         self._tools = engine.tools
         self._reports = reports
-        self.calls = [self._pending(call, attempt=1) for call in calls]
+        self._name = name or hop
+        self.calls = [self._pending(call, index, attempt=1) for index, call in enumerate(calls)]
+        self.of_reply = len(self.calls)
+        """The number of calls in the reply. Tools of a framework may make more, which are not in the transcript."""
         self.cause: BaseException | None = None
         self.outcomes: tuple[Outcome, ...] = ()
 
@@ -78,8 +92,10 @@ class Batch:
             RunStoppedError, RunEndedError, HookError, CancelledError: the reason why the run does not continue.
         """
         await self._attempt(self.calls)
+        engine = self.engine
         for index in range(len(self.calls)):
-            await self._after(index)
+            if engine.has_listeners(AFTER_TOOL) or engine.has_listeners(TOOL_END_WITH_PATH):
+                await self._after(index)
         self._append_results()
         if self.cause is not None:
             raise self.cause
@@ -88,18 +104,27 @@ class Batch:
         """Check, approve and execute calls. Afterwards each call has a result, and its end is reported."""
         engine, executing = self.engine, False
         try:
+            if engine.services.halts and not engine.boundary.is_direct:
+                await engine.boundary.wait_while_halted(engine)
             engine.checkpoint()
             judged = False
             for call in calls:
-                judged = await self._fire_before_tool(call) or judged
+                if engine.has_listeners(BEFORE_TOOL):
+                    judged = True
+                    await self._fire_before_tool(call)
+                else:  # the arguments must be valid nevertheless
+                    call.request, problem = self._validate(call, call.request)
+                    if problem is not None:
+                        await self._reject(call, problem)
                 if engine.cancellation.triggered:
                     engine.cancellation.check()
             if judged:
-                self._block_changed(calls)
+                self._block_changed(calls, after_approvals=False)
                 if asked := [call for call in calls if call.asks and call.result is None]:
                     engine.checkpoint()
-                    await self._each(asked, self._approve)
-                    self._block_changed(calls)  # an approver may hold on to the arguments of any of them
+                    await self._each(asked, "?", self._approve)
+                    # An approver may hold on to the arguments of any of them.
+                    self._block_changed(calls, after_approvals=True)
             engine.checkpoint()
             executing = True
             ready = self._within_limit(calls)
@@ -107,7 +132,8 @@ class Batch:
                 for call in calls:
                     await self._reports.end(call)
             if len(ready) == 1:
-                await self._invoke(ready[0])
+                with self._in_lane_of(ready[0]):
+                    await self._invoke(ready[0])
             elif ready:
                 await self._execute(ready)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
@@ -118,28 +144,22 @@ class Batch:
             if call.asking:
                 await self._collect_cause(self._decide(call, "cancelled"))
             if call.result is None:
-                call.settle(engine, "cancelled", error="Cancelled: the call did not finish.")
+                call.settle(engine, "cancelled", error=self._why_cancelled())
             if not call.end_reported:
                 await self._collect_cause(self._reports.end(call))
 
     # Rewrite, validate, guard.
 
-    async def _fire_before_tool(self, call: PendingCall, *, edited: bool = False) -> bool:
+    async def _fire_before_tool(self, call: PendingCall, *, edited: bool = False) -> None:
         """Fire ``before_tool``: call the rewriters, validate the arguments, then call the guards.
 
-        An edited call skips the rewriters, and its questions count as answered. Return whether the call was judged;
-        without hooks, it was only validated.
+        An edited call skips the rewriters, and its questions count as answered.
         """
-        if not self.engine.has_listeners(BEFORE_TOOL):  # the arguments must be valid nevertheless
-            call.request, problem = self._validate(call, call.request)
-            if problem is not None:
-                await self._reject(call, problem)
-            return False
         if not edited:
             call.arguments_copy = private_copy(call.request.arguments)
             call.request = replace(call.request, arguments=call.arguments_copy)
         firing = self.engine.start_firing(BEFORE_TOOL, call.request)
-        if not edited:
+        if not edited and firing.chain.rewriters:
             await firing.rewrite()
         if firing.is_open:
             request, problem = self._validate(call, firing.payload)
@@ -158,7 +178,6 @@ class Batch:
             await self._reject(call, verdict.value)
         elif call.answer is not None and not call.asks:
             self._use_answer(call, call.answer)
-        return True
 
     def _validate(self, call: PendingCall, request: ToolCallRequest) -> tuple[ToolCallRequest, str | None]:
         """Validate a request. Return it with validated arguments and ``None``, or unchanged with the problem.
@@ -197,14 +216,13 @@ class Batch:
         call.settle(self.engine, "blocked", error=message)
         self.engine.add_error(ErrorInfo("tool", "Blocked", message, source, call.request.id))
 
-    def _block_changed(self, calls: list[PendingCall]) -> None:
+    def _block_changed(self, calls: list[PendingCall], *, after_approvals: bool) -> None:
         """Block the calls whose arguments a hook changed in place since they were validated."""
         for call in calls:
-            if (
-                call.result is None
-                and call.checked_arguments
-                and fingerprint(call.request.arguments) != call.checked_arguments
-            ):
+            if call.result is not None or not call.checked_arguments:
+                continue
+            changed = fingerprint(call.request.arguments) != call.checked_arguments
+            if self.engine.boundary.was_changed(call.request, changed, after_approvals=after_approvals):
                 self._block(call, "Blocked: a hook changed the arguments of this call in place.", "")
 
     # Approve.
@@ -223,7 +241,7 @@ class Batch:
         )
         try:
             verdict = await self._ask(ApprovalRequest(request, call.asks, request.digest))
-            answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny="Nobody approved this call.")
+            answer: ApprovalAnswer = verdict.value or ApprovalAnswer(deny=unanswered(call.asks))
             if answer.wait:  # a durable run would have been suspended
                 answer = ApprovalAnswer(deny="Nobody has approved this call yet, and this run cannot wait.")
             by = answer.by or verdict.hook
@@ -288,20 +306,22 @@ class Batch:
         async def limited(call: PendingCall) -> None:
             waits = slots.locked()
             async with slots:
-                await self.engine.boundary.wake_up(f"slot for {call.request.id}", waited=waits)
+                await self.engine.boundary.wake_up("slot", waited=waits)
                 await self._invoke(call)
 
-        await self._each(ready, limited)
+        await self._each(ready, "", limited)
 
-    async def _each(self, calls: list[PendingCall], work: Callable[[PendingCall], Awaitable[None]]) -> None:
-        """Do this work for all calls concurrently. The first failure cancels the rest."""
+    async def _each(self, calls: list[PendingCall], part: str, work: Callable[[PendingCall], Awaitable[None]]) -> None:
+        """Do this work for all calls concurrently, each in its lane. The first failure cancels the rest."""
 
         async def begin(call: PendingCall) -> None:
-            await self.engine.boundary.wake_up(f"start of {call.request.id}")
-            await work(call)
+            with self._in_lane_of(call, part):
+                await self.engine.boundary.wake_up("start")
+                await work(call)
 
         if len(calls) == 1:
-            await work(calls[0])
+            with self._in_lane_of(calls[0], part):
+                await work(calls[0])
         elif calls:
             tasks = [asyncio.ensure_future(capture_exit(begin(call))) for call in calls]
             try:
@@ -321,7 +341,12 @@ class Batch:
     async def _invoke(self, call: PendingCall) -> None:
         """Call the tool. An exception becomes an error result."""
         engine = self.engine
-        call.start(engine)
+        if engine.services.halts and not engine.boundary.is_direct:
+            await engine.boundary.wait_while_halted(engine)
+        if engine.may_be_halted and self._is_halted(call):
+            return
+        call.started = True
+        call.began = engine.environment.clock.monotonic()
         if engine.reports_calls:
             await self._reports.start(call)
         value: Any = None
@@ -361,6 +386,25 @@ class Batch:
         if failure is not None:
             await self._report(call, type(failure).__name__, error_text(failure))
 
+    def _is_halted(self, call: PendingCall) -> bool:
+        """Cancel a call that waited for its turn while the run was halted. Calls that are running are not interrupted.
+
+        The run stops at its next checkpoint.
+        """
+        engine = self.engine
+        if not any(signal.kind == "halted" for signal in engine.run_state.signals):
+            halted = engine.boundary.find_halt(engine)
+            if halted is None:
+                return False
+            engine.signal(halted)
+        call.settle(engine, "cancelled", error=self._why_cancelled())
+        return True
+
+    def _why_cancelled(self) -> str:
+        """Return the error result of a call that did not run, or did not finish."""
+        halted = [signal.message for signal in self.engine.run_state.signals if signal.kind == "halted"]
+        return f"Cancelled: {halted[0] if halted else 'the call did not finish'}."
+
     async def _call_tool(self, call: PendingCall) -> tuple[Any, tuple[Attachment, ...]]:
         """Return the result of the tool as JSON, and the attachments in it."""
         engine, tool, request, values = self.engine, call.tool, call.request, call.values
@@ -368,7 +412,7 @@ class Batch:
         engine.refresh()
         if engine.tools is not self._tools and engine.tools.get(request.name) is not tool:
             raise LookupError(f"the tool {request.name!r} was removed before this call started")
-        ctx = self._reports.context_of(call) if tool.takes_ctx else None
+        ctx = self._reports.context_of(call, tool) if tool.takes_ctx else None
         token = CALL.set(request)
         try:
             value = await engine.wrap(request, engine.boundary.call_tool(request, tool, values, ctx))
@@ -405,11 +449,10 @@ class Batch:
             call.result = ended.verdict.payload
             await self._note_cause(ended)
         except BaseException as cause:  # noqa: BLE001 - every cause becomes a status
-            withheld = "The result was withheld: its hooks did not finish."
-            call.result = replace(result, result=None, error=withheld, attachments=())
+            call.result = replace(result, result=None, error=WITHHELD, attachments=())
             await self._note_cause(cause)
         if retried:
-            self.calls[index] = again = self._pending(call.call, result.attempt + 1)
+            self.calls[index] = again = self._pending(call.call, call.index, result.attempt + 1)
             await self._attempt([again])
             await self._after(index)
         elif engine.has_listeners(TOOL_END_WITH_PATH):
@@ -456,17 +499,20 @@ class Batch:
                     attempt=result.attempt,
                     attachments=message.attachments,
                 )
-        self._close(messages)
-
-    def _close(self, messages: list[Message]) -> None:
-        """Add the results of the calls to the transcript."""
-        self.engine.run_state.close_calls(messages)
+        engine.run_state.close_calls(messages[: self.of_reply])
 
     # Shared.
 
-    def _pending(self, call: ToolCall, attempt: int) -> PendingCall:
+    def _pending(self, call: ToolCall, index: int, attempt: int) -> PendingCall:
         request = ToolCallRequest(call.id, call.name, call.arguments, self.hop, attempt, call.raw, self.engine.ids)
-        return PendingCall(call, request)
+        return PendingCall(call, index, request)
+
+    def _in_lane_of(self, call: PendingCall, part: str = "") -> AbstractContextManager[None]:
+        """Enter the lane of a call, or of its approval."""
+        lane = LANE.get()
+        if lane is None:
+            return NO_LANE
+        return in_lane(lane.part(f"/{self._name}.{call.index}.{call.request.attempt}{part}"))
 
     async def _collect_cause(self, work: Coroutine[Any, Any, Any]) -> None:
         """Await work that must be done even after a failure. Note its own failures too."""

@@ -13,17 +13,28 @@ from typing import Any, TypeVar
 
 from .._base.tasks import with_timeout
 from .._kernel.events import Event
+from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
 from .._kernel.results import Verdict
 from .._kernel.scope import HookBoundary
-from .._kernel.values import Ids, Message, ModelResponse, Usage
+from .._kernel.values import Ids, Message, ModelResponse, StopSignal, Usage
 from ..models.attachments import ANY_TYPE, check_attachments
 from ..models.protocol import Model
 from ..tools._tool import CheckedArguments, Tool
 from .events import Sink
+from .halt import halt_signal
+from .lanes import LANE, Lane, in_lane
 from .replay_values import RequestDigests, price_key
 
 T = TypeVar("T")
+
+CANCELLATION = "cancellation"
+"""The name of the wakeup after a part of the run has handled a cancellation."""
+
+
+def wakeup_after(hook: HookEntry) -> str:
+    """Return the name of the wakeup after a hook."""
+    return f"{hook.point} {hook.name}"
 
 
 class Boundary(HookBoundary):
@@ -63,9 +74,17 @@ class Boundary(HookBoundary):
         """Return the sinks that the boundary adds to a run."""
         return ()
 
+    def put_record(self, database: Any, record: Any) -> bool:
+        """Store a record about the run with its journal, if that is in this database. Return whether it will be."""
+        return False
+
     def is_new(self, event: Event) -> bool:
         """Return whether an event was not delivered before."""
         return True
+
+    def is_repeating(self) -> bool:
+        """Return whether the current task repeats what an earlier process did."""
+        return False
 
     # Calls.
 
@@ -104,12 +123,22 @@ class Boundary(HookBoundary):
         """Return the result of ``tool.validate(arguments)``."""
         return tool.validate(arguments)
 
+    def was_changed(self, request: ToolCallRequest, changed: bool, *, after_approvals: bool) -> bool:
+        """Return whether a hook changed the arguments of a call in place after they were validated.
+
+        This is checked before and after the approvers are asked.
+        """
+        return changed
+
     def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
         """Return the result of ``tool.call(values, ctx)``, within the timeout of the tool.
 
         Raises:
             StillRunningError: the tool exceeded its timeout.
         """
+        lane = LANE.get()
+        if lane is not None:
+            return _call_in(lane if tool.runs_agents else lane.of_tool(), tool, values, ctx)
         work = tool.call(values, ctx)
         return work if tool.timeout is None else with_timeout(tool.timeout, work)
 
@@ -137,6 +166,18 @@ class Boundary(HookBoundary):
             waited: whether something else could happen meanwhile.
         """
 
+    # The stop switch.
+
+    def find_halt(self, engine: Any) -> StopSignal | None:
+        """Return the signal that stops a run at a checkpoint because it is halted; ``None`` if it is not."""
+        for switch in engine.services.halts:
+            if (halt := switch.latest()) is not None:
+                return halt_signal(halt)
+        return None
+
+    async def wait_while_halted(self, engine: Any) -> None:
+        """Wait before a call if the run is halted and can go on later. Other runs stop at their next checkpoint."""
+
     # Readings and timers, after :func:`~hookline._run.sources.install_sources`.
 
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
@@ -152,6 +193,9 @@ class Boundary(HookBoundary):
         return later(seconds, callback)
 
     # Input from outside.
+
+    def signalled(self, engine: Any, signal: StopSignal) -> None:
+        """Handle a stop signal that was set in a run."""
 
     def steer(self, engine: Any, message: Message) -> bool:
         """Add a message to a run before its next model call. Return false if there will be none in this process."""
@@ -219,6 +263,12 @@ class BoundaryModel:
         key = price_key(usage)
         price: float | None = self._boundary.counted(model, key, lambda: model.price(usage), lambda: None)
         return price
+
+
+async def _call_in(lane: Lane, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
+    """Call a tool in a lane."""
+    with in_lane(lane):
+        return await with_timeout(tool.timeout, tool.call(values, ctx))
 
 
 async def close_stream(pieces: AsyncIterator[Any]) -> None:

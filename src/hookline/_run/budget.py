@@ -178,7 +178,7 @@ class Budget:
         self.clock: Any = clock
         self._began: float | None = None
         self._earlier = 0.0  # seconds in another process
-        self._lock: threading.Lock | None = None  # created when several runs share this budget
+        self._lock = threading.Lock()
         self._enforce((("", limits),))
 
     def __repr__(self) -> str:
@@ -187,8 +187,6 @@ class Budget:
     def child(self, limits: Limits = NO_LIMITS, *, outer: Budget | None = None) -> Budget:
         """Create a budget that also counts in this one, and in ``outer``, the budget of the outer run."""
         parents = (self,) if outer is None or outer in self.chain() else (self, outer)
-        for budget in parents:
-            budget._lock = budget._lock or threading.Lock()
         return Budget(limits, parent=parents, clock=self.clock)
 
     def chain(self) -> Iterator[Budget]:
@@ -234,7 +232,7 @@ class Budget:
             if getattr(self, meter.used) >= limit:
                 return self._signal(meter)
         for parent in self.parents:
-            if (signal := parent.exceeded(steps=False)) is not None:
+            if (parent._hard or parent.parents) and (signal := parent.exceeded(steps=False)) is not None:
                 return signal
         return None
 
@@ -324,25 +322,23 @@ class Budget:
 
     def charge(self, usage: Usage, cost: float | None) -> None:
         """Count one model call."""
-        self._add(usage.input_tokens, usage.output_tokens, usage.cached_tokens, cost, 0)
-
-    def count_tool_call(self) -> None:
-        """Count one executed tool call."""
-        self._add(0, 0, 0, 0.0, 1)
-
-    def _add(self, input: int, output: int, cached: int, cost: float | None, tool_calls: int) -> None:
-        if self._lock is not None:
-            self._lock.acquire()
-        self._input += input
-        self._output += output
-        self._cached += cached
-        self.tool_calls += tool_calls
-        self._cost += cost or 0.0
-        self._priced = self._priced and cost is not None
-        if self._lock is not None:
-            self._lock.release()
+        with self._lock:
+            self._input += usage.input_tokens
+            self._output += usage.output_tokens
+            self._cached += usage.cached_tokens
+            if cost is None:
+                self._priced = False
+            else:
+                self._cost += cost
         for parent in self.parents:
-            parent._add(input, output, cached, cost, tool_calls)
+            parent.charge(usage, cost)
+
+    def count_tool_call(self, calls: int = 1) -> None:
+        """Count one executed tool call, or several."""
+        with self._lock:
+            self.tool_calls += calls
+        for parent in self.parents:
+            parent.count_tool_call(calls)
 
     def count_step(self) -> None:
         """Count one step in this budget only."""
@@ -356,8 +352,8 @@ class Budget:
     def resume(self, spent: Spending) -> None:
         """Continue with what was spent in another process. A budget that has been used here knows it already."""
         if self.spending == Spending():
-            usage = spent.usage
-            self._add(usage.input_tokens, usage.output_tokens, usage.cached_tokens, spent.cost, spent.tool_calls)
+            self.charge(spent.usage, spent.cost)
+            self.count_tool_call(spent.tool_calls)
             self._priced, self._earlier = spent.priced, spent.seconds
 
 

@@ -83,14 +83,21 @@ class Cancellation:
             self._cancel_task()
 
     def abort(self, cause: BaseException) -> None:
-        """Interrupt the run because of ``cause``."""
-        if self._abort is None and self._task is not None:
-            self._abort = cause
-            self.triggered = True
+        """Interrupt the run because of ``cause``, from any thread."""
+        if self._abort is not None or self._task is None or self._aio is None:
+            return
+        self._abort = cause
+        self.triggered = True
+        if running_loop() is self._aio:
             self._cancel_task()
+            return
+        with suppress(RuntimeError):  # the loop is closed, so the run has ended
+            self._aio.call_soon_threadsafe(self._cancel_task)
 
     def _cancel_task(self) -> None:
         assert self._task is not None
+        if self._ended:
+            return
         if self.postpone is not None and self.postpone(self._cancel_task):
             return
         self.interrupted_work = True
@@ -255,12 +262,13 @@ class Interrupt:
         interrupt.cancel("no longer needed")
     """
 
-    __slots__ = ("_lock", "_token", "_watchers", "cancelled", "reason")
+    __slots__ = ("_lock", "_recorders", "_token", "_watchers", "cancelled", "reason")
 
     def __init__(self, *watchers: Callable[[str], None]) -> None:
         self.cancelled = False
         self.reason = ""
         self._watchers = watchers
+        self._recorders: tuple[Callable[[str], None], ...] = ()
         self._token: threading.Event | None = None
         self._lock = threading.Lock()
 
@@ -270,14 +278,12 @@ class Interrupt:
             if self.cancelled:
                 return
             self.cancelled, self.reason = True, reason
-            watchers = self._watchers
+            watchers, recorders = self._watchers, self._recorders
+        _call(recorders, reason)
+        with self._lock:
             if self._token is not None:
                 self._token.set()
-        for watcher in watchers:
-            try:
-                watcher(reason)
-            except Exception:  # noqa: BLE001 - call the other watchers nevertheless
-                log.exception("a watcher of an interrupt failed")
+        _call(watchers, reason)
 
     def subscribe(self, watcher: Callable[[str], None]) -> Callable[[], None]:
         """Call ``watcher(reason)`` on cancellation, at once if it has happened. Return a function to unsubscribe."""
@@ -288,15 +294,24 @@ class Interrupt:
             watcher(self.reason)
         return lambda: self.drop(watcher)
 
+    def record(self, recorder: Callable[[str], None]) -> Callable[[], None]:
+        """Like :meth:`subscribe`, but call ``recorder`` before the cancellation takes effect.
+
+        If another thread cancels, the run may react before that thread continues. So a recorder that was called later
+        would write the cancellation behind its consequences.
+        """
+        with self._lock:
+            self._recorders += (recorder,)
+            late = self.cancelled
+        if late:
+            recorder(self.reason)
+        return lambda: self.drop(recorder)
+
     def drop(self, watcher: Callable[[str], None]) -> None:
         """Remove a watcher."""
         with self._lock:
             self._watchers = tuple(w for w in self._watchers if w != watcher)
-
-    @property
-    def has_other_watchers(self) -> bool:
-        """Whether anything besides its own run watches this interrupt."""
-        return len(self._watchers) > 1 or self._token is not None
+            self._recorders = tuple(r for r in self._recorders if r != watcher)
 
     @property
     def cancel_token(self) -> threading.Event:
@@ -307,3 +322,11 @@ class Interrupt:
                 if self.cancelled:
                     self._token.set()
             return self._token
+
+
+def _call(watchers: tuple[Callable[[str], None], ...], reason: str) -> None:
+    for watcher in watchers:
+        try:
+            watcher(reason)
+        except Exception:  # noqa: BLE001 - call the other watchers nevertheless
+            log.exception("a watcher of an interrupt failed")

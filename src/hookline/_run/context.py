@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Generic, Protocol
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol
 
 from .._base.frozen import EMPTY, json_text
 from .._base.text import is_number
@@ -26,6 +27,8 @@ from .budget import Budget, BudgetView
 from .cancellation import Interrupt
 from .environment import Environment, make_id
 from .events import ENGINE_EVENTS
+from .halt import HaltSwitch
+from .lanes import Lane, in_lane, lane_in
 from .session import Session
 
 if TYPE_CHECKING:
@@ -73,6 +76,15 @@ class GatedModel:
     def using(self, model: Model) -> GatedModel:
         """Return a handle for another model, with the same hooks and the same budget."""
         return GatedModel(model, self._ask, self._environment)
+
+    def _in_lane(self, lane: Lane) -> GatedModel:
+        """Return a handle whose calls are part of this lane, also in a thread without a copy of the context."""
+        ask = self._ask
+
+        def ask_in_lane(model: Model, request: ModelRequest) -> Awaitable[ModelReply]:
+            return _awaited_in(lane, ask(model, request))
+
+        return GatedModel(self._model, ask_in_lane, self._environment)
 
     @property
     def model(self) -> Model:
@@ -147,6 +159,11 @@ class GatedModel:
         return self._ask(self._model, request)
 
 
+async def _awaited_in(lane: Lane, reply: Awaitable[ModelReply]) -> ModelReply:
+    with in_lane(lane):
+        return await reply
+
+
 class RunAccess(Protocol):
     """The part of the engine that the context needs."""
 
@@ -172,6 +189,17 @@ CALL: ContextVar[ToolCallRequest | None] = ContextVar("hookline_call", default=N
 """The tool call that the current code is part of."""
 
 
+class RunOrigin(NamedTuple):
+    """Where a run came from, for the list of runs.
+
+    ``root_id`` is the id of the listed run that this run is a part of, if it has one: a server lists all runs that
+    answer a request as one.
+    """
+
+    name: str = "library"
+    root_id: str = ""
+
+
 class Services:
     """The services of a run, shared by all its contexts. Private to the engine."""
 
@@ -184,10 +212,13 @@ class Services:
         "call_id",
         "deps",
         "depth",
+        "detached_from",
         "environment",
+        "halts",
         "hooks",
         "ids",
         "interrupt",
+        "lane",
         "llm",
         "memory",
         "origin",
@@ -210,6 +241,7 @@ class Services:
         blackboard: Any = None,
         deps: Any = None,
         allowed_plugins: tuple[str, ...] | None = None,
+        halts: tuple[HaltSwitch, ...] = (),
     ) -> None:
         self.environment = environment
         self.session = session
@@ -221,19 +253,25 @@ class Services:
         self.blackboard = blackboard
         self.deps = deps
         self.allowed_plugins = allowed_plugins
+        self.halts = halts
+        """The stop switches that the run obeys."""
         self.ids = Ids()
         self.agent_name = ""
         self.depth = 0
         self.call_id = ""
         """The tool call of the outer run in which this run was started."""
+        self.lane: Lane | None = None
+        """The lane of the run, if it is recorded, replayed or durable."""
         self.tree_state: dict[int, Any] = {}
         """The state of hooks that a run shares with the runs nested in it."""
         self.tools: ToolRegistry | None = None
         self.llm: GatedModel | None = None
         self.run: RunAccess | None = None
         """The engine, while the run is active."""
-        self.origin: RunAccess | None = None
+        self.detached_from: RunAccess | None = None
         """The engine of the run from which this context was detached."""
+        self.origin = RunOrigin()
+        """Where the run came from."""
 
     def copy(self) -> Services:
         """Return the same services for another run."""
@@ -241,7 +279,7 @@ class Services:
         for name in Services.__slots__:
             setattr(new, name, getattr(self, name))
         new.environment = self.environment.copy()
-        new.tools = new.llm = new.run = new.origin = None
+        new.tools = new.llm = new.run = new.detached_from = None
         return new
 
 
@@ -250,14 +288,15 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
 
     Create one for a conversation and pass it to the runs with ``ctx=``; each run derives its own context from it. The
     context cannot change the run; a hook does that with the verb that it returns. You may write to ``scratch``, and
-    ``deps`` can be any object that your tools and hooks need.
+    ``deps`` can be any object that your tools and hooks need. With a stop switch as ``halts``, such as
+    ``RunStore("runs.db").halts``, its runs and the runs nested in them begin no call while that switch is on.
 
     Example:
         >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(Limits(cost=0.50)))
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
-    __slots__ = ("_call", "_report", "_services")
+    __slots__ = ("_call", "_lane", "_report", "_services")
 
     def __init__(
         self,
@@ -271,6 +310,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         deps: DepsT_co | None = None,
         interrupt: Interrupt | None = None,
         allowed_plugins: Iterable[str] | None = None,
+        halts: HaltSwitch | None = None,
         clock: Any = time,
         random: Random | None = None,
         new_id: Callable[[str], str] = make_id,
@@ -278,8 +318,11 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
+        if halts is not None and not isinstance(halts, HaltSwitch):
+            raise TypeError(f"halts= takes a stop switch such as RunStore('runs.db').halts, not {type(halts).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
         self._call: ToolCallRequest | None = None
+        self._lane: Lane | None = None
         self._services = Services(
             environment=Environment(clock, new_id, random),
             session=session if session is not None else Session(new_id("session")),
@@ -291,6 +334,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             blackboard=blackboard,
             deps=deps,
             allowed_plugins=plugin_names(allowed_plugins),
+            halts=() if halts is None else (halts,),
         )
 
     # Ids.
@@ -385,7 +429,8 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
     @property
     def llm(self) -> GatedModel | None:
         """The model, subject to the hooks and the budget of this run; ``None`` outside a run."""
-        return self._services.llm
+        llm, lane = self._services.llm, lane_of(self)
+        return llm if llm is None or lane is None or lane_in(lane) is not lane else llm._in_lane(lane)
 
     @property
     def clock(self) -> Any:
@@ -435,6 +480,13 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
 
     # Actions.
 
+    def _enter(self) -> AbstractContextManager[None]:
+        """Make the current code part of the run or tool call of this context, for its recording.
+
+        It is already, except in a thread without a copy of the context.
+        """
+        return in_lane(lane_in(lane_of(self)))
+
     async def once(self, name: str, read: Callable[[], Any]) -> Any:
         """Call ``read()``, sync or async, and return its result as JSON; in a durable run, once.
 
@@ -444,7 +496,8 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         Example:
             >>> holidays = await ctx.once("holidays", lambda: json.loads(Path("holidays.json").read_text()))
         """
-        return await self._services.environment.once(name, read)
+        with self._enter():
+            return await self._services.environment.once(name, read)
 
     async def fire(self, point: str, payload: Any) -> Verdict:
         """Fire a point from a hook or a tool. Hooks that are already running are not called again.
@@ -460,7 +513,8 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         run = self._services.run
         if run is None:
             raise HooklineError("ctx.fire works only inside a run: outside, use registry.fire(point, payload)")
-        return await run.fire_from_hook(resolve(point), payload)
+        with self._enter():
+            return await run.fire_from_hook(resolve(point), payload)
 
     def emit(self, kind: type[Event], /, **fields: Any) -> None:
         """Add an event of your own type to the stream of the run.
@@ -474,7 +528,8 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         if issubclass(kind, tuple(ENGINE_EVENTS)):
             raise TypeError(f"{kind.__name__} is emitted by the loop: define your own Event class")
         if self._services.run is not None:
-            self._services.run.emit(kind, **fields)
+            with self._enter():
+                self._services.run.emit(kind, **fields)
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether a consumer wants events of this type. Check it before creating an expensive event."""
@@ -516,12 +571,11 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         """
         services = self._services.copy()
         services.interrupt = Interrupt()
-        services.origin = self._services.run
+        services.detached_from = self._services.run
         if budget is not None:
             services.budget = budget
-        return build_context(
-            services, Scope(None, AgentState(metadata=self.state.metadata)), hook_state=HookState(), scratch={}
-        )
+        scope = Scope(None, AgentState(metadata=self.state.metadata))
+        return build_context(services, scope, hook_state=HookState(), scratch={}, lane=self._lane)
 
 
 def build_context(
@@ -532,8 +586,9 @@ def build_context(
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
     call: ToolCallRequest | None = None,
+    lane: Lane | None = None,
 ) -> AgentContext[Any]:
-    """Create a context with these services and the state of this scope."""
+    """Create a context with these services and the state of this scope; for a tool, with the lane of its code."""
     ctx: AgentContext[Any] = AgentContext.__new__(AgentContext)
     ctx._services = services
     ctx._scope = scope
@@ -541,11 +596,15 @@ def build_context(
     ctx._scratch = scratch
     ctx._report = report
     ctx._call = call
+    ctx._lane = lane
     return ctx
 
 
 def context_for_call(
-    ctx: AgentContext[Any], report: Callable[[float | None, str], None], call: ToolCallRequest | None = None
+    ctx: AgentContext[Any],
+    report: Callable[[float | None, str], None],
+    call: ToolCallRequest | None = None,
+    lane: Lane | None = None,
 ) -> AgentContext[Any]:
     """Create the context for one tool call, with its own ``progress``; by default of the same call."""
     return build_context(
@@ -555,7 +614,13 @@ def context_for_call(
         scratch=ctx._scratch,
         report=report,
         call=call or ctx._call,
+        lane=lane or ctx._lane,
     )
+
+
+def lane_of(ctx: AgentContext[Any]) -> Lane | None:
+    """Return the lane of the run or tool call of a context, for the engine."""
+    return ctx._lane or ctx._services.lane
 
 
 def call_of(ctx: AgentContext[Any] | None) -> ToolCallRequest | None:
@@ -577,6 +642,17 @@ def new_services(budget: Budget, interrupt: Interrupt) -> Services:
 def services_of(ctx: AgentContext[Any]) -> Services:
     """Return the services of a context, for the engine."""
     return ctx._services
+
+
+def obey(ctx: AgentContext[Any], *switches: HaltSwitch) -> None:
+    """Make the runs of a context obey these stop switches too, for programs that execute runs."""
+    services = ctx._services
+    services.halts = tuple(dict.fromkeys((*services.halts, *switches)))
+
+
+def set_origin(ctx: AgentContext[Any], name: str, root_id: str = "") -> None:
+    """Say where the runs of a context come from, for programs that execute runs: see :class:`RunOrigin`."""
+    ctx._services.origin = RunOrigin(name, root_id)
 
 
 def progress_reporter_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:

@@ -22,48 +22,48 @@ from typing import Any, Never, TypeVar
 
 import msgspec
 
-from .._base.frozen import json_encoder, plain
+from .._base.frozen import encoded, json_encoder, plain
 from .._base.tasks import (
     StillRunningError,
     abandon,
-    capture_exit,
-    finish,
+    defer_cancellation,
     forever,
     raise_exit,
-    running_loop,
     settle,
+    start_task,
     watch_await,
     with_timeout,
 )
+from .._base.text import without_addresses
 from .._base.workers import in_thread
 from .._kernel.dispatch import Firing
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
-from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
-from .._kernel.results import HookAction, Verdict
+from .._kernel.points import ON_TOKEN
+from .._kernel.results import Verdict
 from .._kernel.state import AgentResult
-from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, StopSignal, Usage
 from ..models.protocol import Model
-from ..tools._tool import Tool, WithAttachments, jsonable, take_attachments
-from .boundary import Boundary, close_stream
+from ..tools._tool import Tool, jsonable, take_attachments
+from . import waiters
+from .boundary import CANCELLATION, Boundary, close_stream, wakeup_after
 from .budget import Spending
 from .engine import Engine
 from .events import (
     ENGINE_EVENTS,
     AllEventsExcept,
-    ApprovalAsked,
     Discarded,
     RunFinished,
     Sink,
     SubagentEvent,
     TextDelta,
-    ToolStarted,
     compared_fields,
     is_silent,
     log,
 )
+from .halt import Halt, find_halt
 from .journal import (
     CONTROL,
     Append,
@@ -77,6 +77,7 @@ from .journal import (
     OutcomeUnknownError,
     RecoveryError,
     Refusal,
+    RunHaltedError,
     RunHead,
     RunSuspendedError,
     RunWaitingError,
@@ -85,25 +86,46 @@ from .journal import (
     Writer,
     answer_decoder,
     contents_of,
-    encoded,
     entry_decoder,
     failures_decoder,
     following_id,
     head_of,
+    listed_task,
     spent_decoder,
     steering_decoder,
     with_contents,
 )
-from .replay_values import ErrorSnapshot, RequestDigests, outcome_of, without_addresses
+from .lanes import (
+    INSIDE,
+    LANE,
+    LIVE,
+    NEW,
+    PAST,
+    UNJOURNALED,
+    WATCHING,
+    WATCHING_PAST,
+    Lane,
+    in_lane,
+    is_part_of,
+    parent_of,
+    run_of,
+)
+from .replay_values import (
+    ErrorSnapshot,
+    RequestDigests,
+    approval_verdict,
+    failed_approver,
+    outcome_of,
+    tool_result,
+    wrong_reply,
+)
 from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
 from .turns import Turns
+from .waiters import Awake, Waiter, Waiters
 
 T = TypeVar("T")
-
-STALL_SECONDS = 60.0
-"""Recovery fails if a task has waited this long for an entry of the journal that does not occur again."""
 
 QUIET_SECONDS = 0.02
 """A run that waits for approvals is suspended after this time without other activity."""
@@ -112,26 +134,13 @@ QUIET_SECONDS = 0.02
 _RESULT = "result"
 """The name of the wakeup after the call of a tool."""
 _EXTERNAL = frozenset(("steer", "cancel", "timer"))
-_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup", "nested"))
+_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup"))
 """Kinds of entries that recovery may skip after a cancellation or a time limit."""
-_SKIPPED = frozenset(("text", "observed", "wakeup", "nested"))
+_SKIPPED = frozenset(("text", "observed", "wakeup"))
 """Kinds of entries that need not occur again."""
 _TIMED_OUT = msgspec.Raw(b"true")
 """The data of a wakeup after a hook that exceeded its timeout."""
 _TEXT = (TextDelta, Discarded)
-
-LIVE, INSIDE, PAST = "", "inside", "past"
-"""Replay modes of the current task: part of the run; inside a call or an observer, which recovery does not repeat; or
-inside work that had already finished."""
-WATCHING, WATCHING_PAST = "watching", "watching past"
-"""Replay modes of an observer whose hook also decides. Its readings are recorded, because recovery calls it again."""
-_NEW = frozenset((INSIDE, WATCHING))
-"""Replay modes in which events are new."""
-_UNJOURNALED = frozenset((INSIDE, PAST))
-"""Replay modes in which calls are not answered from the journal."""
-
-PLACE: ContextVar[tuple[str, str]] = ContextVar("hookline_durable_place", default=("", LIVE))
-"""The lane of the current task in the journal of its durable run, and its replay mode."""
 
 
 class DurableRun(Boundary):
@@ -170,25 +179,35 @@ class DurableRun(Boundary):
         """Number of calls whose first entry is being committed."""
         self._asking = 0
         """Number of approvals among the calls in flight."""
+        self.may_have_asked = self.continues
+        """Whether the run may have asked for approvals, in this process or an earlier one."""
         self._waiting: dict[str, ToolCallRequest] = {}
         self._suspending: asyncio.Future[bool] | None = None
         """The write that suspends the run because it waits for approvals."""
         self._late_cancel: bytes | None = None
         """The entry of a cancellation that arrived after the suspending write had been requested."""
+        self._aio: asyncio.AbstractEventLoop
+        """The event loop in which this process executes the run."""
+        self._halt: Halt | None = None
+        """The halt because of which this process suspends the run."""
+        self._leaving: Any = None
         self._handoff: tuple[str, str] | None = None
         self._deciding: tuple[Any, frozenset[int]] = (None, frozenset())
         self._in_flight: dict[str, list[Call]] = {}
         """By lane, the calls that have begun and not ended, in this order."""
-        self._run_places: dict[str, tuple[str, str]] = {}
-        """The lanes and replay modes of the nested runs, by id."""
-        self._awake: dict[str, asyncio.Task[Any] | None] = {}
-        """By lane, the task that has continued at an entry of the journal and has not waited since."""
+        self._awake = Awake()
+        self._runs = 0
+        """The number of consecutive runs that this process has begun."""
+        self._tree = Lane().tree
+        """That of all lanes of the journal."""
         self._load(claim.entries)
 
     def _load(self, entries: Sequence[bytes]) -> None:
         self._entries: list[JournalEntry] = []
         self._done: list[bool] = []
         self._lanes: dict[str, deque[int]] = {}
+        self._started: dict[str, deque[int]] = {}
+        """By lane, the positions at which the lanes that it started begin."""
         self._inputs: deque[int] = deque()
         """The positions of external input that recovery has not repeated yet."""
         self._draws: dict[tuple[str, str], deque[Any]] = {}
@@ -211,18 +230,23 @@ class DurableRun(Boundary):
             if entry.kind in _EXTERNAL:
                 self._inputs.append(len(self._entries))
             else:
+                if entry.lane not in self._lanes and (outer := parent_of(entry.lane)) is not None:
+                    for before in (outer, f"{entry.lane}?"):  # a call begins after its approval, which has no end
+                        self._started.setdefault(before, deque()).append(len(self._entries))
                 self._lanes.setdefault(entry.lane, deque()).append(len(self._entries))
             self._entries.append(entry)
             self._done.append(False)
         self._reached = 0
-        self._relaxed: list[tuple[int, float]] = []
-        """Ranges of positions in which events may differ, because they follow a cancellation or a time limit."""
-        self._turns: list[tuple[int, asyncio.Future[None], bool]] = []
-        """The positions for which tasks wait, and whether these are wakeups."""
+        self._relaxed: list[tuple[int, float, str]] = []
+        """Ranges of positions in which events of a run may differ, because they follow a cancellation or a time limit:
+        the first and the last one, and the lane of the run."""
+        self._waiters = Waiters()
         self._late: dict[int, list[Steering]] = {}
         """The steering messages that arrived too late for a request, by the position of that request."""
         self._deferred: list[Callable[[], object]] = []
         """Steering messages and cancellations that arrived during recovery."""
+        self._has_cuts = any(entry.kind == "cancel" and entry.lane for entry in self._entries)
+        """Whether a nested run was cancelled alone."""
         self._is_repeating = False
         self._script_turns = Turns(self._counts, self._entries, partial(self._put, "", "count"))
         self._begun: dict[tuple[str, str], int] = {}
@@ -259,7 +283,8 @@ class DurableRun(Boundary):
             result: Any = await self._execute_root(engine, work)
             if self._handoff is not None and result.status == "completed":
                 self._writer.following = self._following(engine, *self._handoff)
-            await self.finish(result.status, json_encoder.encode(RunFinished(run_id=self.run_id, result=result)))
+            stored = engine.clean(RunFinished(run_id=self.run_id, result=result))
+            await self.finish(result.status, json_encoder.encode(stored))
         return result  # type: ignore[no-any-return]
 
     async def _skip_turns(self, engine: Engine) -> None:
@@ -273,6 +298,7 @@ class DurableRun(Boundary):
     async def opened(self) -> AsyncIterator[None]:
         """Renew the lease inside the block. Nothing is written after the block."""
         self._is_open = True
+        self._aio = asyncio.get_running_loop()
         self._writer.begin()
         tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
         try:
@@ -283,8 +309,7 @@ class DurableRun(Boundary):
             self.suspend()  # such as KeyboardInterrupt: another process may resume the run
             if self._last_write is not None:
                 await asyncio.shield(self._last_write)
-            else:
-                await self.release()
+            await self.release()
             if self._late_cancel is not None and isinstance(self.error, RunWaitingError):
                 await in_thread(self._store_late_cancel, self._late_cancel)
             raise
@@ -313,6 +338,9 @@ class DurableRun(Boundary):
             personality=session.personality_id,
             personality_changes=plain(session.personality_changes),
             handed_over_by=session.handed_over_by,
+            settings=head_of(self._claim.run).settings,
+            origin=engine.services.origin.name,
+            listed=listed_task(task, engine.clean),
         )
         return run_id, agent, encoded(head)
 
@@ -368,7 +396,33 @@ class DurableRun(Boundary):
             self._last_write = self._writer.close()
             if is_ending:
                 return
-        self._fail(RunSuspendedError(self.run_id))
+        halt = self._halt
+        self._fail(RunSuspendedError(self.run_id) if halt is None else RunHaltedError(self.run_id, halt))
+
+    def lose(self) -> None:
+        """Stop executing the run immediately: its lease has expired, and another claim of the run has succeeded."""
+        self._fail(LeaseLostError(self.run_id))
+
+    # The stop switch.
+
+    def find_halt(self, engine: Engine) -> StopSignal | None:
+        """Return a signal for runs inside a tool only: the journal does not continue them, so they stop."""
+        return super().find_halt(engine) if self._place()[1] in UNJOURNALED else None
+
+    async def wait_while_halted(self, engine: Engine) -> None:
+        """Suspend the run before its next call if it is halted."""
+        if self._place()[1] not in UNJOURNALED and not self.is_recovering:
+            self._leave_if_halted()
+            if self._is_leaving:
+                await forever()
+
+    def _leave_if_halted(self) -> None:
+        """Begin no call and suspend the run after its calls in flight, if it is halted."""
+        if self._halt is None and self._root is not None:
+            self._halt = find_halt(self._root.services.halts)
+            if self._halt is not None:
+                self._is_leaving = True
+                self._leaving = asyncio.run_coroutine_threadsafe(self.suspend_after(inf), self._aio)
 
     async def release(self) -> bool:
         """End the lease if this process still has it. Return false if the database cannot be used: try again later."""
@@ -402,63 +456,47 @@ class DurableRun(Boundary):
         for budget in engine.budget.chain():  # including the budget of a conversation that begins with this run
             if budget._began is None:
                 budget.clock = engine.environment.clock
-        lane = f"{run_id}/"
-        place = PLACE.set((lane, LIVE))
-        unsubscribe = engine.services.interrupt.subscribe(self._cancelled)
+        self._runs += 1
+        lane = engine.services.lane = Lane(str(self._runs), tree=self._tree)
+        unsubscribe = engine.services.interrupt.record(self._cancelled)
         try:
-            self._advance()
-            result = await work()
+            with in_lane(lane):
+                self._advance()
+                result = await work()
         finally:
             self._root = None
             self._engines.pop(run_id, None)
             unsubscribe()
-            PLACE.reset(place)
         if self.error is not None:
             raise self.error
         return result
 
     async def _execute_nested(self, engine: Engine, work: Callable[[], Awaitable[T]]) -> T:
-        run_id, (lane, mode) = engine.ids.run_id, self._outer_place(engine)
-        if mode:
-            self._run_places[run_id] = lane, INSIDE if mode in _NEW else PAST
-        else:
-            self._nested_began(lane, run_id)
-            self._run_places[run_id] = f"{run_id}/", LIVE
-        place = PLACE.set(self._run_places[run_id])
+        run_id = engine.ids.run_id
         self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
         if self.error is not None:
             engine.suspend()
+        unsubscribe = None
+        if not self._place()[1]:
+            unsubscribe = engine.services.interrupt.record(partial(self._nested_cancelled, engine))
         try:
             await self._input_first()  # a run that began after a cancellation ends immediately
             return await work()
         finally:
             self._engines.pop(run_id, None)
-            self._run_places.pop(run_id, None)
-            PLACE.reset(place)
+            if unsubscribe is not None:
+                unsubscribe()
 
-    def _outer_place(self, engine: Engine) -> tuple[str, str]:
-        """Return the lane and replay mode of the code that started a nested run.
+    def _place(self) -> tuple[str, str]:
+        """Return the lane of the current task and its replay mode."""
+        lane = LANE.get()
+        return ("", LIVE) if lane is None or lane.tree is not self._tree else (lane.path, lane.mode)
 
-        In a thread without a copy of the context, ``ctx=`` says which tool or run the code is part of.
-        """
-        place, outer = PLACE.get(), engine.ids.parent_run_id
-        if place[0]:
-            return place
-        tool = f"{outer}/{engine.services.call_id}/"
-        for lane, calls in list(self._in_flight.items()):
-            if calls and lane.startswith(tool):
-                return lane, INSIDE
-        return self._run_places.get(outer, (f"{outer}/", LIVE))
-
-    def _nested_began(self, lane: str, run_id: str) -> None:
-        """Record in the outer lane that a nested run began, so that hooks before it are known to have ended."""
-        ahead = self._lanes.get(lane, ())
-        began = next((i for i in ahead if self._entries[i].kind == "nested" and self._entries[i].key == run_id), None)
-        if began is not None:
-            self._remove(lane, began)
-        elif self._head(lane) is None:
-            self._put(lane, "nested", run_id)
+    def _lane_in(self, mode: str) -> Lane:
+        """Return the lane of the current task in another replay mode."""
+        lane = LANE.get()
+        return Lane("", mode, (), self._tree) if lane is None or lane.tree is not self._tree else lane.in_mode(mode)
 
     def _fail(self, error: BaseException) -> None:
         """Stop executing the run in this process: no hook is called and no entry is written after this."""
@@ -483,6 +521,13 @@ class DurableRun(Boundary):
             raise asyncio.CancelledError
         await forever()
 
+    async def _leave(self) -> Never:
+        """Begin no call while the run is being suspended: the next process makes it."""
+        if self._root is None:  # no call is in flight, and nothing cancels the task: see _stop()
+            self.suspend()
+            await self._stop()
+        await forever()
+
     async def _diverge(self, journaled: str, now: str) -> Never:
         self._differ(journaled, now)
         await self._stop()
@@ -496,19 +541,12 @@ class DurableRun(Boundary):
         )
 
     async def _watch_recovery(self) -> None:
-        """Fail recovery if an entry of the journal does not occur again.
+        """Fail recovery if an entry of the journal does not occur again."""
+        await self._waiters.watch(lambda: sum(self._done), self._stalled)
 
-        If no task waits for its position, no entry is overdue: a hook is still running, and hooks may be slow.
-        """
-        before = -1
-        while self.is_recovering:
-            done = sum(self._done)
-            if done == before and self._turns:
-                entry = self._entries[self._reached]
-                self._differ(_describe(entry), f"nothing for {STALL_SECONDS:g} s")
-                return
-            before = done if self._turns else -1
-            await asyncio.sleep(STALL_SECONDS)
+    def _stalled(self) -> None:
+        if self.is_recovering:
+            self._differ(_describe(self._entries[self._reached]), f"nothing for {waiters.STALL_SECONDS:g} s")
 
     # Positions in the journal.
 
@@ -522,11 +560,18 @@ class DurableRun(Boundary):
                 claimed += 1
                 continue
             if entry.kind == "spent":
-                self._charge(spent_decoder.decode(entry.data))
+                self._charge(entry)
             elif entry.kind != "resumed":
                 return position
             self._remove(lane, position)
         return None
+
+    def _starts(self, lane: str) -> bool:
+        """Return whether a lane is to start another one, so that what it awaited before has ended."""
+        started = self._started.get(lane, ())
+        while started and (self._done[started[0]] or started[0] in self._claimed):
+            started.popleft()
+        return bool(started)
 
     def _take(self, lane: str) -> None:
         """Mark the next entry of a lane as repeated."""
@@ -553,7 +598,7 @@ class DurableRun(Boundary):
                 # A run that outlives the observer or tool that started it writes into a lane that may have ended.
                 self._done[self._reached] = True
                 self._lanes[entry.lane].remove(self._reached)
-                self._charge(spent_decoder.decode(entry.data))
+                self._charge(entry)
             if not self._done[self._reached]:
                 break
             self._reached += 1
@@ -565,26 +610,29 @@ class DurableRun(Boundary):
         self._wake()
 
     def _wake(self) -> None:
-        for position, turn, is_wakeup in sorted(self._turns, key=lambda waiting: waiting[0]):
-            is_over = self.error is not None or (is_wakeup and bool(self._relaxed))
-            if self._reached < position and not is_over:
-                continue
-            if turn.get_loop() is running_loop():
-                finish(turn)
-            else:  # of a run that a hook started in another thread
-                turn.get_loop().call_soon_threadsafe(finish, turn)
+        self._waiters.wake(self._may_continue)
 
-    async def _turn(self, position: int, *, is_wakeup: bool = False) -> None:
-        """Wait until recovery has repeated all entries before this position."""
-        if self._reached < position and self.error is None:
-            waiting = position, asyncio.get_running_loop().create_future(), is_wakeup
-            self._turns.append(waiting)
-            try:
-                await waiting[1]
-            finally:
-                self._turns.remove(waiting)
+    def _may_continue(self, waiter: Waiter) -> bool:
+        if self._reached >= waiter.position or self.error is not None:
+            return True
+        return waiter.wakeup_in is not None and self._was_cut(waiter.wakeup_in)
+
+    async def _turn(self, position: int, wakeup_in: str | None = None) -> None:
+        """Wait until recovery has repeated all entries before this position.
+
+        With ``wakeup_in``, it is a wakeup in this lane, and does not wait after a cancellation or a time limit.
+        """
+        is_in_journal = position < len(self._entries)  # otherwise, a cancellation may have ended the await
+        if is_in_journal and self._has_cuts and not self._was_cut(self._place()[0]):
+            await defer_cancellation(self._wait_for_turn(position, wakeup_in))
+        else:
+            await self._wait_for_turn(position, wakeup_in)
         if self.error is not None:
             await self._stop()
+
+    async def _wait_for_turn(self, position: int, wakeup_in: str | None) -> None:
+        if self._reached < position and self.error is None:
+            await self._waiters.wait(position, wakeup_in)
 
     # Wakeups: where a part of the run continued after it had awaited something of its own.
 
@@ -593,10 +641,12 @@ class DurableRun(Boundary):
 
         A run that begins in a thread without a copy of the context has no lane yet.
         """
-        lane, mode = PLACE.get()
+        lane, mode = self._place()
         if lane and not mode:
             position = self._wakeup_of(lane, name)
-            if waited or position is not None:
+            if position is None and name == CANCELLATION and self._was_cut(lane):
+                self._woke(lane, name, None)  # the journal does not have this cancellation
+            elif waited or position is not None:
                 await self._continue(lane, name, position)
 
     async def await_hook(
@@ -604,24 +654,28 @@ class DurableRun(Boundary):
     ) -> Any:
         """Await a hook, and record when the run continued after it. In recovery, the journal says when, and if in time.
 
-        A hook that finishes earlier than in the recording also waits for the input that interrupted it there.
+        A hook that finishes earlier than in the recording also waits for the input that interrupted it there. The hooks
+        after a cancellation of the whole run have no place in the journal: their events may differ.
         """
-        lane, mode = PLACE.get()
-        if mode or is_grace:
+        lane, mode = self._place()
+        if mode or (is_grace and self._is_cancelled()):
             value = await with_timeout(limit, result, is_grace)
             await self._input_first()
             return value
-        name, waited = f"{hook.point} {hook.name}", False
-        self._awake.pop(lane, None)
+        name, waited = wakeup_after(hook), False
+        self._awake.waits(lane)
 
         def suspended() -> None:
             nonlocal waited
             waited = True
-            self._awake.pop(lane, None)
+            self._awake.waits(lane)
 
         try:
-            work = result if limit is None else self._in_time(lane, name, result, limit)
-            value = await watch_await(work, suspended=suspended)
+            work = result if limit is None else self._in_time(lane, name, result, limit, is_grace)
+            work = watch_await(work, suspended=suspended)
+            if self._has_cuts and self._wakeup_of(lane, name) is not None and not self._was_cut(lane):
+                work = defer_cancellation(work)  # a cancellation of the nested run reached it later
+            value = await work
         except StillRunningError:
             raise
         except Exception:
@@ -636,21 +690,21 @@ class DurableRun(Boundary):
         if head is not None:
             if self._is_wakeup(head, name):  # otherwise, it did not wait then
                 await self._continue(lane, name, head)
-        elif (waited or self.is_recovering) and self._is_asleep(lane):
+        elif (waited or self.is_recovering) and self._awake.is_asleep(lane) and not self._starts(lane):
             await self._continue(lane, name, None)
 
-    def _is_asleep(self, lane: str) -> bool:
-        """Return whether the current task has not continued at an entry of the journal since it began to wait."""
-        return self._awake.get(lane) is not asyncio.current_task()
+    def _is_cancelled(self) -> bool:
+        """Return whether the outermost run has been cancelled."""
+        return self._root is None or self._root.services.interrupt.cancelled
 
-    async def _in_time(self, lane: str, name: str, result: Awaitable[Any], limit: float) -> Any:
+    async def _in_time(self, lane: str, name: str, result: Awaitable[Any], limit: float, is_grace: bool) -> Any:
         """Await a hook that has a timeout. If the journal says how that ended, no clock is read.
 
         Raises:
             StillRunningError: the hook exceeded its timeout.
         """
         calls, context = len(self._in_flight.get(lane, ())), contextvars.copy_context()
-        task = asyncio.get_running_loop().create_task(capture_exit(result), context=context)
+        task = start_task(result, context)
         position = self._wakeup_of(lane, name)
         try:
             if position is None:
@@ -660,10 +714,10 @@ class DurableRun(Boundary):
                         await asyncio.wait({task, end}, return_when=asyncio.FIRST_COMPLETED)
                     finally:
                         abandon(end)
-                return raise_exit(task.result() if task.done() else await with_timeout(limit, task))
+                return raise_exit(task.result() if task.done() else await with_timeout(limit, task, is_grace))
             if self._entries[position].data != _TIMED_OUT:
-                return raise_exit(await task)
-            turn = asyncio.ensure_future(self._turn(position, is_wakeup=True))
+                return raise_exit(await with_timeout(inf, task, is_grace))
+            turn = asyncio.ensure_future(self._turn(position, lane))
             try:
                 await asyncio.wait({task, turn}, return_when=asyncio.FIRST_COMPLETED)
                 if task.done() and self._head(lane) != position:
@@ -672,14 +726,15 @@ class DurableRun(Boundary):
             finally:
                 abandon(turn)
         except StillRunningError:
-            if self.is_recovering and self._head(lane) is not None:
+            if self.is_recovering and (self._head(lane) is not None or self._starts(lane)):
                 raise  # the journal does not say how this call ended
             await self._until_end(lane)
         finally:
             abandon(task)
         for call in self._in_flight.get(lane, [])[calls:]:
             call.end(JournalAnswer(cut=True))
-        context.run(PLACE.set, (lane, PAST))  # the hook may ignore its cancellation: it is no longer part of the run
+        # The hook may ignore its cancellation: it is no longer part of the run.
+        context.run(LANE.set, self._lane_in(PAST))
         self._woke(lane, name, position, timed_out=True)
         raise StillRunningError
 
@@ -699,14 +754,15 @@ class DurableRun(Boundary):
         else:
             self._claimed.add(position)
             if not self._is_relaxed(position):
-                await self._turn(position, is_wakeup=True)
+                await self._turn(position, lane)
         self._woke(lane, name, position)
 
     async def _until_end(self, lane: str) -> None:
         """Wait for the end of the journal: there, an await of this lane had not ended."""
-        is_nested = self._root is None or not lane.startswith(f"{self._root.ids.run_id}/")
-        if self.is_recovering and not any(is_nested or end == inf for _, end in self._relaxed):
-            await self._turn(len(self._entries), is_wakeup=True)
+        nested = self._is_nested(lane)
+        is_over = any((nested or end == inf) and is_part_of(lane, run) for _, end, run in self._relaxed)
+        if self.is_recovering and not is_over:
+            await self._turn(len(self._entries), lane)
 
     def _woke(self, lane: str, name: str, position: int | None, *, timed_out: bool = False) -> None:
         """Record a wakeup, or mark the one at this position as repeated."""
@@ -714,16 +770,21 @@ class DurableRun(Boundary):
             self._put(lane, "wakeup", name, timed_out or None)
         elif position in self._lanes[lane]:
             self._remove(lane, position)
-        self._awake[lane] = asyncio.current_task()
+        self._awake.continued(lane)
 
     async def _input_first(self) -> None:
-        """Wait for the external input that the journal has before the next entry of this lane."""
-        lane, mode = PLACE.get()
+        """Wait for the external input that the journal has before the next entry of this lane.
+
+        If the lane starts another one before that, such as a tool call, the input may follow after that.
+        """
+        lane, mode = self._place()
         while self.is_recovering and not mode:
             head, inputs = self._head(lane), self._inputs
             while inputs and self._done[inputs[0]]:
                 inputs.popleft()
             if not inputs or (head is not None and head < inputs[0]):
+                return
+            if self._starts(lane) and self._started[lane][0] < inputs[0]:
                 return
             await self._turn(inputs[0] + 1)
             await settle()  # let a cancellation reach its tasks
@@ -738,11 +799,14 @@ class DurableRun(Boundary):
             else:
                 self._steer(steering)
             return
-        data = msgspec.json.decode(entry.data)
-        self._relax(position)
-        if entry.kind == "cancel" and self._root is not None:
+        data, root = msgspec.json.decode(entry.data), str(self._runs)
+        if entry.kind == "timer" or not entry.lane:
+            self._relax(position, run_of(entry.lane) or root)
+        if entry.kind == "cancel":
+            cancelled = (each for each in self._engines.values() if _path_of(each) == (entry.lane or root))
             self._is_repeating = True
-            self._root.services.interrupt.cancel(data)
+            for engine in tuple(cancelled):
+                engine.services.interrupt.cancel(data)
             self._is_repeating = False
         elif entry.kind == "timer" and (fire := self._waiting_timers.pop((entry.lane, data), None)) is not None:
             fire()
@@ -754,36 +818,55 @@ class DurableRun(Boundary):
 
     def _too_late_for(self, run: str, position: int) -> int | None:
         """Return the position of the step request that was sent without this message, or ``None``."""
-        prefix = f"{run}/"
+        engine = self._engines.get(run)
+        lane = "" if engine is None else _path_of(engine)
         for index in range(position + 1, len(self._entries)):
             entry = self._entries[index]
-            if entry.lane.startswith(prefix):
+            if entry.lane == lane:
                 if entry.kind == "event" and entry.key.startswith("steered"):
                     return None
                 if entry.kind == "asked" and entry.key.startswith("model step "):
                     return index
         return None
 
-    def _relax(self, position: int) -> None:
-        """Allow the events after this position to differ, because the journal does not record how fast tasks react.
+    def _relax(self, position: int, run: str) -> None:
+        """Allow the events of a run after this position to differ: the journal does not record how fast tasks react.
 
         The outermost run has reacted when it begins its next step. From there on, its events are compared again.
         """
-        root, entries = "" if self._root is None else f"{self._root.ids.run_id}/", self._entries
+        entries, root = self._entries, str(self._runs)
         until = next((float(i) for i in range(position + 1, len(entries)) if _is_step(entries[i], root)), inf)
-        self._relaxed.append((position, until))
+        self._relaxed.append((position, until, run))
         for index in range(position + 1, len(entries)):
             if entries[index].kind in _SOFT and self._is_relaxed(index):
                 self._done[index] = True
 
     def _is_relaxed(self, position: int) -> bool:
-        root = None if self._root is None else f"{self._root.ids.run_id}/"
-        is_nested = root is None or not self._entries[position].lane.startswith(root)
-        return any(start < position and (is_nested or position < end) for start, end in self._relaxed)
+        lane = self._entries[position].lane
+        nested = self._is_nested(lane)
+        return any(
+            start < position and (nested or position < end) and is_part_of(lane, run)
+            for start, end, run in self._relaxed
+        )
 
-    def _charge(self, spent: Spent) -> None:
+    def _was_cut(self, lane: str) -> bool:
+        """Return whether a cancellation or a time limit has ended the run of a lane, or reached it."""
+        return any(is_part_of(lane, run) for _, _, run in self._relaxed)
+
+    def _is_nested(self, lane: str) -> bool:
+        """Return whether a lane is part of a nested run."""
+        return self._root is None or run_of(lane) != str(self._runs)
+
+    def _charge(self, entry: JournalEntry) -> None:
+        """Repeat what a tool or an observer did to its run, because recovery does not call them again."""
+        spent = spent_decoder.decode(entry.data)
         engine = self._engines.get(spent.run)
-        payer = self._root if engine is None else engine
+        outer = (each for each in self._engines.values() if is_part_of(entry.lane, _path_of(each)))
+        payer = max(outer, key=lambda each: len(_path_of(each)), default=self._root) if engine is None else engine
+        if spent.signal is not None:
+            if engine is not None:
+                engine.run_state.set_signals((*engine.run_state.signals, spent.signal))
+            return
         if payer is None:
             return
         if spent.is_tool_call:
@@ -800,16 +883,17 @@ class DurableRun(Boundary):
         kind = type(event)
         if kind is SubagentEvent:  # already compared in the stream of the nested run
             return self.error is None
-        lane, mode = PLACE.get()
+        lane, mode = self._place()
         if mode:
-            return mode in _NEW
-        if isinstance(event, (ToolStarted, ApprovalAsked)):
-            # The calls of a batch run concurrently, each in its own task, so each has its own lane from here on.
-            part = f"{event.attempt}" if isinstance(event, ToolStarted) else "approval"
-            PLACE.set((f"{event.run_id}/{event.call_id}/{part}", mode))
+            return mode in NEW
         if kind is PointFired or (kind is HookExecuted and is_silent(event)):  # type: ignore[arg-type]
-            return self._head(lane) is None
+            return not self.is_repeating()
         return self._compare_text(lane) if kind in _TEXT else self._compare(lane, event)
+
+    def is_repeating(self) -> bool:
+        """Return whether the current task repeats what an earlier process did."""
+        lane, mode = self._place()
+        return mode not in NEW if mode else self._head(lane) is not None
 
     def _compare_text(self, lane: str) -> bool:
         head = self._head(lane)
@@ -833,8 +917,19 @@ class DurableRun(Boundary):
                 self._differ(_describe(entry), _describe(JournalEntry(lane, "event", key)))
                 return False
             self._take(lane)
+        if (instead := self._instead_of(lane)) is not None:
+            self._differ(_describe(self._entries[instead]), _describe(JournalEntry(lane, "event", key)))
+            return False
         self._put(lane, "event", key)
         return True
+
+    def _instead_of(self, lane: str) -> int | None:
+        """Return the position of what the outer lane did instead of starting this call or approval, if it did that."""
+        outer = parent_of(lane)
+        if lane in self._lanes or outer is None or run_of(lane) != run_of(outer) or not self.is_recovering:
+            return None
+        head = self._head(outer)
+        return None if head is None or self._entries[head].kind in _SKIPPED or self._is_relaxed(head) else head
 
     def _compare_relaxed(self, lane: str, key: str) -> bool:
         positions = self._lanes[lane]
@@ -848,7 +943,7 @@ class DurableRun(Boundary):
 
     async def call_observers(self, firing: Firing, verdict: Verdict) -> None:
         """Call the observers of a fire, unless an earlier process called them."""
-        lane, mode = PLACE.get()
+        lane, mode = self._place()
         head = self._head(lane) if not mode else None
         before, error = firing.failures, firing.error
         if mode in (PAST, WATCHING_PAST) or head is not None:
@@ -862,9 +957,9 @@ class DurableRun(Boundary):
                 await self._call_observers(firing, verdict, again, PAST)
             if observed is not None:
                 if not self._is_relaxed(observed):
-                    await self._turn(observed, is_wakeup=True)  # the run continued there after the observers
+                    await self._turn(observed, lane)  # the run continued there after the observers
                 self._remove(lane, observed)
-                self._awake[lane] = asyncio.current_task()
+                self._awake.continued(lane)
             if failures is not None:
                 firing.failures, firing.error = (*before, *failures), error
                 firing.has_results = firing.has_results or bool(failures)
@@ -873,7 +968,7 @@ class DurableRun(Boundary):
         if not mode and firing.point != ON_TOKEN:
             await self._until_end(lane)
             failed_closed = firing.error is not error
-            self._awake[lane] = asyncio.current_task()
+            self._awake.continued(lane)
             self._put(lane, "observed", firing.point, None if failed_closed else firing.failures[len(before) :])
 
     async def _call_observers(
@@ -881,23 +976,23 @@ class DurableRun(Boundary):
     ) -> None:
         if not observers:
             return
-        lane, outer = PLACE.get()
-        if outer in _UNJOURNALED:
+        _, outer = self._place()
+        if outer in UNJOURNALED:
             mode = outer
         elif firing.point != ON_TOKEN:
-            deciding, number, placed = self._deciding_hooks(firing), 0, list[HookEntry]()
+            watching = self._lane_in(WATCHING if mode == INSIDE else WATCHING_PAST)
+            deciding, number = self._deciding_hooks(firing), 0
+            placed: list[HookEntry] = []
             for entry in observers:
                 if id(entry.hook) in deciding:  # async observers run concurrently, so each has a lane
                     number += 1
-                    placed.append(_at((f"{lane}~{number}", WATCHING if mode == INSIDE else WATCHING_PAST), entry))
+                    placed.append(_at(watching.of_observer(number), entry))
                 else:
                     placed.append(entry)
             observers = placed
-        place = PLACE.set((lane, mode))
-        try:
+        lane = self._lane_in(mode)
+        with in_lane(lane if mode == outer else lane.of_observer()):  # recovery does not count the runs that they start
             await firing.call_observers(tuple(observers), verdict)
-        finally:
-            PLACE.reset(place)
 
     def _deciding_hooks(self, firing: Firing) -> frozenset[int]:
         """Return the ids of the hooks that also decide. Recovery calls their observers, to rebuild their state."""
@@ -925,23 +1020,27 @@ class DurableRun(Boundary):
         """Store an event that the caller has numbered."""
         self._writer.put_numbered(row)
 
+    def put_record(self, database: Any, record: Any) -> bool:
+        """Store a record about the run with the next entries, if the journal is in this database."""
+        return self._journal.is_in(database) and self._writer.put_record(record)
+
     # Clocks, random numbers, ids and timers.
 
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
         """Return the recorded value of the current lane; without one, read the actual value and record it."""
-        lane, mode = PLACE.get()
-        if mode not in _UNJOURNALED:
+        lane, mode = self._place()
+        if mode not in UNJOURNALED:
             known = self._draws.get((lane, kind))
             if known:
                 return known.popleft()
         value = real() + self._shift if kind == "monotonic" else real()
-        if mode not in _UNJOURNALED:
+        if mode not in UNJOURNALED:
             self._writer.put_draw(lane, kind, value)
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
         """Set a timer. In recovery, it fires at its position in the journal."""
-        lane, mode = PLACE.get()
+        lane, mode = self._place()
         loop, context = asyncio.get_running_loop(), contextvars.copy_context()
         later = getattr(clock, "call_later", None) or loop.call_later
         if mode:  # part of a call or an observer
@@ -996,11 +1095,22 @@ class DurableRun(Boundary):
         if self._is_repeating or (self.error is not None and not is_waiting):
             return
         if self.is_recovering:
-            self._relax(self._reached - 1)
+            self._relax(self._reached - 1, str(self._runs))
         if self._suspending is not None:  # the suspending write may have begun
             self._late_cancel = encoded(("", "cancel", CONTROL.get(), reason))
         else:
             self._put("", "cancel", CONTROL.get(), reason)
+
+    def _nested_cancelled(self, engine: Engine, reason: str) -> None:
+        """Record that a nested run was cancelled alone, unless the run's own code did it, which recovery repeats."""
+        outer, lane = self._engines.get(engine.ids.parent_run_id), LANE.get()
+        by_outer = outer is not None and outer.services.interrupt.cancelled
+        by_own_code = lane is not None and lane.tree is self._tree and not lane.mode
+        if self._is_repeating or self.is_stopping or by_outer or by_own_code:
+            return
+        if self.is_recovering:
+            self._relax(self._reached - 1, _path_of(engine))
+        self._put(_path_of(engine), "cancel", "", reason)
 
     def _store_late_cancel(self, entry: bytes) -> None:
         """Append a cancellation to the journal of the suspended run. The process that resumes the run cancels it."""
@@ -1014,12 +1124,19 @@ class DurableRun(Boundary):
 
     # Calls.
 
-    async def begin(self, key: str, *, commit: bool = False, repeatable: bool = True) -> Call:
-        """Begin a call: return its answer from the journal, or the right to make it."""
-        lane, mode = PLACE.get()
+    async def begin(self, key: str, run_id: str = "", *, commit: bool = False, repeatable: bool = True) -> Call:
+        """Begin a call: return its answer from the journal, or the right to make it.
+
+        Args:
+            key: what is called.
+            run_id: the run that calls a model.
+            commit: whether to commit all entries so far before the call is made.
+            repeatable: whether a call that was in flight may be made again.
+        """
+        lane, mode = self._place()
         if mode == WATCHING_PAST and self._head(lane) is None:
             mode = PAST
-        if mode in _UNJOURNALED or self._writer.muted:
+        if mode in UNJOURNALED or self._writer.muted:
             if self.error is not None:
                 await self._stop()
             return Call(self, lane, key, None, unjournaled=True)
@@ -1030,8 +1147,9 @@ class DurableRun(Boundary):
             key = f"{key}~{number}"
         head = self._find_asked(lane)
         if head is None:
+            self._leave_if_halted()
             if self._is_leaving:
-                await forever()  # the next process makes the call
+                await self._leave()
             self._put(lane, "asked", key)
         else:
             entry = self._entries[head]
@@ -1042,7 +1160,7 @@ class DurableRun(Boundary):
             if answered is not None:
                 self._drop_void(lane, key, answered)
                 return Call(self, lane, key, answered)
-            self._make_void(lane, key)
+            self._make_void(lane, key, run_id)
             if not repeatable:
                 await self._turn(len(self._entries))
                 call = Call(self, lane, key, None)
@@ -1052,8 +1170,9 @@ class DurableRun(Boundary):
                 )
                 call.end(JournalAnswer(raised=ErrorSnapshot.from_error(error)))
                 raise error
+            self._leave_if_halted()
             if self._is_leaving:
-                await forever()
+                await self._leave()
         call = Call(self, lane, key, None)
         self._in_flight.setdefault(lane, []).append(call)
         self._beginning += 1
@@ -1086,13 +1205,13 @@ class DurableRun(Boundary):
         entry = self._entries[position]
         return entry.kind == "answered" and entry.key == key
 
-    def _make_void(self, lane: str, key: str) -> None:
+    def _make_void(self, lane: str, key: str, run_id: str) -> None:
         """Discard the partial output of a call that was in flight, because the call is retried."""
         was_shown = False
         while (head := self._head(lane)) is not None and _is_about_text(self._entries[head]):
             was_shown = was_shown or self._entries[head].kind == "text"
             self._take(lane)
-        engine = self._engines.get(lane.partition("/")[0])
+        engine = self._engines.get(run_id)
         if was_shown and engine is not None:
             what, hop, attempt, *_ = key.rsplit(" ", 5)
             purpose = what.removeprefix("model ")
@@ -1120,7 +1239,7 @@ class DurableRun(Boundary):
             self.give_up(call)
             raise
         self._remove(call.lane, position)
-        self._awake[call.lane] = asyncio.current_task()
+        self._awake.continued(call.lane)
         answer = self.peek(call)
         if answer.cut:
             await forever()
@@ -1139,7 +1258,7 @@ class DurableRun(Boundary):
         if call in (calls := self._in_flight.get(call.lane, [])):
             calls.remove(call)
         self._put(call.lane, "answered", call.key, answer)
-        self._awake[call.lane] = asyncio.current_task()
+        self._awake.continued(call.lane)
 
     def give_up(self, call: Call) -> None:
         """Skip the answer of a call that its caller no longer awaits."""
@@ -1155,11 +1274,14 @@ class DurableRun(Boundary):
     async def _begin_model_call(self, model: Model, request: ModelRequest) -> Call:
         digests = self.digests.of(request)
         place = f"model {request.purpose} {request.hop} {request.attempt}"
-        call = await self.begin(f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}")
+        key = f"{place} {' '.join(f'{name}={value}' for name, value in digests.items())}"
+        call = await self.begin(key, request.ids.run_id)
         if call.answered is not None:
             self._script_turns.skip(model, call.lane, call.key)
         else:
-            self._script_turns.take(model, request, call.lane, "" if call.unjournaled else call.key)
+            lane = LANE.get()
+            tool = call.lane if lane is None or not lane.tools else lane.tools[0].path
+            self._script_turns.take(model, request, tool, "" if call.unjournaled else call.key)
         return call
 
     async def complete(
@@ -1174,7 +1296,7 @@ class DurableRun(Boundary):
 
         async def work() -> tuple[ModelResponse, JournalAnswer]:
             response = _storable(await call())
-            return response, _reply(response)
+            return response, _reply(model, response)
 
         response = await begun.make(work)
         if begun.unjournaled and isinstance(response, ModelResponse):
@@ -1197,14 +1319,15 @@ class DurableRun(Boundary):
             assert response is not None
             yield response
             return
-        pieces, answer = list[str](), JournalAnswer(cut=True)
+        pieces: list[str] = []
+        answer = JournalAnswer(cut=True)
         response, given = None, call()
         self._flying += 1
         try:
             async for each in given:
                 if isinstance(each, ModelResponse):
                     response = _storable(each)
-                    answer = _reply(response)
+                    answer = _reply(model, response)
                     break
                 pieces.append(each)
                 yield each
@@ -1225,7 +1348,7 @@ class DurableRun(Boundary):
 
     def counted(self, model: Model, key: str, count: Callable[[], Any], estimate: Callable[[], Any]) -> Any:
         """Return a number from a model, as it was counted first."""
-        if PLACE.get()[1] in _UNJOURNALED:
+        if self._place()[1] in UNJOURNALED:
             return count()
         name = f"{model.provider} {model.name} {key}"
         if name not in self._counts:
@@ -1233,9 +1356,16 @@ class DurableRun(Boundary):
             self._put("", "count", name, value)
         return self._counts[name]
 
+    def was_changed(self, request: ToolCallRequest, changed: bool, *, after_approvals: bool) -> bool:
+        """Return whether a hook changed the arguments of a call in place; an observer that did is not called again."""
+        kind = f"changed {request.id} {request.attempt}{' after approvals' if after_approvals else ''}"
+        if changed or self._draws.get((self._place()[0], kind)):
+            return bool(self.read(kind, lambda: True))
+        return False
+
     async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call a tool, or return its recorded result. A tool that only runs agents is always called."""
-        lane, mode = PLACE.get()
+        lane, mode = self._place()
         if mode == INSIDE:  # recovery does not repeat it
             self._put(lane, "spent", "", Spent(request.ids.run_id, is_tool_call=True))
         if tool.runs_agents:
@@ -1257,10 +1387,10 @@ class DurableRun(Boundary):
             await self.wake_up(_RESULT)
             if answer.timed_out:
                 raise StillRunningError
-            return WithAttachments(answer.value, answer.attachments) if answer.attachments else answer.value
+            return tool_result(answer.value, answer.attachments)
 
         async def work() -> tuple[Any, JournalAnswer]:
-            value = await with_timeout(tool.timeout, tool.call(values, ctx))
+            value = await Boundary.call_tool(self, request, tool, values, ctx)
             own, attachments = take_attachments(value)
             return value, JournalAnswer(value=jsonable(own), attachments=attachments, contents=contents_of(attachments))
 
@@ -1311,7 +1441,7 @@ class DurableRun(Boundary):
         self, asked: ApprovalRequest, ask: Callable[[], Awaitable[Verdict]], report: Callable[..., Awaitable[Any]]
     ) -> Verdict:
         """Ask the approvers, or return their recorded decision."""
-        request = asked.call
+        request, self.may_have_asked = asked.call, True
         call = await self.begin(f"approval {request.name} {request.id} {request.attempt} {asked.digest}", commit=True)
         if call.answered is not None:
             return await self._decision(asked, await self.answer_of(call), report)
@@ -1321,8 +1451,7 @@ class DurableRun(Boundary):
             try:
                 verdict = await ask()
             except HookError as error:
-                if error.point == APPROVAL_REQUESTED:
-                    failed = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
+                if (failed := failed_approver(error)) is not None:
                     call.end(JournalAnswer(failed=failed))
                 raise
             finally:
@@ -1340,18 +1469,12 @@ class DurableRun(Boundary):
     async def _decision(
         self, asked: ApprovalRequest, answer: JournalAnswer, report: Callable[..., Awaitable[Any]]
     ) -> Verdict:
-        failed, (lane, mode) = answer.failed, PLACE.get()
-        place = PLACE.set((lane, mode or PAST))
-        try:
+        failed, (_, mode) = answer.failed, self._place()
+        with in_lane(self._lane_in(mode or PAST)):
             for failure in answer.failures if failed is None else (failed, *answer.failures):
                 with suppress(RunStoppedError, HookError, CallRefusedError):
                     await report(failure)
-        finally:
-            PLACE.reset(place)
-        if failed is not None:
-            raise HookError(failed.source, APPROVAL_REQUESTED, ErrorSnapshot(failed.type, failed.message).error())
-        action = HookAction.CONT if answer.approval is None else HookAction.CLAIM
-        return Verdict(asked, action, answer.approval, answer.by)
+        return approval_verdict(asked, answer.approval, answer.by, failed)
 
     async def _wait_for(self, lane: str, request: ToolCallRequest) -> Never:
         """Suspend the run when it waits only for approvals."""
@@ -1383,9 +1506,16 @@ class DurableRun(Boundary):
         """Whether this process is about to stop executing the run. Later entries are not written."""
         return self._suspending is not None or self.error is not None
 
+    def signalled(self, engine: Engine, signal: StopSignal) -> None:
+        """Record a signal that a tool or an observer set in its run: recovery does not call them again."""
+        lane, mode = self._place()
+        run = engine.services.lane
+        if mode == INSIDE and run is not None and not run.mode:
+            self._put(lane, "spent", "", Spent(engine.ids.run_id, signal=signal))
+
     def spent(self, run_id: str, usage: Usage, cost: float | None) -> None:
         """Record the usage of a model call that is not in the journal, because recovery does not repeat it."""
-        lane, mode = PLACE.get()
+        lane, mode = self._place()
         if mode == INSIDE:
             self._put(lane, "spent", "", (run_id, usage, cost))
 
@@ -1440,16 +1570,15 @@ class Call:
         if self.unjournaled:
             return (await work())[0]
         self._run._flying += 1
-        place = PLACE.set((self.lane, INSIDE))
         answer: JournalAnswer | None = None
         try:
-            value, answer = await work()
+            with in_lane(self._run._lane_in(INSIDE)):
+                value, answer = await work()
             return value
         except BaseException as error:
             answer = answer_of_error(error)
             raise
         finally:
-            PLACE.reset(place)
             self._run._flying -= 1
             if answer is not None:
                 self.end(answer)
@@ -1461,28 +1590,22 @@ class Call:
             self._run._answered(self, answer)
 
 
-def _reply(response: Any) -> JournalAnswer:
+def _reply(model: Model, response: Any) -> JournalAnswer:
     if isinstance(response, ModelResponse):
         return JournalAnswer(response=response)
-    return JournalAnswer(raised=ErrorSnapshot("ModelError", f"the model returned {type(response).__name__}", "model"))
+    return JournalAnswer(raised=wrong_reply(model, response))
 
 
-def _at(place: tuple[str, str], entry: HookEntry) -> HookEntry:
-    """Return a hook that is called in this lane and replay mode."""
+def _at(lane: Lane, entry: HookEntry) -> HookEntry:
+    """Return a hook that is called in this lane."""
 
     async def finish(result: Awaitable[Any]) -> Any:
-        token = PLACE.set(place)
-        try:
+        with in_lane(lane):
             return await result
-        finally:
-            PLACE.reset(token)
 
     def call(*args: Any, **named: Any) -> Any:
-        token = PLACE.set(place)
-        try:
+        with in_lane(lane):
             result = entry.call(*args, **named)
-        finally:
-            PLACE.reset(token)
         return finish(result) if hasattr(result, "__await__") else result
 
     return msgspec.structs.replace(entry, call=call)
@@ -1524,7 +1647,7 @@ def _event_key(event: Event) -> str:
         return f"{tag} {event.result.status}"
     names = compared_fields(kind)
     data = json_encoder.encode([getattr(event, name) for name in names])
-    if b" at 0x" in data:
+    if data.find(b" at 0x") >= 0:
         data = without_addresses(data.decode()).encode()
     told = ""
     if isinstance(event, HookExecuted):
@@ -1534,9 +1657,14 @@ def _event_key(event: Event) -> str:
     return f"{tag}{told} #{sha256(data).hexdigest()[:16]}"
 
 
+def _path_of(engine: Engine) -> str:
+    """Return the lane of a run."""
+    return "" if engine.services.lane is None else engine.services.lane.path
+
+
 def _is_step(entry: JournalEntry, run: str) -> bool:
-    """Whether an entry is the request of a step of the run whose lanes begin with ``run``."""
-    return entry.kind == "asked" and entry.lane.startswith(run) and entry.key.startswith("model step ")
+    """Whether an entry is the request of a step of the run with this lane."""
+    return entry.kind == "asked" and entry.lane == run and entry.key.startswith("model step ")
 
 
 def _is_about_text(entry: JournalEntry) -> bool:
@@ -1593,3 +1721,19 @@ def open_run(store: JournalStore, head: RunHead) -> DurableRun:
     began = time.monotonic()
     claim = store.journal.claim(head.ids.run_id, head.ids.agent, json_encoder.encode(head))
     return DurableRun(store.journal, claim, began)
+
+
+def hold_run(store: JournalStore, head: RunHead, halt: Halt) -> None:
+    """Store a run that is halted before it begins, so that it can be resumed. Do nothing if the run has ended.
+
+    Raises:
+        RunHaltedError: the run has not ended.
+        RunHeldError: another process executes the run.
+    """
+    journal, run_id = store.journal, head.ids.run_id
+    stored = journal.get(run_id)
+    if stored is None:
+        claim = journal.claim(run_id, head.ids.agent, json_encoder.encode(head))
+        journal.append(Append(run_id, claim.epoch, len(claim.entries) + 1, (), status="interrupted"))
+    if stored is None or not stored.is_over:
+        raise RunHaltedError(run_id, halt)

@@ -7,30 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any, TypeVar
 
 from .._kernel.dispatch import Firing, fire
 from .._kernel.errors import CallRefusedError, HookError, HooklineError
 from .._kernel.events import PointFired
-from .._kernel.fire_observers import FireEvents, FireObserver, FireObservers
+from .._kernel.fire_observers import NO_FIRE_OBSERVERS, FireEvents, FireObserver, FireObservers
 from .._kernel.payloads import ErrorReport, RunStart
 from .._kernel.points import ON_ERROR, ON_PROGRESS, ON_TOKEN, Point, is_fired_by_loop
-from .._kernel.registry import HookRegistry
+from .._kernel.registry import REGISTRATIONS
 from .._kernel.results import HookAction, Verdict
 from .._kernel.scope import CURRENT, HookState, Scope, is_being_closed
-from .._kernel.state import AgentState
+from .._kernel.state import AgentResult, AgentState
 from .._kernel.values import ErrorInfo, Message, StopSignal
 from ..tools.registry import ToolRegistry
-from .boundary import Boundary
+from .boundary import CANCELLATION, Boundary
 from .cancellation import Cancellation
 from .children import Children
 from .context import Services, build_context
 from .events import EventStream, Failed, Signalled, Steered, TextDelta, ToolEnded, ToolStarted, log
 from .output import RunOutput
 from .run_agent import RunAgent
-from .run_hooks import RunHooks
+from .run_hooks import RunHooks, clean_with
 from .state import RunState
 from .termination import RunEndedError, RunStoppedError, stronger_cause
 from .wrapping import run_wrapped
@@ -43,6 +43,37 @@ DONE = frozenset(("completed", "finish_reason"))
 class Engine(Scope):
     """The state, hooks, events, budget and cancellation of one run, and the operations that all its parts use."""
 
+    __slots__ = (
+        "_fired_points",
+        "_hooked_points",
+        "_limited",
+        "_listened_points",
+        "_lock",
+        "_watchers",
+        "agent",
+        "budget",
+        "cause",
+        "children",
+        "environment",
+        "events",
+        "generations",
+        "hooks",
+        "hop",
+        "ids",
+        "live",
+        "may_be_halted",
+        "output",
+        "reports_calls",
+        "result",
+        "run_state",
+        "services",
+        "shown",
+        "steered",
+        "suspended",
+        "tools",
+        "wants",
+        "without_attachments",
+    )
     is_run = True
 
     def __init__(
@@ -63,18 +94,16 @@ class Engine(Scope):
         self.events = events
         self.wants = events.wants
         self.has_consumers = events.has_consumers
-        if events.has_consumers:
-            fire_events = FireEvents(events.emit, every_fire=events.wants(PointFired), every_call=events.every_call)
-            self.fire_observers = FireObservers(fire_events)
         self.budget = services.budget
         self.cancellation: Cancellation = cancellation  # pyright: ignore[reportIncompatibleVariableOverride] # set only here
         self.environment = services.environment
-        self.boundary: Boundary = services.environment.boundary  # pyright: ignore[reportIncompatibleVariableOverride]
         self.suspended = False
         """Whether another process, or a later one, continues the run, so that nothing counts that happens here."""
         self.ids = services.ids
         self.cause: BaseException | None = None
         """The strongest cause for an early end of the run, which determines its status."""
+        self.result: AgentResult[Any] | None = None
+        """The result of the run, after the hooks of ``on_run_end``; ``None`` before that."""
         self.output: RunOutput | None = None
         """The required type of the final reply; ``None`` for text."""
         self.live = False
@@ -86,6 +115,15 @@ class Engine(Scope):
         self.without_attachments: Sequence[Message] = ()
         """The messages of the last request, if none of them has attachments."""
         self.tools: ToolRegistry
+        self._limited = False
+        self.set_boundary(services.environment.boundary)
+        self._watchers = {id(hook): observer for hook, observer in self._observers_of_hooks()}
+        observers: list[FireObserver] = [*self._watchers.values()]
+        if events.has_consumers:
+            every_fire = events.wants(PointFired)
+            observers.append(FireEvents(events.emit, every_fire=every_fire, every_call=events.every_call))
+        if observers:
+            self.fire_observers = FireObservers(*observers)
         self._load_registrations()
         self._lock = threading.Lock()
         self.steered: list[Message] = []
@@ -108,22 +146,41 @@ class Engine(Scope):
 
     def refresh(self) -> None:
         """Apply changes since the last fire: hooks, tools, and the hooks that get events."""
-        if HookRegistry.changes != self.hooks.seen:
+        if REGISTRATIONS.changes != self.hooks.seen:
             self.hooks.compile()
             self._load_registrations()
             if self.events.hooked:
                 self.events.keep_hooks(self.hooks.allowed.listeners)
 
+    def _observers_of_hooks(self) -> Iterator[tuple[Any, FireObserver]]:
+        """Yield the hooks that observe the fires of this run, and their fire observers."""
+        for hook in self.hooks.allowed.watchers:
+            try:
+                observer = hook.observe_fires(self)
+            except Exception:  # noqa: BLE001 - watching must not affect the run
+                log.exception("observe_fires() of hook %r failed", hook)
+            else:
+                if observer is not None:
+                    yield hook, observer
+
+    def clean(self, value: Any) -> Any:
+        """Return a value as it may be stored: the hooks of the run declare what is replaced."""
+        return clean_with(self.hooks.allowed.redactions, value)
+
     def _load_registrations(self) -> None:
+        self.events.redactions = self.hooks.allowed.redactions
         self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
+        removed = self._watchers.keys() - {id(hook) for hook in self.hooks.allowed.watchers}
+        if removed:
+            self.fire_observers = self.fire_observers.without([self._watchers.pop(each) for each in removed])
         self._find_listeners()
 
     def _find_listeners(self) -> None:
         self._hooked_points = self.hooks.stack.points
-        self._listened_points = self._hooked_points | self.fire_observers.points
+        self._fired_points = self._listened_points = self._hooked_points | self.fire_observers.points
         if self.wants(TextDelta):
-            self._listened_points = self._listened_points | {ON_TOKEN}
+            self._listened_points = self._fired_points | {ON_TOKEN}
         self.reports_calls = ON_PROGRESS in self._listened_points or self.wants(ToolStarted) or self.wants(ToolEnded)
         """Whether a consumer wants to know when tool calls start and end."""
 
@@ -133,9 +190,15 @@ class Engine(Scope):
         The loop fires the points of a step only if this is true: it need not prepare what nobody sees. New
         registrations are considered at once, so that a guard does not miss a call.
         """
-        if HookRegistry.changes != self.hooks.seen:
+        if REGISTRATIONS.changes != self.hooks.seen:
             self.refresh()
         return point in self._listened_points
+
+    def fires(self, point: Point[Any]) -> bool:
+        """Whether a hook or a fire observer would notice a fire of this point. Consumers of events do not count."""
+        if REGISTRATIONS.changes != self.hooks.seen:
+            self.refresh()
+        return point in self._fired_points
 
     def holds_text(self) -> bool:
         """Whether the text of a reply must not be shown before ``after_llm`` has settled it (DESIGN 7.14)."""
@@ -145,7 +208,7 @@ class Engine(Scope):
     def start_firing(self, point: Point[Any], payload: Any) -> Firing:
         """Start firing a point. The caller runs the phases one by one and then calls :meth:`conclude`."""
         self.refresh()
-        return Firing(self.hooks.chain(point), point, payload, self, "")
+        return Firing(self.hooks.callable().chain(point), point, payload, self, "")
 
     async def fire(self, point: Point[Any], payload: Any, *, no_retry: str = "", fatal: bool = True) -> Verdict:
         """Fire a point, report failures and set stop signals. Without listeners, nothing happens.
@@ -161,11 +224,11 @@ class Engine(Scope):
             HookError: a hook failed closed.
             CallRefusedError, RunStoppedError: a model call in a hook was refused.
         """
-        if HookRegistry.changes != self.hooks.seen:
+        if REGISTRATIONS.changes != self.hooks.seen:
             self.refresh()
         if point not in self._hooked_points:
             return self.fire_observers.report_without_hooks(point, payload)
-        verdict, firing = await fire(self.hooks.chain(point), point, payload, self, no_retry)
+        verdict, firing = await fire(self.hooks.callable().chain(point), point, payload, self, no_retry)
         return verdict if firing is None or not firing.has_results else await self._act(firing, verdict, fatal=fatal)
 
     async def judge(self, point: Point[Any], payload: Any) -> Any:
@@ -289,8 +352,11 @@ class Engine(Scope):
 
     def set_boundary(self, boundary: Boundary) -> None:
         """Set the boundary of the run and of the runs that start inside it from now on."""
-        self.boundary = boundary  # pyright: ignore[reportIncompatibleVariableOverride]
+        self.boundary: Boundary = boundary  # pyright: ignore[reportIncompatibleVariableOverride]
         self.environment.boundary = boundary
+        self.may_be_halted = bool(self.services.halts) or boundary.is_replay
+        """Whether a stop switch, or the tape of a replay, may halt the run."""
+        self._limited = self._limited or self.may_be_halted
 
     def add_fire_observer(self, observer: FireObserver) -> None:
         """Report the fires of this run to an observer. An instrument may do this."""
@@ -313,24 +379,30 @@ class Engine(Scope):
             return  # the usual case
         self.cancellation.check()
         if not signals or not (inside_step or any(signal.kind not in DONE for signal in signals)):
-            limit = self.budget.exceeded(steps=False)
+            limit = self.limit_reached(steps=False)
             if limit is None:
                 return
             self.signal(limit)
         raise RunStoppedError
+
+    def limit_reached(self, *, steps: bool = True) -> StopSignal | None:
+        """Return a signal if the run is halted, or if a limit is reached."""
+        halted = self.boundary.find_halt(self) if self.may_be_halted else None
+        return halted or self.budget.exceeded(steps=steps)
 
     def signal(self, *signals: StopSignal) -> None:
         """Set stop signals."""
         if signals:
             self.run_state.set_signals(self.run_state.signals + signals)
             for signal in signals:
+                self.boundary.signalled(self, signal)
                 self.emit(Signalled, signal=signal)
 
     def _set_limits(self) -> None:
         """Apply the limits that hooks declare. A new time limit takes effect at once."""
         before = self.budget.limits.seconds
         self.budget.join(self.hooks.limits())
-        self._limited = self.budget.limited
+        self._limited = self.budget.limited or self.may_be_halted
         if self.budget.limits.seconds != before:
             self.start_time_limit()
 
@@ -361,6 +433,8 @@ class Engine(Scope):
         cause = await self.cancellation.resolve(cancelled)
         if self.cancellation.by_caller:
             self.services.interrupt.cancel("the caller was cancelled")
+        if cancelled is not None and not self.suspended:
+            await self.boundary.wake_up(CANCELLATION)
         return cause
 
     async def note_cause(self, cause: BaseException) -> None:
@@ -408,6 +482,8 @@ class Engine(Scope):
         services = self.services
         services.run = services.llm = None
         self.ctx = None
+        self.fire_observers = NO_FIRE_OBSERVERS
+        self._watchers = {}
         interrupt = services.interrupt
         interrupt.drop(self.cancellation.request)
         if self.cancellation.interrupted_work:  # its threads may still be running

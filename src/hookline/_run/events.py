@@ -6,11 +6,12 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
-from functools import cache, partial
+from contextvars import copy_context
+from functools import cache, lru_cache, partial
+from threading import get_ident
 from typing import Any, Literal
 
 from .._base.attachment import Attachment
-from .._base.tasks import running_loop
 from .._kernel import events as kernel_events
 from .._kernel.events import Event, HookExecuted
 from .._kernel.points import ON_TOKEN
@@ -295,27 +296,48 @@ def is_silent(event: HookExecuted) -> bool:
     return event.duration is not None and event.verb == HookAction.CONT
 
 
-class _SinksByType(dict[type[Event], tuple[Sink, ...]]):
-    """The sinks for each type of event."""
+class _SinksByType(dict[type[Event], tuple[Sink, ...] | None]):
+    """The sinks for each type of event; ``None`` for a type that no consumer wants."""
 
-    def __init__(self, sinks: tuple[tuple[Sink, Kinds | None], ...]) -> None:
-        self._sinks = sinks
+    def __init__(self, sinks: tuple[tuple[Sink, Kinds | None], ...], wanted: Kinds | None) -> None:
+        self._sinks, self._wanted = sinks, wanted
+        self._declared = tuple([(kinds, hasattr(sink, "hook")) for sink, kinds in sinks])
 
-    def __missing__(self, kind: type[Event]) -> tuple[Sink, ...]:
-        found = [sink for sink, kinds in self._sinks if kinds is None or kind in kinds]
-        if kind is SubagentEvent:
-            found = [sink for sink in found if not hasattr(sink, "hook")]
-        self[kind] = tuple(found)
-        return self[kind]
+    def __missing__(self, kind: type[Event]) -> tuple[Sink, ...] | None:
+        places = _places(kind, self._declared, self._wanted)
+        self[kind] = found = None if places is None else tuple([self._sinks[place][0] for place in places])
+        return found
+
+
+@lru_cache(maxsize=1024)
+def _places(
+    kind: type[Event], declared: tuple[tuple[Kinds | None, bool], ...], wanted: Kinds | None
+) -> tuple[int, ...] | None:
+    """Return the places of the sinks for a type of event, which are the same in all runs of an agent."""
+    if wanted is not None and kind not in wanted:
+        return None
+    return tuple(
+        place
+        for place, (kinds, is_hook) in enumerate(declared)
+        if (kinds is None or kind in kinds) and not (is_hook and kind is SubagentEvent)
+    )
+
+
+def _kinds_of(sink: Sink) -> Kinds | None:
+    """Return the types of events that a sink declares."""
+    kinds = getattr(sink, "events", None)
+    return kinds if kinds is None or isinstance(kinds, (frozenset, AllEventsExcept)) else frozenset(kinds)
 
 
 def _is_hook_sink(pair: tuple[Sink, Kinds | None]) -> bool:
     return hasattr(pair[0], "hook")
 
 
-def _union(every: Iterable[Kinds | None]) -> Kinds | None:
+@lru_cache(maxsize=256)
+def _union(every: tuple[Kinds | None, ...]) -> Kinds | None:
     """Return the types that any of several consumers wants."""
-    named, excepted = _NONE, list[frozenset[type[Event]]]()
+    named = _NONE
+    excepted: list[frozenset[type[Event]]] = []
     for kinds in every:
         if kinds is None:
             return None
@@ -342,23 +364,33 @@ class EventStream:
         every_call: bool = False,
     ) -> None:
         self._run_id, self._now = run_id, now
-        self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, getattr(s, "events", None)) for s in sinks)
-        self.wanted: Kinds | None = None if keep else _union([kinds for _, kinds in self._sinks])
+        self._sinks: tuple[tuple[Sink, Kinds | None], ...] = tuple((s, _kinds_of(s)) for s in sinks)
+        self.wanted: Kinds | None = None if keep else _union(tuple([kinds for _, kinds in self._sinks]))
         self.has_consumers = self.wanted != _NONE
         """Whether a consumer wants any events."""
         self.every_call = every_call or any(getattr(sink, "every_call", False) for sink, _ in self._sinks)
         """Whether a consumer wants an event for every call of a hook."""
-        self._sinks_by_type = _SinksByType(self._sinks)
+        self._sinks_by_type = _SinksByType(self._sinks, self.wanted)
         self.hooked = any(map(_is_hook_sink, self._sinks))
-        self.aio: asyncio.AbstractEventLoop | None = None
+        self._aio: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
+        """The thread of the event loop. Before Python 3.12, asking for the running loop takes a system call."""
         self._events: list[Event] | None = [] if keep else None
         self._seq = 0
         self._closed = False
+        self._has_last = False
+        """Whether the last event was delivered. The thread of a tool or hook may outlive a cancelled run."""
         self.is_new: Callable[[Event], bool] | None = None
         """In a durable run, tells whether an event was not delivered before the process ended (DESIGN 6.17)."""
+        self.redactions: tuple[Any, ...] = ()
+        """What the hooks of the run declare: an event is cleaned before anybody gets it."""
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._from_threads: deque[Callable[[], None]] = deque()
         """Events of other threads that wait for the event loop of the run."""
+
+    def begin(self) -> None:
+        """Deliver events in the running event loop from now on."""
+        self._aio, self._thread = asyncio.get_running_loop(), get_ident()
 
     def wants(self, kind: type[Event]) -> bool:
         """Whether a consumer wants events of this type."""
@@ -370,35 +402,56 @@ class EventStream:
         An event from another thread is numbered and delivered in the event loop of the run, so that numbers are
         without gaps and sinks are called one at a time.
         """
-        wanted = self.wanted
-        if wanted is not None and kind not in wanted:
+        if self._sinks_by_type[kind] is None:
             return
-        deliver = partial(self._deliver, kind, self._now(), fields)
-        if self.aio is not None and running_loop() is not self.aio:
-            self._from_threads.append(deliver)
-            try:
-                self.aio.call_soon_threadsafe(self._deliver_from_threads)
-                return
-            except RuntimeError:  # the loop is closed: Python closes the coroutine of a run that has not ended
-                self._deliver_from_threads()
-                return
+        at = self._now()
+        if self._aio is not None and get_ident() != self._thread:
+            self._hand_over(partial(self._deliver, kind, at, fields))
+            return
         if self._from_threads:  # a sync hook has waited for a run in another thread, so its events come first
             self._deliver_from_threads()
-        deliver()
+        self._deliver(kind, at, fields)
+
+    @property
+    def is_in_other_thread(self) -> bool:
+        """Whether the current code runs in another thread than the event loop of the run."""
+        return self._aio is not None and get_ident() != self._thread
+
+    def in_order(self, deliver: Callable[[Any], None], value: Any) -> None:
+        """Deliver something else than an event in the event loop of the run, in order with the events."""
+        if self.is_in_other_thread:
+            self._hand_over(partial(deliver, value))
+            return
+        if self._from_threads:
+            self._deliver_from_threads()
+        deliver(value)
+
+    def _hand_over(self, deliver: Callable[[], None]) -> None:
+        """Deliver something from another thread in the event loop of the run, in the context of that thread."""
+        self._from_threads.append(partial(copy_context().run, deliver))
+        assert self._aio is not None
+        try:
+            self._aio.call_soon_threadsafe(self._deliver_from_threads)
+        except RuntimeError:  # the loop is closed: Python closes the coroutine of a run that has not ended
+            self._deliver_from_threads()
 
     def _deliver_from_threads(self) -> None:
         while self._from_threads:
             self._from_threads.popleft()()
 
     def _deliver(self, kind: type[Event], at: float, fields: dict[str, Any]) -> None:
-        if self._closed:
+        if self._closed or self._has_last:
             return
-        self._seq += 1
-        event = kind(seq=self._seq, at=at, run_id=self._run_id, **fields)
+        self._has_last = kind is RunFinished
+        seq = self._seq = self._seq + 1
+        event = kind(seq=seq, at=at, run_id=self._run_id, **fields)
         if self.is_new is not None and not self.is_new(event):
-            self._seq -= 1
+            self._seq = seq - 1
             return
-        for sink in self._sinks_by_type[kind]:
+        if self.redactions and kind is not TextDelta:  # hooks clean shown text at on_token, across its pieces
+            for redaction in self.redactions:
+                event = redaction.clean(event)
+        for sink in self._sinks_by_type[kind] or ():
             try:
                 sink(event)
             except (Exception, asyncio.CancelledError, GeneratorExit):
@@ -414,7 +467,7 @@ class EventStream:
             pair for pair in self._sinks if id(getattr(pair[0], "hook", None)) in kept or not _is_hook_sink(pair)
         )
         if len(sinks) < len(self._sinks):
-            self._sinks, self._sinks_by_type = sinks, _SinksByType(sinks)
+            self._sinks, self._sinks_by_type = sinks, _SinksByType(sinks, self.wanted)
             self.hooked = any(map(_is_hook_sink, sinks))
 
     def relay(self, ids: Ids) -> Sink | None:
@@ -433,6 +486,7 @@ class EventStream:
         """End the stream: no more events follow."""
         self._closed = True
         self.wanted = _NONE
+        self._sinks_by_type = _SinksByType((), _NONE)
         self._wake()
 
     def _wake(self) -> None:

@@ -19,7 +19,7 @@ import asyncio
 import concurrent.futures
 import threading
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from typing import Any, Literal
 
@@ -314,11 +314,11 @@ class ForeignTool(Tool):
         except (TypeError, ValueError) as error:
             return f"Invalid arguments for {self.name}: {describe(error):.200}"
 
-    def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
+    async def call(self, values: Mapping[str, Any], ctx: Any) -> Any:
         """Ask the framework to call the tool, and return the result."""
         exchange = _EXCHANGE.get()
         assert exchange is not None, "a foreign tool runs only in a batch of its framework"
-        return exchange.ask("call", (self.name, dict(values)))
+        return await exchange.ask("call", (self.name, dict(values)))
 
 
 class ForeignTools(ToolRegistry):
@@ -372,12 +372,11 @@ class ForeignBatch(Batch):
         withdrawn: frozenset[str],
         reports: CallReports,
         inbox: Inbox,
+        name: str = "",
     ) -> None:
-        super().__init__(engine, calls, hop, withdrawn, reports)
+        super().__init__(engine, calls, hop, withdrawn, reports, name)
         self._inbox = inbox
         self._main = asyncio.current_task()
-        self.of_reply: int | None = len(self.calls)
-        """The number of calls in the reply. Running tools made the other calls, which are not in the transcript."""
 
     async def run(self) -> None:
         """Wait for the framework to make the calls. Afterwards the transcript contains one result for each call.
@@ -398,7 +397,7 @@ class ForeignBatch(Batch):
                 index = waiting.pop(arrival.argument.id, None) if arrival.kind == "tool" else None
                 if index is None and arrival.kind == "tool" and tasks:  # a tool that is running calls another one
                     index = len(self.calls)
-                    self.calls.append(self._pending(arrival.argument, attempt=1))
+                    self.calls.append(self._pending(arrival.argument, index, attempt=1))
                 if index is None:  # the framework continues without making some of the calls
                     self._inbox.put_back(arrival)
                     break
@@ -429,7 +428,7 @@ class ForeignBatch(Batch):
         call: ToolCall = exchange.argument
         known = self.calls[index].call
         if (call.name, call.arguments) != (known.name, known.arguments):  # the framework changed it
-            self.calls[index] = self._pending(call, attempt=1)
+            self.calls[index] = self._pending(call, index, attempt=1)
         task = asyncio.get_running_loop().create_task(self._make(index, exchange))
         task.add_done_callback(self._inbox.put)
         return task
@@ -442,9 +441,6 @@ class ForeignBatch(Batch):
             self.calls[index].settle(self.engine, "cancelled", error="Cancelled: the run is ending.")
             await self._collect_cause(self._reports.end(self.calls[index]))
         await self._after(index)
-
-    def _close(self, messages: list[Message]) -> None:
-        super()._close(messages[: self.of_reply])
 
     def _settled(self, index: int, exchange: Exchange, task: asyncio.Task[Any]) -> int:
         task.result()
@@ -480,6 +476,8 @@ class ForeignLoop(Loop):
         self._seen: int | None = None
         """The number of messages in the framework's last request."""
         self._steered = False
+        self._earlier_calls = 0
+        """The number of calls that the framework made before their reply."""
 
     def offer(self, exchange: Exchange) -> None:
         """Accept a request of the framework. Called in the event loop of the run."""
@@ -522,7 +520,7 @@ class ForeignLoop(Loop):
             if exchange.kind == "end":
                 await self._end_as(exchange.argument)
                 return False
-            if not state.signals and self.engine.budget.exceeded() is None:
+            if not state.signals and self.engine.limit_reached() is None:
                 self._current = exchange
                 return True
             self._inbox.put_back(exchange)
@@ -560,7 +558,10 @@ class ForeignLoop(Loop):
         await super()._step()
 
     async def _make_earlier_call(self, exchange: Exchange) -> None:
-        batch = self._batch_of((exchange.argument,), self._steps_begun, frozenset())
+        self._earlier_calls += 1
+        hop, calls = self._steps_begun, (exchange.argument,)
+        name = f"{hop}-{self._earlier_calls}"
+        batch = ForeignBatch(self.engine, calls, hop, frozenset(), self._reports, self._inbox, name)
         self._inbox.put_back(exchange)  # the batch takes it
         try:
             await batch.run()
@@ -626,10 +627,7 @@ class ForeignLoop(Loop):
         current.settle(SettledReply(reply, again, note))
 
     def _batch(self, reply: ModelReply, withdrawn: frozenset[str]) -> Batch:
-        return self._batch_of(reply.tool_calls, reply.hop, withdrawn)
-
-    def _batch_of(self, calls: Sequence[ToolCall], hop: int, withdrawn: frozenset[str]) -> ForeignBatch:
-        return ForeignBatch(self.engine, calls, hop, withdrawn, self._reports, self._inbox)
+        return ForeignBatch(self.engine, reply.tool_calls, reply.hop, withdrawn, self._reports, self._inbox)
 
     async def _finish(self) -> AgentResult[Any]:
         self._over = await super()._finish()

@@ -17,18 +17,20 @@ import msgspec
 from .._base.attachment import Attachment, known_content
 from .._base.attachment_files import available_data
 from .._base.errors import PlainError
-from .._base.frozen import Frozen, json_encoder, plain, scrub
+from .._base.frozen import Frozen, encoded, json_encoder
 from .._base.tasks import forever, running_loop
 from .._base.workers import call_in_thread, in_thread
 from .._kernel.errors import CallRefusedError, HooklineError
 from .._kernel.events import Event
 from .._kernel.payloads import ApprovalAnswer, ToolCallRequest
-from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, Usage
+from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, StopSignal, Usage
+from .._sensitive.encryption import decrypted
 from .budget import Spending
 from .events import log
+from .halt import Halt
 from .replay_values import ErrorSnapshot
 
-JOURNAL_FORMAT = 2
+JOURNAL_FORMAT = 3
 """Version of the entries of a journal. It increases when older journals can no longer be resumed."""
 
 CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
@@ -36,6 +38,8 @@ CONTROL: ContextVar[str] = ContextVar("hookline_durable_control", default="")
 
 COLLECT_SECONDS = 0.005
 """Seconds for which entries are collected before a commit, if no task waits for them: a commit is expensive."""
+MAX_COLLECT_SECONDS = 0.1
+"""The same if commits take long, because the database has much to do: as long as the last one took, up to this time."""
 RUN_STATUSES = frozenset(("completed", "stopped", "ended", "failed", "cancelled"))
 
 
@@ -110,6 +114,17 @@ class RunSuspendedError(HooklineError):
         self.run_id = run_id
 
 
+class RunHaltedError(RunSuspendedError):
+    """A durable run is suspended because a stop switch is on. Resume it after the release.
+
+    ``run_id`` identifies the run, and ``halt`` says why, who switched it on, and when.
+    """
+
+    def __init__(self, run_id: str, halt: Halt) -> None:
+        HooklineError.__init__(self, f"run {run_id} is suspended ({halt.text}): resume it after the release")
+        self.run_id, self.halt = run_id, halt
+
+
 class RunPinnedError(HooklineError):
     """A durable run was started with other hooks, instructions or tools, so this process cannot resume it."""
 
@@ -154,6 +169,16 @@ class StoredRun(msgspec.Struct, frozen=True):
         """Whether the run has ended."""
         return self.status in RUN_STATUSES
 
+    def check_key(self) -> None:
+        """Check that this process can read the input and the result of the run. A store decrypts them where it can.
+
+        Raises:
+            DataKeyError: they are encrypted, and this process does not have the key.
+        """
+        what = f"the journal of run {self.run_id}"
+        decrypted(self.start, what)
+        decrypted(self.result or b"", what)
+
     def check_format(self) -> None:
         """Check that this version of Hookline can resume the run.
 
@@ -173,10 +198,8 @@ class Claim(msgspec.Struct, frozen=True):
     entries: tuple[bytes, ...]
 
 
-EventRow = tuple[int, str, float, bytes, str, str, str, int]
-"""An event: number, type, time, JSON, and the four fields of its mark."""
-NO_MARK = ("", "", "", 0)
-"""The mark of an event that concerns neither a tool call nor a verdict: tool, hook, verb, whether it is a refusal."""
+EventRow = tuple[int, str, float, bytes]
+"""An event: number, type, time, and JSON."""
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -185,7 +208,8 @@ class Append(msgspec.Struct, frozen=True):
     ``seq`` is the number of the first entry. A ``status`` ends the lease: ``waiting``, ``interrupted``, or the status
     of the result. ``result`` is the result of an ended run, or the calls that a suspended run waits for, as JSON.
     ``recovery_seconds`` is the time since the claim, in the first write of a process that resumes a run. ``following``
-    is the run to create after a handoff: its id, agent and input.
+    is the run to create after a handoff: its id, agent and input. ``records`` are what the store keeps about runs for
+    statistics.
     """
 
     run_id: str
@@ -197,6 +221,7 @@ class Append(msgspec.Struct, frozen=True):
     result: bytes | None = None
     recovery_seconds: float | None = None
     following: tuple[str, str, bytes] | None = None
+    records: Sequence[Any] = ()
 
 
 class Journal(Protocol):
@@ -224,8 +249,16 @@ class Journal(Protocol):
         """Write entries and events in one transaction."""
         ...
 
+    def is_in(self, database: Any) -> bool:
+        """Whether the journals are in this database."""
+        ...
+
     def discount(self, run_id: str, epoch: int) -> None:
         """Do not count an attempt that ended because the database could not be used."""
+        ...
+
+    def abandon(self, run_id: str, epoch: int) -> None:
+        """Let this process claim the run again, although the database could not be used to end its lease."""
         ...
 
 
@@ -243,6 +276,9 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
 
     ``spent`` is the earlier spending of the conversation. The input of a run after a handoff also contains the changes
     of the handoff in the session: the agent or personality that answers, and the agents whose guards still apply.
+    ``settings`` are those with which a program was told to begin it, for the program that continues it. ``origin`` says
+    where the run came from, and ``listed`` is the task for the list of runs, if hooks of the agent replace a part of
+    everything that is stored.
     """
 
     ids: Ids = Ids()
@@ -256,6 +292,15 @@ class RunHead(Frozen, frozen=True, omit_defaults=True):
     personality: str = ""
     personality_changes: Any = None
     handed_over_by: tuple[str, ...] = ()
+    settings: Any = None
+    origin: str = ""
+    listed: str | None = None
+
+
+def listed_task(task: str, clean: Callable[[str], str]) -> str | None:
+    """Return the task for the list of runs; ``None`` if it is the task itself."""
+    listed = clean(task)
+    return None if listed == task else listed
 
 
 class JournalEntry(msgspec.Struct, array_like=True, frozen=True):
@@ -308,12 +353,13 @@ class Steering(msgspec.Struct, omit_defaults=True):
 
 
 class Spent(msgspec.Struct, array_like=True):
-    """Usage of a model call inside a tool or an observer, or a tool call there."""
+    """Usage of a model call inside a tool or an observer, a tool call there, or a signal that one of them set."""
 
     run: str
     usage: Usage = Usage()
     cost: float | None = None
     is_tool_call: bool = False
+    signal: StopSignal | None = None
 
 
 HasContents = TypeVar("HasContents", bound=RunHead | JournalAnswer | Steering)
@@ -347,7 +393,12 @@ def with_format(start: bytes) -> bytes:
 
 
 def head_of(run: StoredRun) -> RunHead:
-    """Return the input of a stored run."""
+    """Return the input of a stored run.
+
+    Raises:
+        DataKeyError: it is encrypted, and this process does not have the key.
+    """
+    run.check_key()
     return with_contents(head_decoder, run.start)
 
 
@@ -394,14 +445,6 @@ def with_contents(decoder: msgspec.json.Decoder[HasContents], data: bytes | msgs
     return again
 
 
-def encoded(value: Any) -> bytes:
-    """Return a value as JSON. Lone surrogates, which a model may send, are replaced."""
-    try:
-        return json_encoder.encode(value)
-    except UnicodeEncodeError:
-        return json_encoder.encode(scrub(plain(value)))
-
-
 _Flush = tuple[str, bytes | None, asyncio.Future[bool]]
 """Status and result to write, and a future whose result says whether all entries so far are committed."""
 
@@ -422,9 +465,12 @@ class Writer:
         self._drawn: dict[str, list[tuple[str, Any]]] = {}
         self._entries: list[bytes] = []
         self._events: list[EventRow] = []
+        self._records: list[Any] = []
         self._flushes: list[_Flush] = []
         self._is_writing = False
         self._timer: asyncio.TimerHandle | None = None
+        self._commit_seconds = 0.0
+        """Seconds that the last write took."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = claimed_at + journal.lease_seconds
         self._recovers_since = claimed_at if claim.entries else None
@@ -472,7 +518,7 @@ class Writer:
             self._last_event += 1
             stored = msgspec.structs.replace(event, seq=self._last_event)
             tag = str(event.__struct_config__.tag)
-            self._events.append((self._last_event, tag, event.at, encoded(stored), *NO_MARK))
+            self._events.append((self._last_event, tag, event.at, encoded(stored)))
         self._start()
 
     def put_numbered(self, row: EventRow) -> None:
@@ -481,6 +527,14 @@ class Writer:
             with self._lock:
                 self._events.append(row)
             self._start()
+
+    def put_record(self, record: Any) -> bool:
+        """Append a record about a run to the next transaction. Return false if there will be none."""
+        if self.muted:
+            return False
+        with self._lock:
+            self._records.append(record)
+        return True
 
     async def flush(self, status: str = "", result: bytes | None = None) -> bool:
         """Wait until all entries are committed; with a status, end the lease in the same transaction.
@@ -556,10 +610,12 @@ class Writer:
 
         If another process has claimed the run in the meantime, the attempt of this process does not count.
         """
-        with suppress(HooklineError):  # the database cannot be used: the lease expires
+        try:
             if not self.is_released:
                 await in_thread(self._give_back)
                 self.is_released = True
+        except HooklineError:  # the database cannot be used: for other processes, the lease expires
+            self._journal.abandon(self._run_id, self._epoch)
 
     def _give_back(self) -> None:
         try:
@@ -605,15 +661,16 @@ class Writer:
         if at_once:
             loop.call_soon(self._write, context=context)
         else:
-            self._timer = loop.call_later(COLLECT_SECONDS, self._write, context=context)
+            seconds = max(COLLECT_SECONDS, min(self._commit_seconds, MAX_COLLECT_SECONDS))
+            self._timer = loop.call_later(seconds, self._write, context=context)
 
-    def _take_pending(self) -> tuple[list[bytes], list[EventRow], int]:
-        """Return the entries and events to write, and the number of entries up to the last of them."""
+    def _take_pending(self) -> tuple[list[bytes], list[EventRow], list[Any], int]:
+        """Return the entries, events and records to write, and the number of entries up to the last of them."""
         with self._lock:
             draws = [json_encoder.encode((lane, "draws", "", values)) for lane, values in self._drawn.items()]
-            entries, events = self._entries, self._events
-            self._drawn, self._entries, self._events = {}, [], []
-            return [*draws, *entries], events, self.count
+            entries, events, records = self._entries, self._events, self._records
+            self._drawn, self._entries, self._events, self._records = {}, [], [], []
+            return [*draws, *entries], events, records, self.count
 
     def _write(self) -> None:
         """Write all pending entries, in a thread. Entries that are added in the meantime are in the next write."""
@@ -628,12 +685,13 @@ class Writer:
             _resolve(flushes, False)
             return
         self._flushes = []
-        entries, events, count = self._take_pending()
+        entries, events, records, count = self._take_pending()
         status, result = next(((status, result) for status, result, _ in flushes if status), ("", None))
         began = time.monotonic()
         recovery = None if self._recovers_since is None else began - self._recovers_since
         following = self.following if status in RUN_STATUSES else None
-        write = Append(self._run_id, self._epoch, self._next, entries, events, status, result, recovery, following)
+        about = self._run_id, self._epoch, self._next
+        write = Append(*about, entries, events, status, result, recovery, following, records)
         call_in_thread(partial(self._append, write, count), partial(self._written, write, began, flushes))
 
     def _append(self, write: Append, count: int) -> None:
@@ -651,9 +709,10 @@ class Writer:
         if self.muted:
             self._appending.release()
             return False
-        entries, events, count = self._take_pending()
+        entries, events, records, count = self._take_pending()
         try:
-            self._append(Append(self._run_id, self._epoch, self._next, entries, events), count)
+            write = Append(self._run_id, self._epoch, self._next, entries, events, records=records)
+            self._append(write, count)
             return True
         except HooklineError as error:
             self._fail(error)
@@ -666,6 +725,7 @@ class Writer:
     def _written(self, write: Append, began: float, flushes: list[_Flush], error: BaseException | None) -> None:
         """Wake the tasks that wait for a write, and begin the next write."""
         self._recovers_since = None
+        self._commit_seconds = time.monotonic() - began
         if error is not None:  # the run must not go on without its journal
             self._is_closing = False
             self._fail(error)

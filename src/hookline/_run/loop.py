@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -72,7 +72,7 @@ class Loop:
         engine = self.engine
         engine.cancellation.begin()
         hook_call, current = HOOK_CALL.set(engine.hooks.hook_call), CURRENT.set(engine)
-        engine.events.aio = asyncio.get_running_loop()
+        engine.events.begin()
         try:
             engine.emit(RunStarted, ids=engine.ids)
             engine.cancellation.check()
@@ -136,7 +136,7 @@ class Loop:
     def _may_skip_checkpoint(self) -> bool:
         """Whether the next step may start without further checks, the usual case."""
         engine = self.engine
-        return not self.state.signals and not engine.cancellation.triggered and engine.budget.exceeded() is None
+        return not self.state.signals and not engine.cancellation.triggered and engine.limit_reached() is None
 
     async def _may_continue(self) -> bool:
         """Return the checkpoint between steps: fire ``on_stop`` if a signal is set (DESIGN 4.7)."""
@@ -146,7 +146,7 @@ class Loop:
             if engine.steered:
                 self._drop_completed()
             if not state.signals:
-                limit = engine.budget.exceeded()
+                limit = engine.limit_reached()
                 if limit is None:
                     return True
                 engine.signal(limit)
@@ -274,14 +274,17 @@ class Loop:
         if self._task_added:
             engine.append_steered()  # too late for this run, but the next one will see it
         result = self._result()
-        saved = _SessionSaver(engine.services.session, self._base, continues=engine.boundary.continues)
+        saved = _SessionSaver(engine.services.session, self._base, engine.clean, continues=engine.boundary.continues)
         saved.save(state, result.messages)
         if engine.has_listeners(ON_RUN_END):
             settled = result
             result = await self._fire_run_end(settled, saved)
+            if engine.children:  # a hook has started a run and not waited for it
+                await engine.children.cancel()
             if engine.shown is not None and result.reply != settled.reply and settled.status != "ended":
                 hop, attempt = engine.shown  # a hook replaced the reply at on_run_end; RunFinished has the new one
                 engine.emit(Discarded, hop=hop, attempt=attempt, reason="replaced")
+        engine.result = result
         engine.emit(RunFinished, result=result)
         output = engine.output
         if output is not None and output.accepted is not None and result.status in _WITH_OUTPUT:
@@ -395,10 +398,13 @@ class _SessionSaver:
     If the run ``continues`` after a crash, the session may have the transcript already: it was saved before the crash.
     """
 
-    def __init__(self, session: Session, base: Sequence[Message], *, continues: bool) -> None:
+    def __init__(
+        self, session: Session, base: Sequence[Message], clean: Callable[[Any], Any], *, continues: bool
+    ) -> None:
         self._session = session
+        self._clean = clean
         self._continues = continues
-        self._messages = base
+        self._messages = self._stored = base
         self._metadata: Mapping[str, Any] | None = None
         self.added: Sequence[Message] = ()
         self.changed = False
@@ -415,9 +421,10 @@ class _SessionSaver:
             self.changed = True
         else:
             self.added = added
-        if not (self._continues and _begins_with(self._session.messages, messages)):
-            self._session.save(self._messages, messages, added, metadata)
-        self._messages, self._metadata = messages, metadata
+        stored = self._clean(messages)
+        if not (self._continues and _begins_with(self._session.messages, stored)):
+            self._session.save(self._stored, stored, self._clean(added), metadata)
+        self._messages, self._stored, self._metadata = messages, stored, metadata
 
 
 def _begins_with(longer: Sequence[Message], messages: Sequence[Message]) -> bool:

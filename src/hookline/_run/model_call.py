@@ -58,6 +58,8 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         if attempt > 1:
             engine.checkpoint(inside_step=inside_step)
             base = replace(request, attempt=attempt, messages=(*request.messages, *extra))
+        if engine.services.halts and not engine.boundary.is_direct:
+            await engine.boundary.wait_while_halted(engine)
         if inside_step and (note := engine.budget.note()):  # only in this request, not in the transcript
             base = replace(base, messages=(*base.messages, Message("user", note)))
         answer: HookAnswer | None = None
@@ -75,11 +77,14 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
                 attempt, extra = attempt + 1, retry
                 continue
             complete = True
-            is_heard = engine.has_listeners(AFTER_LLM)
-            received = generation.reply(for_hooks=is_heard)
-            verdict = await engine.fire(AFTER_LLM, received, no_retry=no_retry) if is_heard else Verdict(received)
-            reply: ModelReply = verdict.payload
-            if verdict.action is not HookAction.RETRY:
+            judged: Verdict | None = None
+            if engine.has_listeners(AFTER_LLM):
+                received = generation.reply(for_hooks=True)
+                judged = await engine.fire(AFTER_LLM, received, no_retry=no_retry)
+                reply: ModelReply = judged.payload
+            else:
+                received = reply = generation.reply(for_hooks=False)
+            if judged is None or judged.action is not HookAction.RETRY:
                 if reply.tool_calls is not received.tool_calls:
                     reply = replace(reply, tool_calls=_with_unique_ids(engine, reply.tool_calls))
                 elif reply.tool_calls is not generation.response.tool_calls:  # hooks got copies
@@ -102,7 +107,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
                 raise RunStoppedError
             else:
                 generation.discard("retry")
-                note = verdict.value or "That reply was rejected. Try again."
+                note = judged.value or "That reply was rejected. Try again."
         except BaseException as cause:
             if generation.shown:
                 generation.discard("rejected" if complete and isinstance(cause, _REJECTIONS) else "interrupted")
@@ -275,12 +280,14 @@ class Generation(msgspec.Struct):
         )
 
     async def _show(self, delta: str, *, final: bool = False) -> None:
-        engine, token = self.engine, self._token(delta, self.text or (delta if final else ""), final=final)
+        engine = self.engine
         self.held = self.held or engine.holds_text()
-        if self.held:
-            self.passed += (await engine.judge(ON_TOKEN, token)).delta
-            return
-        delta = (await engine.fire(ON_TOKEN, token)).payload.delta
+        if self.held or engine.fires(ON_TOKEN):
+            token = self._token(delta, self.text or (delta if final else ""), final=final)
+            if self.held:
+                self.passed += (await engine.judge(ON_TOKEN, token)).delta
+                return
+            delta = (await engine.fire(ON_TOKEN, token)).payload.delta
         self.passed += delta
         self._emit_text(delta)
 

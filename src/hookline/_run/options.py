@@ -7,27 +7,30 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Required, TypedDict
 
 from .._base.attachment import Attachment, attachments_of
 from .._base.frozen import freeze, plain
 from .._kernel.errors import HooklineError, RegistrationError
-from .._kernel.registry import EMPTY_STACK, HookRegistry, plugin_names
+from .._kernel.registry import EMPTY_STACK, plugin_names, stack_of
 from .._kernel.scope import CURRENT, running_hooks
 from .._kernel.validation import check_bool
 from .._kernel.values import Ids
 from ..plugins.loading import without_plugins
 from .budget import Budget, Spending
 from .cancellation import Cancellation, Interrupt
-from .context import AgentContext, DepsT, Services, call_of, new_services, services_of
+from .context import AgentContext, DepsT, Services, call_of, lane_of, new_services, services_of
 from .deps import check_context_types, check_deps
 from .engine import Engine
 from .environment import Environment
 from .events import EventStream, Sink, listener
+from .halt import HaltSwitch
+from .lanes import Lane, lane_in
 from .model_call import make_gated_model
 from .output import RunOutput, output_spec
 from .run_agent import STREAM_MODES, RunAgent, StreamMode
-from .run_hooks import RunHooks
+from .run_hooks import RunHooks, clean_with
 from .session import Session
 from .state import RunState
 
@@ -106,7 +109,9 @@ _SILENT = EventStream("", time.time)
 """The stream of all runs without consumers of events."""
 
 KNOWN_OPTIONS = frozenset((*RunOptions.__optional_keys__, "output_type"))
-_OF_CONTEXT = frozenset(("artifacts", "blackboard", "budget", "clock", "interrupt", "memory", "new_id", "random"))
+_OF_CONTEXT = frozenset(
+    ("artifacts", "blackboard", "budget", "clock", "halts", "interrupt", "memory", "new_id", "random")
+)
 
 
 def check_options(task: object, options: Mapping[str, Any]) -> None:
@@ -173,12 +178,11 @@ class Preparation:
         self._sinks = event_sinks(options.get("sinks") or ())
         self._hooks = EMPTY_STACK
         if own := options.get("hooks"):
-            registry = HookRegistry(without_plugins(own))
-            check_context_types(agent.name, agent.deps_type, registry)
-            self._hooks = registry.stack
+            self._hooks = stack_of(without_plugins(own))
+            check_context_types(agent.name, agent.deps_type, self._hooks.hooks)
         self._output = agent.output_spec if output_type is None else output_spec(output_type)
         self._cancellation = Cancellation()
-        self.is_detached = self._given is not None and services_of(self._given).origin is not None
+        self.is_detached = self._given is not None and services_of(self._given).detached_from is not None
         """Whether the run has a context of ``ctx.detached()``: it has the hooks of the outer run and may outlive it."""
         self.outer = self._find_outer()
         """The outer run, if this is a nested run."""
@@ -205,7 +209,7 @@ class Preparation:
         """
         if self._given is not None:
             services = services_of(self._given)
-            outer = services.run or services.origin
+            outer = services.run or services.detached_from
             if outer is None and services.ids.run_id:
                 raise HooklineError(
                     f"the run of this context has ended: give {self._agent.name!r} a ctx.detached() of the run"
@@ -242,11 +246,16 @@ class Preparation:
         return stored_head(store.journal, run_id, self._agent.name, self.task)
 
     def _make_durable(self, store: JournalStore) -> None:
-        """Take the lease of the run, and make its journal the boundary of the run."""
-        from .durable import open_run
-        from .journal import RunHead, contents_of
+        """Take the lease of the run, and make its journal the boundary of the run.
+
+        Raises:
+            RunHaltedError: the run is halted, and has not ended.
+        """
+        from .durable import hold_run, open_run
+        from .journal import RunHead, contents_of, listed_task
 
         services, head = self._services, self._head
+        halt = next(filter(None, (switch.current() for switch in services.halts)), None)
         if head is None:
             head = RunHead(
                 services.ids,
@@ -257,8 +266,18 @@ class Preparation:
                 self.attachments,
                 contents_of(self.attachments),
                 spent=self._base_services().budget.spending if self._given is not None else Spending(),
+                settings=getattr(store, "begun_with", None),
+                origin=services.origin.name,
+                listed=listed_task(self.task, self._cleaned),
             )
+        if halt is not None:
+            hold_run(store, head, halt)
         services.environment.boundary = open_run(store, head)
+
+    def _cleaned(self, text: str) -> str:
+        """Return a text as it may be stored, by the hooks that the run will have."""
+        stacks = self._agent.hooks.stack, self._services.hooks.stack, self._hooks
+        return clean_with([each for stack in stacks for each in stack.redactions], text)
 
     # Services and identity.
 
@@ -270,6 +289,7 @@ class Preparation:
         services.depth = parent.depth + bool(parent.ids.run_id)
         services.tree_state = parent.tree_state if self._inherits else {}
         services.session = self._session(base)
+        services.origin = parent.origin
         if self.is_detached:
             services.environment = self._outer_environment
         if (deps := options.get("deps")) is not None:
@@ -280,18 +300,31 @@ class Preparation:
             services.ids = self._head.ids
             base.budget.resume(self._head.spent)
         else:
-            run_id = options.get("run_id") or services.environment.new_id("run")
+            with nullcontext() if self._given is None else self._given._enter():
+                run_id = options.get("run_id") or services.environment.new_id("run")
             task_id = str(options.get("task_id") or run_id)
             correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
             services.ids = Ids(run_id, task_id, correlation_id, services.session.id, agent.name, parent.ids.run_id)
         if self.outer is not None and (call := call_of(self._given)) is not None:
             services.call_id = call.id if call.ids.run_id == parent.ids.run_id else ""
+        services.lane = self._lane(services.environment)
         services.agent_name = agent.name
         services.allowed_plugins = self._allowed_plugins(parent if self._inherits else base)
         services.budget = self._budget(base)
+        services.halts = self._halts(base)
         if services is not base:
             services.interrupt = Interrupt(self._cancellation.request)
         return services
+
+    def _lane(self, environment: Environment) -> Lane | None:
+        """Return the lane of a nested run. The boundary of an outermost run gives it a lane.
+
+        In a thread without a copy of the context, ``ctx=`` says which tool or run the code is part of.
+        """
+        if self.outer is None or environment.boundary.is_direct:
+            return None
+        lane = lane_in(self.outer.services.lane if self._given is None else lane_of(self._given))
+        return None if lane is None else lane.of_run(detached=self.is_detached)
 
     @property
     def _outer_environment(self) -> Environment:
@@ -335,6 +368,16 @@ class Preparation:
         # A detached run counts in the budget of its context, which need not be that of the outer run.
         outer = None if self.outer is None or self.is_detached else self.outer.budget
         return base.budget.child(self._agent.limits, outer=outer)
+
+    def _halts(self, base: Services) -> tuple[HaltSwitch, ...]:
+        """Return the stop switches of the context, of the journal, and of all outer runs, whatever ``inherit`` says."""
+        found, own = [*base.halts], getattr(self._options.get("durable"), "halts", None)
+        if own is not None:
+            found.append(own)
+        for run in (self.outer, CURRENT.get()):
+            if isinstance(run, Engine):
+                found += run.services.halts
+        return tuple(dict.fromkeys(found))
 
     @property
     def _inherits(self) -> bool:

@@ -1,20 +1,24 @@
-"""Values that a replay and a recovery compare and repeat: digests of requests, and errors (DESIGN 6.11, 6.17)."""
+"""Values that a replay and a recovery compare and repeat: digests, errors, answers (DESIGN 6.11, 6.17)."""
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from hashlib import sha256
 from typing import Any
 
+from .._base.attachment import Attachment
 from .._base.errors import PlainError
 from .._base.frozen import Frozen, History, any_digest
-from .._base.text import error_text
-from .._kernel.errors import ModelError
-from .._kernel.payloads import ModelRequest
-from .._kernel.values import Message, Usage
+from .._base.text import error_text, without_addresses
+from .._kernel.errors import HookError, ModelError
+from .._kernel.payloads import ApprovalAnswer, ApprovalRequest, ModelRequest
+from .._kernel.points import APPROVAL_REQUESTED
+from .._kernel.results import HookAction, Verdict
+from .._kernel.values import ErrorInfo, Message, Usage
 from ..models.errors import ProviderError
+from ..models.protocol import Model
+from ..tools._tool import WithAttachments
 
 
 class ErrorSnapshot(Frozen, frozen=True, omit_defaults=True):
@@ -56,12 +60,35 @@ def outcome_of(error: BaseException) -> dict[str, Any]:
     return {"raised": ErrorSnapshot.from_error(error)}
 
 
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+def wrong_reply(model: Model, response: Any) -> ErrorSnapshot:
+    """Return the error for a model that returned something else than a ``ModelResponse``."""
+    wrong = f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse"
+    return ErrorSnapshot("ModelError", wrong, "model")
 
 
-def without_addresses(text: str) -> str:
-    """Remove object addresses, as in ``<object at 0x7f...>``: they differ in every process."""
-    return _ADDRESS.sub(" at 0x", text) if " at 0x" in text else text
+def tool_result(value: Any, attachments: tuple[Attachment, ...]) -> Any:
+    """Return the result of a tool as the tool returned it."""
+    return WithAttachments(value, attachments) if attachments else value
+
+
+def failed_approver(error: HookError) -> ErrorInfo | None:
+    """Return the failure of an approver that ended a request for approval; ``None`` if another hook failed."""
+    if error.point != APPROVAL_REQUESTED:
+        return None
+    return ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
+
+
+def approval_verdict(
+    asked: ApprovalRequest, answer: ApprovalAnswer | None, by: str, failed: ErrorInfo | None
+) -> Verdict:
+    """Return the verdict of the approvers again.
+
+    Raises:
+        HookError: an approver had failed.
+    """
+    if failed is not None:
+        raise HookError(failed.source, APPROVAL_REQUESTED, ErrorSnapshot(failed.type, failed.message).error())
+    return Verdict(asked, HookAction.CONT if answer is None else HookAction.CLAIM, answer, by)
 
 
 NO_SETTINGS = any_digest((None, None, {}))[:16]
@@ -121,7 +148,7 @@ class RequestDigests:
             pair = known.get(id(message))
             if pair is None:
                 data = message.to_json()
-                if b" at 0x" in data:
+                if data.find(b" at 0x") >= 0:
                     data = without_addresses(data.decode()).encode()
                 pair = known[id(message)] = message, sha256(data).digest()
             found.append(pair[1])

@@ -22,6 +22,8 @@ from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message
 from .cancellation import GRACE, Interrupt
 from .engine import Engine
+from .halt import watched
+from .lanes import in_lane
 from .loop import Loop
 from .output import OutputT
 from .termination import RunFailedError, status_of
@@ -113,7 +115,8 @@ class Run(Generic[OutputT]):
         start = RunStart(loop.task, engine.ids, loop.attachments)
         work = partial(engine.instrumented, start, loop.run)
         try:
-            return await engine.boundary.execute(engine, start, work)
+            with in_lane(engine.services.lane), watched(engine.services.halts):
+                return await engine.boundary.execute(engine, start, work)
         finally:
             if self._unsubscribe is not None:
                 self._unsubscribe()
@@ -124,7 +127,8 @@ class Run(Generic[OutputT]):
     async def _run_for(self, future: concurrent.futures.Future[AgentResult[OutputT]]) -> None:
         try:
             if self._in_outer is not None:
-                await self._engine.boundary.wake_up(f"start of {self._engine.ids.run_id}")
+                with in_lane(self._engine.services.lane):
+                    await self._engine.boundary.wake_up("start")
             future.set_result(await self._run())
         except BaseException as error:  # noqa: BLE001 - a KeyboardInterrupt would end the thread of the loop
             future.set_exception(error)
@@ -202,6 +206,12 @@ class Run(Generic[OutputT]):
             await self._outcome()
 
     async def _outcome(self) -> AgentResult[OutputT]:
+        if self._task is not None and not self.done and running_loop() is self._aio:
+            ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._task.add_done_callback(partial(_resolve, ended))  # a call from another thread would cost more
+            await ended
+            if self.done:
+                return self._started().result()
         waiting = asyncio.wrap_future(self._started())
         waiting.add_done_callback(lambda done: done.cancelled() or done.exception())  # also if nobody waits any more
         return await asyncio.shield(waiting)
@@ -238,25 +248,47 @@ class Run(Generic[OutputT]):
         return result
 
 
+def _resolve(future: asyncio.Future[None], _: object) -> None:
+    if not future.done():
+        future.set_result(None)
+
+
 # Event loops in threads, for runs that are started or awaited where no loop is running.
 
 NESTED: contextvars.ContextVar[bool] = contextvars.ContextVar("hookline_nested", default=False)
 _lock = threading.Lock()
-_shared: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+_loops: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
 
 PROBE_SECONDS = 0.05
 """A background loop that does not answer within this time counts as blocked."""
 
 
 def background_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop, in a daemon thread, for runs that are started outside an event loop."""
-    global _shared
+    """Return an event loop, in a daemon thread, for runs that are started outside an event loop.
+
+    All such runs share one, unless a sync hook blocks it: the hook may wait for the caller.
+    """
     with _lock:
-        if _shared is None or not _shared[1].is_alive():  # a forked process does not have the thread
+        _loops[:] = [each for each in _loops if each[1].is_alive()]  # a forked process does not have the threads
+        known = _loops[:]
+    for aio, _ in known:
+        if not _is_blocked(aio):
+            return aio
+    with _lock:
+        if _loops == known:  # otherwise, another thread has made one meanwhile
             aio = asyncio.new_event_loop()
-            _shared = aio, threading.Thread(target=aio.run_forever, name="hookline-loop", daemon=True)
-            _shared[1].start()
-        return _shared[0]
+            _loops.append((aio, threading.Thread(target=aio.run_forever, name="hookline-loop", daemon=True)))
+            _loops[-1][1].start()
+        return _loops[-1][0]
+
+
+def _is_blocked(aio: asyncio.AbstractEventLoop) -> bool:
+    """Whether a sync hook may block an event loop. A loop that is only busy may count as blocked."""
+    if asyncio.current_task(aio) is None:
+        return False
+    answered = threading.Event()
+    aio.call_soon_threadsafe(answered.set)
+    return not answered.wait(PROBE_SECONDS)
 
 
 @contextmanager
@@ -294,18 +326,4 @@ def warn_if_blocking(call: str, instead: str) -> None:
 
 def needs_own_loop() -> bool:
     """Whether a blocking run needs its own event loop: see :func:`own_loop`."""
-    return running_loop() is not None or NESTED.get() or _is_blocked()
-
-
-def _is_blocked() -> bool:
-    """Whether the shared background loop may be blocked by a sync hook that waits for this thread.
-
-    A loop that is only busy may count as blocked: a run with its own loop is the same, and takes longer to start.
-    """
-    with _lock:
-        shared = _shared
-    if shared is None or not shared[1].is_alive() or asyncio.current_task(shared[0]) is None:
-        return False
-    answered = threading.Event()
-    shared[0].call_soon_threadsafe(answered.set)
-    return not answered.wait(PROBE_SECONDS)
+    return running_loop() is not None or NESTED.get()

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
 import msgspec
 
-from .._kernel.dispatch import Chain
 from .._kernel.hook import HookEntry, unmatched_globs
-from .._kernel.points import Point
-from .._kernel.registry import EMPTY_STACK, HookRegistry, HookStack
+from .._kernel.registry import EMPTY_STACK, REGISTRATIONS, HookRegistry, HookStack
 from .._kernel.scope import HOOK_CALL, HookCall, running_hooks
 from .budget import Limits, declared_limits
 from .events import log
 from .run_agent import RunAgent
+
+T = TypeVar("T")
 
 
 class GuardSource:
@@ -88,11 +88,11 @@ class RunHooks:
 
     def compile(self) -> None:
         """Compile the current registrations."""
-        self.seen = HookRegistry.changes
-        """The value of ``HookRegistry.changes`` at the last compilation."""
+        self.seen = REGISTRATIONS.changes
+        """The value of ``REGISTRATIONS.changes`` at the last compilation."""
         self.allowed = EMPTY_STACK if self._is_silent else self.all().only(self.allowed_plugins)
         """All hooks that take part, including those that are running: they still get the events of this run."""
-        self.stack = self.allowed.without(self.running)
+        self.stack = self.allowed.in_run().without(self.running)
         """The hooks that are called at points of this run."""
 
     def silence(self) -> None:
@@ -108,7 +108,7 @@ class RunHooks:
             conversation = _inheritable(conversation)
         extra = [layer for layer in (*conversation.layers, *self._own.layers) if layer]
         if extra:
-            own = HookStack(*own.layers, *extra)
+            own = own.with_layers(*extra)
         for source in reversed(self._earlier):
             own = _joined(source.guards(), own)
         return own if self._outer is None else _joined(self._outer.inheritable(), own)
@@ -144,10 +144,6 @@ class RunHooks:
         """Return the hooks that nested runs inherit: all except those with ``inherit = False``."""
         return _inheritable(self.all())
 
-    def chain(self, point: Point[Any]) -> Chain:
-        """Return the hooks to call at a point, without those that are running."""
-        return self.callable().chain(point)
-
     def callable(self) -> HookStack:
         """Return the hooks that may be called now: all except those that are running."""
         call = HOOK_CALL.get()
@@ -157,6 +153,35 @@ class RunHooks:
         if nested[0] is not self.stack or nested[1] != active:
             self._nested = nested = self.stack, active, self.stack.without(active)
         return nested[2]
+
+
+def redactions_of(answerer: Any) -> tuple[Any, ...]:
+    """Return what the hooks of an agent declare for everything that is stored; of all agents of a roster or a team."""
+    found = dict[int, Any]()
+    for agent in _agents_in(answerer):
+        found |= {id(each): each for each in agent.hooks.stack.redactions}
+    return tuple(found.values())
+
+
+def clean_for(answerer: Any, value: T) -> T:
+    """Return a value as it may be stored before or after a run of an agent, a roster or a team."""
+    return clean_with(redactions_of(answerer), value)
+
+
+def clean_with(redactions: Iterable[Any], value: T) -> T:
+    """Return a value with everything replaced that hooks declare."""
+    for redaction in redactions:
+        value = redaction.clean(value)
+    return value
+
+
+def _agents_in(answerer: Any) -> Iterator[Any]:
+    members = answerer if isinstance(answerer, Mapping) else getattr(answerer, "members", None)
+    if isinstance(members, Mapping):  # a roster or a team
+        for member in (*members.values(), getattr(answerer, "base", None)):
+            yield from _agents_in(member)
+    elif isinstance(getattr(getattr(answerer, "hooks", None), "stack", None), HookStack):
+        yield answerer
 
 
 def _inheritable(hooks: HookStack) -> HookStack:

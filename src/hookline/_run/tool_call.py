@@ -22,12 +22,17 @@ from ..tools._tool import Tool
 from .context import AgentContext, context_for_call
 from .engine import Engine
 from .events import ToolEnded, ToolProgressed, ToolStarted
+from .lanes import LANE, in_lane
 
 
 class PendingCall(msgspec.Struct):
-    """One attempt of one call. ``request`` is the call after the hooks; ``result`` is set when it is finished."""
+    """One attempt of one call. ``request`` is the call after the hooks; ``result`` is set when it is finished.
+
+    ``index`` is the position of the call in its step.
+    """
 
     call: ToolCall
+    index: int
     request: ToolCallRequest
     arguments_copy: Mapping[str, Any] | None = None
     """The copy of the arguments that hooks get. In-place changes of it have no effect."""
@@ -51,11 +56,6 @@ class PendingCall(msgspec.Struct):
     began: float = 0.0
     reports: tuple[tuple[float | None, str], ...] = ()
     reporter: asyncio.Task[None] | None = None
-
-    def start(self, engine: Engine) -> None:
-        """Note the start of the tool."""
-        self.started = True
-        self.began = engine.environment.clock.monotonic()
 
     def settle(
         self,
@@ -104,7 +104,8 @@ class CallReports:
             attempt=request.attempt,
             message=message,
         )
-        await self._progress(call, "tool_start", message)
+        if engine.fires(ON_PROGRESS):
+            await self._progress(call, "tool_start", message)
 
     async def end(self, call: PendingCall) -> None:
         """Report the outcome of the attempt, once."""
@@ -131,20 +132,23 @@ class CallReports:
                     attempt=result.attempt,
                     message=message,
                 )
-                await self._progress(call, "tool_end", message, outcome=result.outcome)
+                if engine.fires(ON_PROGRESS):
+                    await self._progress(call, "tool_end", message, outcome=result.outcome)
 
-    def context_of(self, call: PendingCall) -> AgentContext[Any]:
+    def context_of(self, call: PendingCall, tool: Tool) -> AgentContext[Any]:
         """Create the context for the tool. It may report progress from any thread."""
-        aio = asyncio.get_running_loop()
+        aio, lane = asyncio.get_running_loop(), LANE.get()
+        of_reports = None if lane is None else lane.of_progress()
 
         def report(fraction: float | None, message: str) -> None:
-            if running_loop() is aio:
-                self._queue(call, fraction, message)
-                return
-            with suppress(RuntimeError):  # the loop is closed: the report comes from an abandoned thread
-                aio.call_soon_threadsafe(self._queue, call, fraction, message)
+            with in_lane(of_reports), suppress(RuntimeError):  # of a closed loop: it comes from an abandoned thread
+                if running_loop() is aio:
+                    self._queue(call, fraction, message)
+                else:
+                    aio.call_soon_threadsafe(self._queue, call, fraction, message)
 
-        return context_for_call(self._engine.ctx, report, call.request)
+        of_tool = lane if lane is None or tool.runs_agents else lane.of_tool()
+        return context_for_call(self._engine.ctx, report, call.request, of_tool)
 
     def _queue(self, call: PendingCall, fraction: float | None, message: str) -> None:
         if call.ended:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+from collections.abc import Iterable, Iterator, Sequence
+from functools import cache, lru_cache
 from itertools import chain, pairwise
 
+from .lazy_patterns import lazily
 from .numbers import DIGIT, positions
 from .words import IS, IS_WITHOUT_SPACES, KEYS, PASSWORDS, SENTENCE, STATES, VARIABLES
 
@@ -41,11 +42,15 @@ def _stems(words: Iterable[str]) -> Iterator[str]:
 
 _STEMS = tuple(_stems(_WORDS))
 _ASCII_STEMS = tuple(filter(str.isascii, _STEMS))
-_SCRIPTS = tuple(
-    (script, tuple(stem for stem in _STEMS if script.search(stem)))
-    for script in map(re.compile, ("[\u00df-\u024f\u1ea0-\u1eff]", "[\u0370-\u1dff]", "[\u3040-\ud7ff]"))
-)
-"""Words with other letters, by their script: accented Latin, Greek to Thai, East Asian. Most texts have none."""
+
+
+@cache
+def _scripts() -> Sequence[tuple[re.Pattern[str], Sequence[str]]]:
+    """Return words with other letters, by their script: accented Latin, Greek to Thai, East Asian."""
+    scripts = map(re.compile, ("[\u00df-\u024f\u1ea0-\u1eff]", "[\u0370-\u1dff]", "[\u3040-\ud7ff]"))
+    return [(script, [stem for stem in _STEMS if script.search(stem)]) for script in scripts]
+
+
 _FIRST_JOINED = 0x2E80  # from here on, words are written without spaces
 _SHORT_WORD = 6  # shorter words are also inside others: the Spanish "clave" in "enclave"
 
@@ -70,13 +75,13 @@ _IN_QUOTES = "|".join(
 )
 _BARE = rf"[^\s\"'`,;&<>(){{}}\[\]{CJK}]"
 _VALUE = rf"(?:(?P<quoted>{_IN_QUOTES})|(?P<bare>{_BARE}{{4,{_LONGEST}}}+))"
-_ASSIGNED = re.compile(rf"(?i)(?P<name>{_NAME}){_BETWEEN}{_SCHEME}{_VALUE}")
-_OPTION = re.compile(rf"(?i)(?P<name>{_NAME})(?P<sep>[ \t]{{1,3}})(?![-|]){_VALUE}")
+_ASSIGNED = lazily(rf"(?i)(?P<name>{_NAME}){_BETWEEN}{_SCHEME}{_VALUE}")
+_OPTION = lazily(rf"(?i)(?P<name>{_NAME})(?P<sep>[ \t]{{1,3}})(?![-|]){_VALUE}")
 _OPTION_BEFORE = re.compile(r"(?<![\w-])--?[\w-]{0,30}\Z")
-_REST_OF_BARE = re.compile(rf"{_BARE}+")
-_FIELD = re.compile(rf"(?i)(?P<name>{_NAME}|cookie)\Z")
+_REST_OF_BARE = lazily(rf"{_BARE}+")
+_FIELD = lazily(rf"(?i)(?P<name>{_NAME}|cookie)\Z")
 _KEY_BEFORE = re.compile(rf"(?i){_SORT_OF_KEY}\Z")
-_NO_VALUE = re.compile(
+_NO_VALUE = lazily(
     r"(?i)(?:[*x._-]+|<.*|\$\{.*|\$\(.*|\$[a-z_]+|%\w+%|%[sd(].*|[{(\[].*|\.{0,2}/.*|~/.*|[\w.+-]+://.*|your.*|"
     r"my[_-]?(?:passw|secret|token|key|api).*|change[_-]?(?:me|it).*|"
     r"none|null|nil|true|false|undefined|redacted|hidden|(?:example|sample|dummy|placeholder)\w*|todo|tbd|"
@@ -93,7 +98,7 @@ _ODD_SIGNS = frozenset("!@#$%^*?~+")
 
 _COOKIE_HEADER = 16  # characters up to the first cookie, as in ``"cookie" : "``
 _COOKIE = re.compile(r"(?i)cookie[\"']?[ \t]{0,3}[:=][ \t]{0,3}\\?[\"']?(?=[\w!#$%&*+.^|~-]{1,100}=)")
-_PAIR = re.compile(r"([\w!#$%&*+.^|~-]{1,100}+)=([^\s;,\"'`<>\\⺀-\U0010ffff]*+)(;[ \t]?)?", re.ASCII)
+_PAIR = lazily(r"([\w!#$%&*+.^|~-]{1,100}+)=([^\s;,\"'`<>\\⺀-\U0010ffff]*+)(;[ \t]?)?", re.ASCII)
 _PAIR_BEGUN = re.compile(r"[\w!#$%&*+.^|~-]{0,100}\Z", re.ASCII)
 
 _LOGIN = (
@@ -119,7 +124,7 @@ _COMMANDS = {
 }
 """Commands, and the options that take a login or a password."""
 
-_COMMAND_OPTIONS = {command: re.compile(option) for command, option in _COMMANDS.items()}
+_COMMAND_OPTIONS = {command: lazily(option) for command, option in _COMMANDS.items()}
 _LONGEST_COMMAND = 400
 _REST_OF_COMMAND = re.compile(r"[a-z-]{0,8}[ \t]")  # https, mysqldump
 _END_OF_COMMAND = re.compile(r"(?<!\\)\n")
@@ -129,7 +134,7 @@ _OPEN_IN_QUOTES = "|".join(
         *(rf"{begin}(?:[^{end}\\\n]|\\.){{0,{_LONGEST}}}+" for begin, end in _QUOTES.items()),
     )
 )
-_OPEN_VALUE = re.compile(rf"(?i)(?:{_NAME})(?:{_BETWEEN}{_SCHEME}|[ \t]{{1,3}})(?P<open>{_OPEN_IN_QUOTES})\\?\Z")
+_OPEN_VALUE = lazily(rf"(?i)(?:{_NAME})(?:{_BETWEEN}{_SCHEME}|[ \t]{{1,3}})(?P<open>{_OPEN_IN_QUOTES})\\?\Z")
 _OPEN_OPTION = re.compile(r"(?:\s--?[A-Za-z][A-Za-z-]{0,12}[ \t=]{0,3}|pass:)(\"[^\"\n]{0,300}|'[^'\n]{0,300})\Z")
 _ANY_QUOTE = re.compile(f"[{''.join(_QUOTES)}]")
 _LONGEST_OPEN = 2 * _LONGEST + 64
@@ -142,13 +147,13 @@ def assigned_in(text: str, low: str) -> Iterator[tuple[int, int]]:
         for start in names:
             if start < done:  # inside the value before
                 continue
-            found = _ASSIGNED.match(text, start)
+            found = _ASSIGNED().match(text, start)
             if found is None and low[start - 1 : start] in ("-", "_"):
                 option = _OPTION_BEFORE.search(text, max(0, start - 33), start)
-                found = _OPTION.match(text, start) if option else None
+                found = _OPTION().match(text, start) if option else None
             if found is not None and (span := _value(text, found)) is not None:
                 if found["bare"] is not None and len(found["bare"]) == _LONGEST:
-                    rest = _REST_OF_BARE.match(text, span[1])
+                    rest = _REST_OF_BARE().match(text, span[1])
                     span = span[0], rest.end() if rest else span[1]
                 yield span
                 done = span[1]
@@ -158,7 +163,7 @@ def _names_in(low: str) -> Iterator[Iterator[int]]:
     """Yield the starts of names of secrets: those of each word in order."""
     yield from (_english_names(low, word) for word in _ENGLISH if word in low)
     yield from (_other_names(low, stem) for stem in _ASCII_STEMS if stem in low)
-    for script, stems in () if low.isascii() else _SCRIPTS:
+    for script, stems in () if low.isascii() else _scripts():
         if script.search(low):
             yield from (_other_names(low, stem) for stem in stems if stem in low)
 
@@ -181,7 +186,7 @@ def _other_names(low: str, stem: str) -> Iterator[int]:
 @lru_cache(maxsize=1024)
 def name_of_secret(field: str) -> str:
     """Return the kind of secret that a field of this name contains, such as ``"password"``; empty if it has none."""
-    found = _FIELD.search(field[-100:])
+    found = _FIELD().search(field[-100:])
     return lower(found["name"]) if found else ""
 
 
@@ -208,7 +213,7 @@ def is_value(value: str) -> bool:
 
 def is_placeholder(value: str) -> bool:
     """Whether a text stands for a value, such as ``$PASSWORD`` or ``<password>``."""
-    return _NO_VALUE.match(value) is not None
+    return _NO_VALUE().match(value) is not None
 
 
 def is_mixed(value: str) -> bool:
@@ -301,10 +306,10 @@ def cookies_in(text: str, low: str) -> Iterator[tuple[int, int]]:
 
 
 def _pairs(text: str, at: int) -> Iterator[re.Match[str]]:
-    pair = _PAIR.match(text, at)
+    pair = _PAIR().match(text, at)
     while pair is not None:
         yield pair
-        pair = _PAIR.match(text, pair.end()) if pair[3] else None
+        pair = _PAIR().match(text, pair.end()) if pair[3] else None
 
 
 def command_logins_in(text: str, low: str) -> Iterator[tuple[int, int]]:
@@ -317,11 +322,11 @@ def command_logins_in(text: str, low: str) -> Iterator[tuple[int, int]]:
             limit = min(at + _LONGEST_COMMAND, following)
             newline = _END_OF_COMMAND.search(text, at, limit)
             limit = newline.start() if newline else limit
-            for found in option.finditer(text, at, limit + _LONGEST_COMMAND):
+            for found in option().finditer(text, at, limit + _LONGEST_COMMAND):
                 if found.start() >= limit:
                     break
                 value = found[found.lastindex or 0]
-                password = value.partition(":")[2] if _LOGIN in option.pattern else value
+                password = value.partition(":")[2] if _LOGIN in _COMMANDS[command] else value
                 if not is_placeholder(value) and not is_placeholder(password) and password.lower() not in STATES:
                     yield found.span(found.lastindex or 0)
 
@@ -357,6 +362,6 @@ def _open_quote(window: str) -> int:
     low, option = lower(window), _OPEN_OPTION.search(window)
     first = option.start(1) if option else len(window)
     for start in chain.from_iterable(_names_in(low)):
-        found = _OPEN_VALUE.match(window, start)
+        found = _OPEN_VALUE().match(window, start)
         first = min(first, found.start("open")) if found else first
     return first

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from .assignments import CJK, assigned_in, command_logins_in, cookies_in, is_mixed, is_placeholder, open_value_from
+from .lazy_patterns import lazily
 from .numbers import DIGIT, positions
 
 Span = tuple[int, int, str]
@@ -86,10 +87,10 @@ _PREFIXES = {
 }
 """Token formats as published by their vendors. A token must not follow a letter or digit."""
 
-_VENDORS = {vendor: re.compile(body, re.ASCII) for vendor, body in _PREFIXES.items()}
+_VENDORS = {vendor: lazily(body, re.ASCII) for vendor, body in _PREFIXES.items()}
 _ANY = "(?:" + "|".join(_PREFIXES.values()) + ")"
 _BUT_JWT = "(?:" + "|".join(body for vendor, body in _PREFIXES.items() if vendor != "jwt") + ")"
-_TOKEN, _INNER_TOKEN = re.compile(_ANY, re.ASCII), re.compile(f"[_-](?={_BUT_JWT})", re.ASCII)
+_TOKEN, _INNER_TOKEN = lazily(_ANY, re.ASCII), lazily(f"[_-](?={_BUT_JWT})", re.ASCII)
 _INNER_JWT, _AFTER_JWT = re.compile(r"[_-](?=eyJ[\w-]{10})", re.ASCII), re.compile(r"\.[\w-]{10}", re.ASCII)
 _IN_PARTS = (
     "sendgrid",
@@ -104,7 +105,7 @@ _IN_PARTS = (
     "azure",
     "airtable",
 )
-_PARTED_TOKEN = re.compile("(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[vendor] for vendor in _IN_PARTS) + ")", re.ASCII)
+_PARTED_TOKEN = lazily("(?<![A-Za-z0-9])(?:" + "|".join(_PREFIXES[vendor] for vendor in _IN_PARTS) + ")", re.ASCII)
 _RUN_BYTES = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_-"
 _RUNS = bytes(97 if byte in _RUN_BYTES else 32 for byte in range(256))
 _RUN = b" " + b"a" * SHORTEST_RUN
@@ -153,7 +154,7 @@ def url_login(text: str, at: int) -> tuple[int, int] | None:
     start = text.rfind("://", max(0, at - _LONGEST_LOGIN), at)
     if start < 0:
         return None
-    found = _LOGIN.match(text, start, at)
+    found = _LOGIN().match(text, start, at)
     if found is not None:
         return (found.start(1), at) if not is_placeholder(found[2]) else None
     token = _LONE_LOGIN.match(text, start, at)
@@ -161,7 +162,7 @@ def url_login(text: str, at: int) -> tuple[int, int] | None:
 
 
 _LONGEST_LOGIN = 400
-_LOGIN = re.compile(
+_LOGIN = lazily(
     rf"://(?!\[\w+(?::[0-9a-f]{{6}})?\]\Z)([^\s/@:\"'<>{CJK}]{{0,100}}:"
     rf"([^\s/@\"'<>{CJK}]{{1,200}}(?:@[^\s/@?#\"'<>{CJK}]{{1,100}}){{0,3}}))\Z"
 )
@@ -236,21 +237,21 @@ def _tokens(text: str, raw: bytes) -> Iterator[Span]:
 
 def _with_prefix(text: str, at: int, end: int) -> Span | None:
     """Return the token with a known prefix at the start of a run of letters and digits, or ``None``."""
-    found = _TOKEN.match(text, at) if not _starts_inside_a_word(text, at) else None
+    found = _TOKEN().match(text, at) if not _starts_inside_a_word(text, at) else None
     if found is None and text[at - 1 : at] in (".", ":", "/", "~"):
-        found = _PARTED_TOKEN.search(text, max(0, at - _BEFORE_RUN), end + 128)
+        found = _PARTED_TOKEN().search(text, max(0, at - _BEFORE_RUN), end + 128)
         found = found if found and found.start() <= at < found.end() else None
     return None if found is None else _token(text, found)
 
 
 def _with_inner_prefix(text: str, at: int, end: int) -> Span | None:
     """Return a token with a known prefix after a dash or an underscore."""
-    inner = _INNER_TOKEN.search(text, at, end + 512)
+    inner = _INNER_TOKEN().search(text, at, end + 512)
     if inner is None and _AFTER_JWT.match(text, end):  # looked up once: from every "eyJ" it would be quadratic
         inner = _INNER_JWT.search(text, at, end)
     if inner is None or inner.end() >= end or _DIGEST_BEFORE.search(text, max(0, inner.end() - 16), inner.end()):
         return None
-    found = _TOKEN.match(text, inner.end())
+    found = _TOKEN().match(text, inner.end())
     return None if found is None else _token(text, found)
 
 
@@ -258,7 +259,7 @@ def _token(text: str, found: re.Match[str]) -> Span | None:
     if found[0].islower() and not DIGIT.search(text, found.start() + 3, found.end()):
         return None
     rest = _REST.match(text, found.end())
-    vendor = next((vendor for vendor, body in _VENDORS.items() if body.match(text, found.start())), "")
+    vendor = next((vendor for vendor, body in _VENDORS.items() if body().match(text, found.start())), "")
     return found.start(), rest.end() if rest else found.end(), vendor
 
 

@@ -12,6 +12,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.validation import check_bool, check_names
 from .assignments import lower, may_name_a_secret
 from .credentials import open_secret_from, private_keys_in, secrets_in, url_login
+from .lazy_patterns import lazily
 from .lookalikes import NormalizedText
 from .numbers import (
     Span,
@@ -37,9 +38,9 @@ _DOMAIN = re.compile(
     r"(?:[A-Za-z0-9À-ɏ](?:[A-Za-z0-9À-ɏ-]{0,62})\.){1,8}(?:xn--[a-z0-9-]{2,59}|[A-Za-zÀ-ɏ]{2,24})(?![A-Za-z0-9])"
 )
 _NO_DOMAIN = re.compile(r"(?i)[1-9]x\.[a-z]{2,4}\Z")
-BREAK = re.compile(r"[\s⺀-\U0010ffff]")
+BREAK = lazily(r"[\s⺀-\U0010ffff]")
 """Characters after which a text may be cut: only quoted values continue after them."""
-_LAST_BREAK = re.compile(r"(?s:.*)[\s⺀-\U0010ffff]")
+_LAST_BREAK = lazily(r"(?s:.*)[\s⺀-\U0010ffff]")
 _PLAIN = r"(?:[A-Za-z.,;()/_-]|(?<=[A-Za-z])'(?=[A-Za-z])){0,19}+[!?]{0,3}+"
 _PLAIN_WORDS = re.compile(rf"(?:{_PLAIN}[ \n])*+{_PLAIN}")
 """Text that cannot contain a value, unless a name of a secret is in it: short words without digits."""
@@ -227,7 +228,7 @@ def last_break(text: str, start: int, whole_lines: bool) -> int:
         if whole_lines:
             at = text.rfind("\n", start, position) + 1
         else:
-            found = _LAST_BREAK.match(text, start, position)
+            found = _LAST_BREAK().match(text, start, position)
             at = found.end() if found else 0
         if at <= start:
             break

@@ -225,7 +225,7 @@ class RedactedStream:
         """Add a piece, and return the text that can be shown now."""
         self._pieces.append(piece)
         self._held += len(piece)
-        self._may_cut = self._may_cut or BREAK.search(piece) is not None
+        self._may_cut = self._may_cut or BREAK().search(piece) is not None
         if self._held < self._enough:
             self._recent = (self._recent + piece)[-_LONGEST_END - len(piece) :]
             if self._end.search(self._recent) is None:

@@ -82,6 +82,20 @@ _DENIED_SHARED = {
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
 }
+# Calls that set the mode of a file, and which argument it is. A file of root that runs with root's rights would outlive
+# the sandbox. The mode of open() and openat() counts only if they create a file.
+_MODES = {
+    "chmod": ((90, None), 1),
+    "fchmod": ((91, 52), 1),
+    "fchmodat": ((268, 53), 2),
+    "fchmodat2": ((452, 452), 2),
+    "creat": ((85, None), 1),
+    "mknod": ((133, None), 1),
+    "mknodat": ((259, 33), 2),
+}
+_OPENINGS = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
+_OPENAT2 = (437, 437)
+_CREATES, _OWNER_RIGHTS = 0o100 | 0o20000000, 0o6000
 _SOCKET, _SOCKETPAIR, _PRLIMIT, _CLONE, _CLONE3 = (41, 198), (53, 199), (302, 261), (56, 220), (435, 435)
 _NAMESPACES = 0x7E020000  # the flags of clone() that create a namespace
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -299,8 +313,18 @@ def _filter(families: list[int], shared: bool) -> None:
         code += [(above, 0, 1, 0x40000000), (give, 0, 0, no["EPERM"])]
     for numbers in (*_DENIED.values(), *(_DENIED_SHARED.values() if shared else ())):
         code += [(equal, 0, 1, numbers[column]), (give, 0, 0, no["EPERM"])]
-    # The flags of clone3() are in memory, where a filter cannot read them. Without it, programs use clone().
-    code += [(equal, 0, 1, _CLONE3[column]), (give, 0, 0, no["ENOSYS"])]
+    # The flags of clone3() and openat2() are in memory, where a filter cannot read them. Without these, programs use
+    # clone() and openat().
+    for newer in (_CLONE3, _OPENAT2):
+        code += [(equal, 0, 1, newer[column]), (give, 0, 0, no["ENOSYS"])]
+    refuse_rights = [(any_bit, 0, 1, _OWNER_RIGHTS), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
+    for calls, argument in _MODES.values():
+        if (call := calls[column]) is not None:
+            code += [(equal, 0, 4, call), (load, 0, 0, 16 + 8 * argument), *refuse_rights]
+    for calls, argument in _OPENINGS.values():
+        if (call := calls[column]) is not None:
+            code += [(equal, 0, 7, call), (load, 0, 0, 16 + 8 * argument), (any_bit, 1, 0, _CREATES)]
+            code += [(give, 0, 0, allow), (load, 0, 0, 24 + 8 * argument), *refuse_rights]
     code += [(equal, 0, 4, _CLONE[column]), (load, 0, 0, 16), (any_bit, 0, 1, _NAMESPACES)]
     code += [(give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
     code += [(equal, 0, len(families) + 3, _SOCKET[column]), (load, 0, 0, 16)]

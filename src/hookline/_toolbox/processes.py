@@ -21,6 +21,7 @@ MARK = "HOOKLINE_JOB"
 """The environment variable that identifies the processes of a job, even those that left its process group."""
 _USUAL_PATH = "/usr/local/bin:/usr/bin:/bin"
 _POLL = 0.05
+_PATIENCE = 20
 _PROGRESS_EVERY = 1.0
 _WATCH_EVERY = 0.25
 _PIECE = 65_536
@@ -330,12 +331,19 @@ def has_ended(process: subprocess.Popen[bytes]) -> bool:
 def kill_all(leaders: Collection[int], mark: str) -> None:
     """Kill these processes, their groups and all their descendants."""
     if sys.platform.startswith("linux") and leaders:
-        for _ in range(20):  # a process may start another one while we look
+        alone = 0
+        for _ in range(100):  # a process may start another one while we look
             found = _descendants(leaders, mark.encode())
             if not found:
                 break
-            # Descendants first: the leader of a sandbox stays the parent of those whose own parent has ended.
-            for pid in sorted(found, key=lambda pid: pid in leaders):
+            # The leader of a sandbox is the parent of all whose own parent has ended, also of those that were missed
+            # here. It kills them and ends, so it is killed only if it does not.
+            if others := found.difference(leaders):
+                alone = 0
+            elif (alone := alone + 1) < _PATIENCE:
+                time.sleep(_POLL / 10)
+                continue
+            for pid in others or found:
                 with suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL)
     for leader in leaders:

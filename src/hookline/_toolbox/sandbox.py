@@ -14,7 +14,7 @@ Both are set up by ``_sandbox_launcher.py``, which then starts the command.
 from __future__ import annotations
 
 import atexit
-import glob
+import logging
 import marshal
 import math
 import os
@@ -25,7 +25,7 @@ import sys
 import tempfile
 import threading
 import weakref
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
@@ -36,8 +36,10 @@ from .._base.own_files import OwnFile, own_files
 from .._kernel.errors import RegistrationError
 from .._net.egress import Egress
 from .processes import ProcessSpec, search_path
+from .repositories import Mount, Repositories, Snapshot, outermost
 
 Level = Literal["bubblewrap", "landlock"]
+log = logging.getLogger("hookline")
 LEVELS: tuple[Level, ...] = get_args(Level)
 
 _HOOKLINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -157,15 +159,14 @@ class ConfinedFolder:
 
     def _setup(self, folder: str) -> None:
         # A folder inside another one adds nothing, and a command could put a link to somewhere else in its place.
-        self._writable = _outermost([*([folder] if self.sandbox.write else []), *self.sandbox.writable])
+        self._writable = outermost([*([folder] if self.sandbox.write else []), *self.sandbox.writable])
         if "/" in self._writable:
             raise RegistrationError("'/' cannot be a writable folder of a sandbox: use a subfolder")
         readable = (folder, *self.sandbox.readable, *_programs())
         self._readable = [path for path in readable if not self._is_writable(path)]
-        protectable = self._writable if self.level == "bubblewrap" else []
-        self._git_code = [path for root in protectable for path in _git_code(root)]
         self._private = ""
         self._lock = threading.Lock()
+        self._repositories: Repositories | None = None
 
     def _is_writable(self, path: str) -> bool:
         return any(is_below(path, root) for root in self._writable)
@@ -210,29 +211,40 @@ class ConfinedFolder:
         return os.pathsep.join((os.path.join(sys.prefix, "bin"), search_path()))
 
     @contextmanager
-    def process(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
+    def process(
+        self,
+        argv: Sequence[str],
+        env: Mapping[str, str],
+        seconds: float,
+        report: Callable[[str], object] = lambda note: None,
+    ) -> Iterator[ProcessSpec]:
         """Describe the process that runs a program in the sandbox. The process must end before the block does.
 
         Args:
             argv: the program's path and its arguments.
             env: the environment variables; the sandbox adds its own ``HOME`` and ``TMPDIR``.
             seconds: the time limit; no process gets more processor time.
+            report: called at the end with what the user must know about git repositories. It is also logged.
 
         Raises:
             RegistrationError: Hookline uses new files that commands could change.
             OSError: the private folder cannot be created.
         """
+        repositories = self._private_folder()[1]
+        snapshot = repositories.before()
         try:
-            with self._start(argv, env, seconds) as start:
+            with self._start(argv, env, seconds, snapshot) as start:
                 yield start
         finally:
-            for path in self._git_code:  # with this file, git would use the settings and hooks of another folder
-                with suppress(OSError):
-                    os.unlink(os.path.join(os.path.dirname(path), "commondir"))
+            for note in repositories.after(snapshot):
+                log.warning("%s", note)
+                report(note)
 
     @contextmanager
-    def _start(self, argv: Sequence[str], env: Mapping[str, str], seconds: float) -> Iterator[ProcessSpec]:
-        private = self._private_folder()
+    def _start(
+        self, argv: Sequence[str], env: Mapping[str, str], seconds: float, snapshot: Snapshot
+    ) -> Iterator[ProcessSpec]:
+        private, _ = self._private_folder()
         home, tmp = os.path.join(private, "home"), os.path.join(private, "tmp")
         env = {"HOME": home, "TMPDIR": tmp if self.level == "landlock" else "/tmp", **env}
         spec: dict[str, Any] = {
@@ -262,7 +274,7 @@ class ConfinedFolder:
         spec["landlock"] = _landlock_version() > 0
         spec["sockets"] = [_UNIX, _INET, _INET6, _NETLINK]
         spec["supervise"] = False
-        wrapper = self._bubblewrap(protected, home, tmp)
+        wrapper = self._bubblewrap(protected, snapshot.mounts.values(), home, tmp)
         if not self.sandbox.egress.hosts:
             yield self._launch(wrapper, spec, argv, env)
             return
@@ -294,7 +306,7 @@ class ConfinedFolder:
         words = (*wrapper, *python, marshal.dumps(dict(spec)).hex(), *argv)
         return ProcessSpec(words[0], words, self.folder, env)
 
-    def _bubblewrap(self, protected: Iterable[str], home: str, tmp: str) -> list[str]:
+    def _bubblewrap(self, protected: Iterable[str], git: Iterable[Mount], home: str, tmp: str) -> list[str]:
         """Return the beginning of the command line of bubblewrap: the program and its mounts."""
         words = [_bubblewrap_program(), "--unshare-all", "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
         for path in _SYSTEM:
@@ -305,26 +317,36 @@ class ConfinedFolder:
         for path in _ETC:
             if os.path.exists(path):
                 words += ["--ro-bind", os.path.realpath(path), path]
-        words += ["--dev", "/dev", "--proc", "/proc", "--bind", tmp, "/tmp"]
-        modes = dict.fromkeys(self._readable, "--ro-bind")
-        modes |= dict.fromkeys([*self._writable, home], "--bind")
-        for path in _outermost([*protected, *self._git_code]):
+        words += ["--dev", "/dev", *self._limited_memory(), "--proc", "/proc", "--bind", tmp, "/tmp"]
+        mounts = {path: Mount(path, path, False) for path in self._readable}
+        mounts |= {path: Mount(path, path, True) for path in [*self._writable, home]}
+        read_only = outermost(protected)
+        inner = [mount for mount in git if not any(is_below(mount.path, path) for path in read_only)]
+        inner += [Mount(path, path, False) for path in read_only]
+        mounts |= {mount.path: mount for mount in inner}
+        for mount in inner:
             # A command could rename a folder that contains a mount, and create another in its place. It cannot rename
             # a mount, so each folder above becomes one.
-            for parent in Path(path).parents:
-                if self._is_writable(str(parent)):
-                    modes.setdefault(str(parent), "--bind")
-            modes[path] = "--ro-bind"
-        for path in sorted(modes):  # a folder before its contents
+            for parent in map(str, Path(mount.path).parents):
+                if self._is_writable(parent):
+                    mounts.setdefault(parent, Mount(parent, parent, True))
+        for path in sorted(mounts):  # a folder before its contents
             is_there = any(is_below(path, system) for system in _SYSTEM)
             if not is_there or self._is_writable(path):
-                words += [modes[path], path, path]
+                words += ["--bind" if mounts[path].writable else "--ro-bind", mounts[path].source, path]
         return words
 
-    def _private_folder(self) -> str:
-        """Return the folder with the home and the temporary files of the commands, and create it when first used."""
+    def _limited_memory(self) -> list[str]:
+        """Return the words that limit the size of files in memory."""
+        return ["--size", str(self.sandbox.memory), "--tmpfs", "/dev/shm"] if _can_limit_size() else []
+
+    def _private_folder(self) -> tuple[str, Repositories]:
+        """Return the folder with the home and the temporary files of the commands, and create it when first used.
+
+        Copies of repositories are in it too.
+        """
         with self._lock:
-            if not self._private:
+            if self._repositories is None:
                 made = os.path.realpath(tempfile.mkdtemp(prefix="hookline-"))
                 _private_folders[made] = os.getpid()
                 weakref.finalize(self, _remove, made).atexit = False
@@ -333,27 +355,51 @@ class ConfinedFolder:
                 with open(os.path.join(made, "home", ".gitconfig"), "w", encoding="utf-8") as file:
                     file.write(_GIT_SETTINGS)
                 self._private = made
-            return self._private
+                copies = os.path.join(made, "git") if self.level == "bubblewrap" else ""
+                self._repositories = Repositories(self._writable, copies)
+            return self._private, self._repositories
 
     def watch(self, pids: Collection[int]) -> str | None:
         """Return which limit these processes exceed; ``None`` if they exceed none."""
         if len(pids) > self.sandbox.processes + _OVERHEAD:
             return f"started more than {self.sandbox.processes} processes"
-        pages = 0
+        pages, files = 0, dict[tuple[int, int], int]()
         for pid in pids:
             try:
                 with open(f"/proc/{pid}/statm", "rb") as file:
                     pages += int(file.read().split()[1])
+                files |= _memory_files(pid)
             except (OSError, IndexError):
                 continue  # it has ended
-        if pages * os.sysconf("SC_PAGE_SIZE") > self.sandbox.memory:
+        if pages * os.sysconf("SC_PAGE_SIZE") + sum(files.values()) > self.sandbox.memory:
             return f"used more than {self.sandbox.memory / 1e6:.0f} MB of memory"
         return None
 
 
 _OVERHEAD = 3
 """Processes of the sandbox itself: bubblewrap, its first process, and the launcher."""
-_GIT_SETTINGS = "[user]\n\tname = Hookline\n\temail = hookline@localhost\n[init]\n\tdefaultBranch = main\n"
+_GIT_SETTINGS = (
+    "[user]\n\tname = Hookline\n\temail = hookline@localhost\n[init]\n\tdefaultBranch = main\n"
+    "[gc]\n\tauto = 0\n\tpackRefs = false\n"  # packed references would be missing outside until the command ends
+)
+
+
+def _memory_files(pid: int) -> dict[tuple[int, int], int]:
+    """Return the bytes that a process holds in files in memory: those that it has open, and all in ``/dev/shm``."""
+    found: dict[tuple[int, int], int] = {}
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        path = f"/proc/{pid}/fd/{name}"
+        with suppress(OSError):
+            if os.readlink(path).startswith("/memfd:"):
+                state = os.stat(path)
+                found[state.st_dev, state.st_ino] = state.st_blocks * 512
+    with suppress(OSError):
+        root = f"/proc/{pid}/root"  # what the process sees as /
+        shared = f"{root}/dev/shm"
+        if (device := os.stat(shared).st_dev) != os.stat("/dev/shm").st_dev:
+            used = os.statvfs(shared)
+            found[device, 0] = (used.f_blocks - used.f_bfree) * used.f_frsize
+    return found
 
 
 class LevelState(NamedTuple):
@@ -464,6 +510,13 @@ def _landlock_version() -> int:
 
 
 @lru_cache(None)
+def _can_limit_size() -> bool:
+    """Return whether this bubblewrap can limit the size of a file system in memory (since 0.8)."""
+    done = subprocess.run([_bubblewrap_program(), "--help"], capture_output=True, text=True, check=False)
+    return "--size" in done.stdout + done.stderr
+
+
+@lru_cache(None)
 def _bubblewrap_program() -> str:
     return shutil.which("bwrap", path=search_path()) or ""
 
@@ -515,25 +568,3 @@ def _remove_all() -> None:
     """Remove the folders of tools that still exist, and folders that a worker thread has begun to remove."""
     for folder in list(_private_folders):
         _remove(folder)
-
-
-def _git_code(folder: str) -> Iterator[str]:
-    """Return the files of a repository that name programs, which git would run outside when the user next uses it."""
-    main = os.path.join(folder, ".git")
-    if os.path.isfile(os.path.join(main, "config")) and os.path.realpath(main) == main:
-        with suppress(OSError):
-            os.mkdir(os.path.join(main, "hooks"))  # so that a command cannot create it
-    for base in (".git", ".git/modules/**"):
-        for name in ("config", "hooks"):
-            for path in glob.iglob(os.path.join(glob.escape(folder), base, name), recursive=True):
-                if os.path.realpath(path) == path:
-                    yield path
-
-
-def _outermost(paths: Iterable[str]) -> list[str]:
-    """Return the paths that are not inside another one of them."""
-    found: list[str] = []
-    for path in sorted(paths):
-        if not any(is_below(path, other) for other in found):
-            found.append(path)
-    return found

@@ -16,7 +16,7 @@ from pydantic import Field
 from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
-from ..tools._tool import Tool
+from ..tools._tool import Effect, Tool
 from .command_line import (
     MAX_LENGTH,
     CommandError,
@@ -50,6 +50,12 @@ _SET = {
     "GIT_CONFIG_KEY_1": "core.fsmonitor",
     "GIT_CONFIG_VALUE_1": "false",
 }
+_NO_NETWORK = {"PIP_RETRIES": "0", "UV_HTTP_RETRIES": "0", "npm_config_fetch_retries": "0", "CARGO_NET_RETRY": "0"}
+"""Without a network, programs fail at once: npm would try again for a minute."""
+_CONFINED = """Run a command line with /bin/sh in the working folder. Returns its output and exit code.
+
+It runs in a sandbox: other folders are read-only or not there, except /tmp and the home folder, which are private, and
+{network}. Every call starts in the same folder and ends its background jobs."""
 _MODES: dict[str, Any] = {"<": "read", ">": "write", ">>": "append"}
 _MAX_NAMES = 20_000
 
@@ -119,7 +125,10 @@ def shell_tool(
     wanted = Sandbox(sandbox) if isinstance(sandbox, str) else sandbox
     confined = ConfinedFolder(wanted, str(root))
     runs = _ConfinedShell(confined, float(timeout), max_output, given).shell
-    tool = Tool(runs, folder=root, effects=["execute"], texts=["command"])
+    hosts = wanted.egress.hosts
+    effects: list[Effect] = ["execute", "network"] if hosts else ["execute"]
+    description = _CONFINED.format(network="only a few hosts can be reached" if hosts else "there is no network")
+    tool = Tool(runs, description=description, folder=root, effects=effects, texts=["command"])
     tool.sandbox = confined.level
     return tool
 
@@ -128,13 +137,11 @@ class _ConfinedShell:
     """The tool in a sandbox: ``/bin/sh`` runs the whole command line, redirects and globs included."""
 
     def __init__(self, confined: ConfinedFolder, seconds: float, limit: int, env: dict[str, str]) -> None:
-        self._confined, self._seconds, self._limit, self._env = confined, seconds, limit, env
+        self._confined, self._seconds, self._limit = confined, seconds, limit
+        self._env = env if confined.sandbox.egress.hosts else {**_NO_NETWORK, **env}
 
     async def shell(self, command: Annotated[str, Field(examples=["ls -l"])], ctx: Any = None) -> str:  # noqa: D417
-        """Run a command line with /bin/sh in the working folder. Returns its output and exit code.
-
-        It runs in a sandbox: other folders are read-only or not there, except /tmp and the home folder, which are
-        private. Every call starts in the same folder and ends its background jobs.
+        """Run a command line with /bin/sh in the sandbox.
 
         Args:
             command: the command line
@@ -149,8 +156,10 @@ class _ConfinedShell:
         job = ProcessJob(self._limit, self._seconds, _reporter(ctx), self._confined.watch)
 
         def work() -> str:
-            with self._confined.process(["/bin/sh", "-c", command], env, self._seconds) as start:
-                return _finish(job, lambda: job.run([start]), self._seconds)
+            notes: list[str] = []
+            with self._confined.process(["/bin/sh", "-c", command], env, self._seconds, notes.append) as start:
+                text = _finish(job, lambda: job.run([start]), self._seconds)
+            return "\n".join((*(f"[{note}]" for note in notes), text))  # first, where everybody sees them
 
         try:
             return await in_thread(work)  # type: ignore[no-any-return]

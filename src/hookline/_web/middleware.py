@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from functools import lru_cache
 from ipaddress import ip_address
 from typing import Any
 
@@ -247,6 +248,7 @@ def header(scope: Scope, name: bytes) -> str | None:
     return None if not found else found[0].decode("latin-1") if len(found) == 1 else ""
 
 
+@lru_cache(maxsize=1024)
 def is_loopback(host: str) -> bool:
     """Return whether a host, with or without a port, can only be this machine."""
     try:

@@ -37,8 +37,10 @@ from .._kernel.scope import CURRENT
 from .._kernel.state import AgentResult
 from .._kernel.values import Message, ModelResponse, ToolCall
 from .._run.budget import Limits
+from .._run.context import AgentContext, set_origin
 from .._run.events import Discarded, Sink, TextDelta
 from .._run.foreign import Exchange, ForeignAgent, ForeignLoop, ForeignModel, ForeignTools, SettledReply, Validate, Work
+from .._run.halt import HaltSwitch
 from .._run.model_call import make_gated_model
 from .._run.run import Run, background_loop
 from .._run.run_agent import StreamMode
@@ -52,6 +54,7 @@ from ..providers.prices import Price
 from ..tools._tool import Effect
 
 if TYPE_CHECKING:
+    from .._run.journal import JournalStore
     from ..records.hook import RecordHook
 
 T = TypeVar("T")
@@ -75,6 +78,8 @@ class AdapterOptions(TypedDict, total=False):
     """Short for ``limits=Limits(steps=max_steps)``."""
     record: bool | str | os.PathLike[str] | RecordHook
     """Whether, and where, to record what hooks see and decide."""
+    runs: bool | str | os.PathLike[str] | JournalStore | Hook
+    """Whether, and where, to list the runs: see :class:`hookline.Agent`."""
     sinks: Iterable[Sink]
     """Callables that get every event of every run."""
     stream: StreamMode
@@ -85,6 +90,8 @@ class AdapterOptions(TypedDict, total=False):
     """An object for hooks, as ``ctx.deps``."""
     metadata: Mapping[str, Any]
     """Data for ``ctx.state.metadata``."""
+    halts: HaltSwitch | None
+    """A stop switch, such as ``RunStore("runs.db").halts``: while it is on, runs begin no call."""
     llm: Model | str | None
     """The model for hooks that call one with ``ctx.llm``; by default that of the framework, around its model calls."""
     price: Price | None
@@ -311,6 +318,7 @@ class Adapter:
         for unknown in given.keys() - AdapterOptions.__annotations__.keys():
             raise _unknown_option(unknown)
         self._deps, self._metadata = given.pop("deps", None), given.pop("metadata", None)
+        self._halts: HaltSwitch | None = given.pop("halts", None)
         llm, effects, price = given.pop("llm", None), given.pop("effects", {}), given.pop("price", None)
         if price is not None and not isinstance(price, Price):
             raise RegistrationError(f"price= takes Price(input=0.5, output=1.5), not {price!r:.80}")
@@ -406,7 +414,9 @@ class Adapter:
         self, task: str, history: Iterable[Message], attachments: Iterable[Attachment], session: str, streaming: bool
     ) -> tuple[Run[Any], ForeignLoop]:
         self._check()
-        options: dict[str, Any] = {"session": Session(session, tuple(history))}
+        ctx = AgentContext[Any](halts=self._halts)
+        set_origin(ctx, self.support.framework)
+        options: dict[str, Any] = {"session": Session(session, tuple(history)), "ctx": ctx}
         if self._deps is not None:
             options["deps"] = self._deps
         if self._metadata:

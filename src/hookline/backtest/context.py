@@ -445,6 +445,8 @@ def _stand_in(info: ToolInfo) -> Tool[..., Any]:
         raise PROBE.refuse("tool calls")
 
     effects: Any = info.effects
-    return Tool(
+    tool: Tool[..., Any] = Tool(
         call, name=info.name, description="", effects=effects, untrusted=info.untrusted, dangerous=info.dangerous
     )
+    tool.sandbox = info.sandbox
+    return tool

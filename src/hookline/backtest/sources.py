@@ -6,14 +6,14 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import BinaryIO, Protocol
 
 import msgspec
 
 from .._base.frozen import Frozen
 from ..records.account import INCOMPLETE, MAX_LINE, TOO_LONG, Account, Skipped
 from ..records.format import TAPE_SUFFIX, HookInfo, RecordError
-from ..records.reading import check_tape, check_version, decode_header, decode_hooks, record_files
+from ..records.reading import check_tape, check_version, decode_header, decode_hooks, open_recording, record_files
 from .errors import BacktestError
 
 UNIT_BYTES = 16 << 20
@@ -176,7 +176,7 @@ class Files:
 
     @staticmethod
     def _check_header(file: Path) -> None:
-        with file.open("rb") as stream:
+        with open_recording(file) as stream:
             first = stream.readline(_CHUNK)
         check_tape(first)
         try:
@@ -226,10 +226,10 @@ class ChosenRuns(Files):
 
 def _whole_lines(unit: Unit, account: UnitAccount) -> Iterator[tuple[int, bytes]]:
     """Yield whole lines of a file from the start of a unit, with the position of the first byte."""
-    with open(unit.file, "rb", buffering=0) as stream:
+    with open_recording(unit.file) as stream:
         position = max(unit.start - 1, 0)  # with the newline before it, to see whether a line begins there
         size = _CHUNK
-        while chunk := _read_at(stream.fileno(), size, position):
+        while chunk := _read_at(stream, size, position):
             cut = chunk.rfind(b"\n") + 1
             if cut:
                 yield position, chunk[:cut]
@@ -242,22 +242,18 @@ def _whole_lines(unit: Unit, account: UnitAccount) -> Iterator[tuple[int, bytes]
                 size *= 4  # a line that is longer than a chunk: read it again, and more of it
             else:
                 account.skip(TOO_LONG, line_number(unit.file, position))
-                position, size = _next_line(stream.fileno(), position + len(chunk)), _CHUNK
+                position, size = _next_line(stream, position + len(chunk)), _CHUNK
 
 
-def _read_at(file: int, size: int, position: int) -> bytes:
+def _read_at(file: BinaryIO, size: int, position: int) -> bytes:
     """Read ``size`` bytes, or fewer at the end of the file."""
-    parts, missing = [], size
-    while missing and (part := os.pread(file, missing, position)):
-        parts.append(part)
-        missing -= len(part)
-        position += len(part)
-    return parts[0] if len(parts) == 1 else b"".join(parts)
+    file.seek(position)
+    return file.read(size)
 
 
-def _next_line(file: int, position: int) -> int:
+def _next_line(file: BinaryIO, position: int) -> int:
     """Return the position after the next newline, or the end of the file."""
-    while chunk := os.pread(file, 1 << 20, position):
+    while chunk := _read_at(file, 1 << 20, position):
         found = chunk.find(b"\n")
         if found >= 0:
             return position + found + 1
@@ -292,7 +288,7 @@ def _clip(unit: Unit, blocks: Iterator[tuple[int, bytes]]) -> Iterator[tuple[int
 def line_number(file: str, position: int) -> int:
     """Return the number of the line, from 1, that begins at this position of a file."""
     number = 1
-    with open(file, "rb", buffering=0) as stream:
+    with open_recording(file) as stream:
         while position > 0 and (chunk := stream.read(min(_CHUNK, position))):
             number += chunk.count(b"\n")
             position -= len(chunk)
@@ -305,7 +301,7 @@ def _lines_before(file: str, position: int) -> int:
 
 def _find_hooks(file: str, digest: str) -> tuple[HookInfo, ...]:
     wanted = b'["hooks","' + digest.encode()
-    with open(file, "rb") as stream:
+    with open_recording(file) as stream:
         while chunk := stream.read(_CHUNK):
             chunk += stream.readline(MAX_LINE)
             found = 0 if chunk.startswith(wanted) else chunk.find(b"\n" + wanted) + 1

@@ -287,7 +287,7 @@ class Approvals:
                 pending.row.id,
                 decision=command,
                 digest=item.message.digest or pending.row.digest,
-                by=f"{item.channel}:{item.message.sender}",
+                by=sender_id(item),
                 owner=pending.row.owner,
                 **choice,
             )
@@ -295,11 +295,15 @@ class Approvals:
             pending.decided = False
             if error.code == "gone" and error.row is not None:
                 return f"{pending.code}: {outcome(error.row)}"
-            return f"{pending.code}: {error}" if error.code == "bad" else notices.out_of_date(pending.code, [])
+            told = error.code in ("bad", "rights")
+            return f"{pending.code}: {error}" if told else notices.out_of_date(pending.code, [])
         except StoreError as error:
             pending.decided = False
             log.error("%s: a decision could not be saved: %s", label_of(item.key), error_text(error))
             return notices.NOT_SAVED
+        if row.status == "pending":
+            pending.decided, pending.row = False, row
+            return f"{pending.code}: {row.who_is_needed}"
         # Closed here and not when the run notices the decision: the next "yes" must not apply to this call again.
         self._show_outcome(pending, outcome(row), row.by)
         self.remove(pending)
@@ -452,7 +456,12 @@ class RunApprovals:
         self._closing: list[asyncio.Task[None]] = []
         owner = channel_owner(item.channel)
         self.hook = ApprovalsHook(
-            store, seconds=approvals.seconds, owner=owner, hold_seconds=HOLD_SECONDS, notify=self._request
+            store,
+            seconds=approvals.seconds,
+            owner=owner,
+            asked_by=sender_id(item),
+            hold_seconds=HOLD_SECONDS,
+            notify=self._request,
         )
 
     async def wait_closed(self) -> None:
@@ -494,6 +503,11 @@ class RunApprovals:
 def channel_owner(channel: str) -> str:
     """Return owner of the calls made through a channel, and of the permissions given there."""
     return f"channel:{channel}"
+
+
+def sender_id(item: InboxItem) -> str:
+    """Return the id of the sender of a message, in decisions and in an approval policy."""
+    return f"{item.channel}:{item.message.sender}"
 
 
 def outcome(row: ApprovalRow) -> str:
@@ -599,7 +613,7 @@ def _reasons(row: ApprovalRow) -> list[str]:
     for question in row.questions:
         why = f" ({one_line(question.reason)})" if question.reason else ""
         lines.append(f"{one_line(question.hook) or 'A hook'} asks: {one_line(question.text)}{why}")
-    return lines
+    return [*lines, one_line(row.who_is_needed)] if row.who_is_needed else lines
 
 
 def _instructions(pending: PendingApproval) -> list[str]:

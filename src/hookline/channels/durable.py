@@ -15,12 +15,14 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from .._base.frozen import encoded
 from .._base.text import error_text
 from .._base.workers import in_thread
 from .._run.durable import DurableRun
-from .._run.journal import Claim, RunHead, RunHeldError, StoredRun, encoded, with_contents
+from .._run.journal import Claim, RunHead, RunHeldError, StoredRun, with_contents
 from .._run.session import Session
 from ..stores.errors import StoreError
+from ..stores.halts import HaltStore
 from ..stores.mailbox import InboxItem
 from ..stores.messages import OutboundMessage
 from ..stores.pinning import digest_of, version_of
@@ -113,6 +115,15 @@ class Journals:
             await in_thread(self._store.workers.unregister)
         except StoreError as error:
             log.error("%s", error_text(error))
+
+    @property
+    def halts(self) -> HaltStore:
+        """The stop switch of the runs."""
+        return self._store.halts
+
+    async def is_begun(self, item: InboxItem) -> bool:
+        """Whether the run that answers a message has a journal."""
+        return await retry_store(in_thread, self._store.journal.get, run_id_of(item)) is not None
 
     async def is_elsewhere(self, digest: str) -> bool:
         """Whether another running process has the version with this digest."""

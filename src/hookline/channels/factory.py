@@ -16,7 +16,7 @@ from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
 from .._run.deps import need_of_deps
 from ..config.errors import ConfigError
-from ..config.factory import make_context
+from ..config.factory import approval_store, make_context
 from ..config.loading import check_args
 from ..config.settings import DeclaredChannel, Settings
 from ..config.sources import parse_reference
@@ -154,7 +154,8 @@ def _declared(settings: Settings) -> list[DeclaredChannel]:
 
 def _approvals(settings: Settings) -> ApprovalStore | None:
     """Return the store for calls that wait for approval; ``None`` if calls never wait."""
-    return None if settings.approvals in ("yes", "deny") else ApprovalStore(settings.approval_file)
+    store = approval_store(settings)
+    return None if settings.approvals in ("yes", "deny") else store
 
 
 def _runs(settings: Settings, options: GatewayOptions) -> RunStore | None:

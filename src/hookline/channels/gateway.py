@@ -17,6 +17,7 @@ from .._base.tasks import wait_at_most, wake_from_thread
 from .._base.text import describe, did_you_mean, error_text
 from .._run.context import AgentContext
 from .._run.deps import need_of_deps
+from .._run.run_hooks import clean_for
 from .._run.session import Session
 from .._web.http_server import HttpServer
 from ..config.errors import ConfigError
@@ -145,6 +146,7 @@ class Gateway:
         for name in self._access:
             if name not in self.channels:
                 raise ConfigError(f"access: there is no channel {name!r}.{did_you_mean(name, self.channels)}")
+        self._answerer = answerer
         self._mailbox = mailbox
         self.servers: tuple[Server, ...] = self._web_server() if servers is None else tuple(servers)
         self._counters = Counters()
@@ -217,13 +219,18 @@ class Gateway:
             await self._journals.open()
         self._inbox.enqueue(await self._mailbox.poll(self.channels))
         await self._warn_about_missing_channels()
-        for name, channel in self.channels.items():
-            await channel.start(partial(self._inbox.deliver, name))
-            self._started.append(channel)
+        for channel in self.channels.values():
+            await self._start_channel(channel)
         for server in self.servers:
             await server.start()
             self._started.append(server)
         self._polling = asyncio.create_task(self._poll())
+
+    async def _start_channel(self, channel: Channel) -> None:
+        if (clean_stored := getattr(channel, "clean_stored", None)) is not None:
+            clean_stored(partial(clean_for, self._answerer))
+        await channel.start(partial(self._inbox.deliver, channel.name))
+        self._started.append(channel)
 
     async def _warn_about_missing_channels(self) -> None:
         for channel, (messages, replies) in (await self._mailbox.unclaimed(self.channels)).items():
@@ -310,8 +317,7 @@ class Gateway:
                 self._access[name] = access
             self.channels[name] = channel  # before its start, so that the messages it delivers are processed
             try:
-                await channel.start(partial(self._inbox.deliver, name))
-                self._started.append(channel)
+                await self._start_channel(channel)
                 if server is not None:
                     server.add(channel)
                 self._inbox.enqueue(await self._mailbox.poll(self.channels))

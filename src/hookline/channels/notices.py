@@ -56,6 +56,16 @@ def stopped(was_running: bool, waiting: int, dropped: int) -> str:
     return text
 
 
+def halted(why: str) -> str:
+    """Return the reply to a message while all runs are halted, or about a run that stopped because of that."""
+    return f"I have been stopped: {why}. Please ask again later."
+
+
+def waits_until_released(why: str) -> str:
+    """Say that a run waits because all runs are halted."""
+    return f"I have been stopped: {why}. I will go on with this when I am released."
+
+
 def pairing(code: str) -> str:
     """Return the reply to a sender who is not paired yet."""
     return (

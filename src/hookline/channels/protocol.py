@@ -140,6 +140,8 @@ class Channel(Protocol):
       longer waits, to show the outcome where the call is shown.
     - ``async read_file(file, max_size)``: return the content of an :class:`InboundFile` of a received message. It
       raises :class:`AttachmentError` if the file has more than ``max_size`` bytes.
+    - ``clean_stored(clean)``: called before ``start``, if the channel stores messages itself. ``clean`` returns a text
+      without what hooks of the agent replace in everything that is stored.
     - ``routes()``: Starlette routes. The gateway serves the routes of all channels on one port.
     - ``ended``: true once no more messages can arrive. A gateway stops when all of its channels have ended.
 

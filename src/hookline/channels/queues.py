@@ -19,13 +19,20 @@ CANCEL_SECONDS = 5.0
 
 
 class _Queue(Generic[T]):
-    __slots__ = ("current", "held", "task", "waiting")
+    __slots__ = ("current", "held", "is_resumed", "task", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[T] = deque()
         self.current: T | None = None
         self.task: asyncio.Task[None] | None = None
         self.held: T | None = None
+        """The item that was put back and is not processed again yet."""
+        self.is_resumed = False
+        """Whether the held item may be processed again."""
+
+    @property
+    def may_go_on(self) -> bool:
+        return self.held is None or self.is_resumed
 
 
 class ConversationQueues(Generic[T]):
@@ -102,7 +109,7 @@ class ConversationQueues(Generic[T]):
         self._changed(key)
 
     def _start(self, key: str, queue: _Queue[T]) -> None:
-        if queue.task is None and queue.held is None and not self._paused:
+        if queue.task is None and queue.may_go_on and not self._paused:
             # The caller may be a hook or a web request: its context variables must not leak into the work.
             queue.task = asyncio.create_task(self._drain(key, queue), context=self._context.copy())
 
@@ -116,17 +123,17 @@ class ConversationQueues(Generic[T]):
     def hold(self, key: str, item: T) -> None:
         """Put the current item of a conversation back; it and those after it wait until :meth:`resume`."""
         self.put_first(key, [item])
-        self._queues[key].held = item
+        self._queues[key].held, self._queues[key].is_resumed = item, False
 
     def resume(self, key: str) -> None:
         """Process the item that :meth:`hold` put back, and those after it."""
         queue = self._queues.get(key)
         if queue is not None:
-            queue.held = None
+            queue.is_resumed = True
             self._start(key, queue)
 
     def is_held(self, key: str) -> bool:
-        """Whether :meth:`hold` has put back an item of a conversation."""
+        """Whether :meth:`hold` has put back an item of a conversation that is not processed again yet."""
         return key in self._queues and self._queues[key].held is not None
 
     def take(self, key: str, is_wanted: Callable[[T], bool]) -> list[T]:
@@ -136,6 +143,8 @@ class ConversationQueues(Generic[T]):
         queue = self._queues[key]
         taken = [item for item in queue.waiting if is_wanted(item)]
         queue.waiting = deque(item for item in queue.waiting if not is_wanted(item))
+        if queue.held is not None and is_wanted(queue.held):
+            queue.held = None
         self._waiting -= len(taken)
         self._changed(key)
         return taken
@@ -150,7 +159,7 @@ class ConversationQueues(Generic[T]):
         tasks = set()
         for key in keys:
             self.resume(key)
-            self.clear(key)
+            self.take(key, lambda item: True)
             if key in self._queues and (task := self._queues[key].task) is not None:
                 tasks.add(task)
         if tasks:
@@ -193,11 +202,13 @@ class ConversationQueues(Generic[T]):
 
     async def _drain(self, key: str, queue: _Queue[T]) -> None:
         try:
-            while queue.waiting and queue.held is None and not self._paused:
+            while queue.waiting and queue.may_go_on and not self._paused:
                 async with self._slots:
                     if not queue.waiting or self._paused:
                         break
                     queue.current = queue.waiting.popleft()
+                    if queue.current is queue.held:
+                        queue.held = None
                     self._waiting -= 1
                     self._running += 1
                     self._changed(key)

@@ -15,24 +15,29 @@ from functools import partial
 from typing import Any
 
 from .._base.attachment import Attachment
-from .._base.frozen import plain
+from .._base.frozen import encoded, plain
 from .._base.text import describe, error_text
+from .._base.workers import in_thread
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message
-from .._run.context import AgentContext, services_of
+from .._run.context import AgentContext, obey, services_of, set_origin
 from .._run.durable import DurableRun
+from .._run.halt import POLL_SECONDS, Halt, HaltSwitch
 from .._run.journal import (
     JournalFormatError,
     RecoveryError,
+    RunHaltedError,
     RunPinnedError,
     RunSuspendedError,
     RunWaitingError,
     contents_of,
-    encoded,
+    listed_task,
 )
 from .._run.journal import LeaseLostError as RunLostError
+from .._run.run_hooks import clean_for
 from .._run.session import Session
 from .._run.termination import RunFailedError
+from .._sensitive.encryption import DataKeyError
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
@@ -123,6 +128,8 @@ class Runner:
         self._active: dict[str, _ActiveItem] = {}
         self._closing = False
         self._winding_down = False
+        self._switches: tuple[HaltSwitch, ...] | None = None
+        """The stop switches that all runs obey, once the first one is known."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._take_ups: dict[str, asyncio.Task[None]] = {}
         """By conversation, the tasks that wait until a run that was suspended can go on."""
@@ -303,6 +310,8 @@ class Runner:
             return [notices.FAILED]
         if active.stopped:
             return []
+        if (halt := await self._halt(session)) is not None:
+            return [notices.halted(halt.text)]
         await retry_store(self._mailbox.begin_attempt, item, len(session.messages))
         task, files = await self._with_files(item, session, text)
         metadata = {**self._metadata, **_message_metadata(item.channel, item.message)}
@@ -355,6 +364,11 @@ class Runner:
     ) -> Replies | None:
         """Answer a message as :meth:`_answer` does, or continue its run from the journal."""
         item = active.item
+        if not active.stopped and (halt := await self._halt(session)) is not None:
+            if not await journals.is_begun(item):
+                return [notices.halted(halt.text)]
+            await self._wait_for_release(active, text, halt)
+            return None
         try:
             claimed = await journals.claim(item, partial(self._head, item, session, text))
             if isinstance(claimed, DurableOutcome):
@@ -362,8 +376,8 @@ class Runner:
             active.durable = claimed.durable
             async with claimed.durable.opened():
                 return await self._continue(active, session, claimed)
-        except JournalFormatError as error:
-            return await self._refuse_format(active, text, journals, error)
+        except (JournalFormatError, DataKeyError) as error:
+            return await self._keep(active, text, journals, error)
         except (RunPinnedError, RecoveryError) as error:
             if isinstance(error, RunPinnedError) and await journals.is_elsewhere(error.digest):
                 await self._leave_to_others(item.key)
@@ -376,6 +390,9 @@ class Runner:
         except RunLostError as error:
             log.warning("%s: %s", label_of(item.key), error_text(error))
             self._conversations.forget(item.key)
+            return None
+        except RunHaltedError as halted:
+            await self._wait_for_release(active, text, halted.halt)
             return None
         except RunSuspendedError:
             await self._leave(active)
@@ -392,16 +409,43 @@ class Runner:
             self._suspend(active, text)
             return None
 
-    async def _refuse_format(
-        self, active: _ActiveItem, text: str, journals: Journals, error: JournalFormatError
+    # The stop switch.
+
+    async def _halt(self, session: Session) -> Halt | None:
+        """Return the halt of the runs of this gateway, or ``None``."""
+        if self._switches is None:
+            self._switches = services_of(self._make_context(session)).halts
+        return await self._read_switches()
+
+    async def _read_switches(self) -> Halt | None:
+        found: list[Halt | None] = [await in_thread(switch.current) for switch in self._switches or ()]
+        return next(filter(None, found), None)
+
+    async def _wait_for_release(self, active: _ActiveItem, text: str, halt: Halt) -> None:
+        """Keep the message of a durable run that is halted, and say so to the people who wait for it."""
+        item = active.item
+        token = f"{run_id_of(item)} halted {halt.at}"  # the same in every process: it is said once
+        await self._outbox.reply(item.key, item.channel, [], [notices.waits_until_released(halt.text)], token=token)
+        await self._leave(active)
+        self._suspend(active, text)
+
+    def _make_context(self, session: Session) -> AgentContext:
+        """Return the context of a run."""
+        ctx = AgentContext(session=session) if self._context is None else self._context(session)
+        if self._journals is not None:
+            obey(ctx, self._journals.halts)
+        return ctx
+
+    async def _keep(
+        self, active: _ActiveItem, text: str, journals: Journals, error: JournalFormatError | DataKeyError
     ) -> Replies | None:
-        """Keep a run that another version of Hookline began, which can continue it; ``/stop`` ends it."""
+        """Keep a run that another version of Hookline, or a process with its key, can continue; ``/stop`` ends it."""
         item = active.item
         if active.stopped:
             outcome = await journals.end(item, "cancelled", DurableOutcome())
             await self._approvals.end_run(item.key, run_id_of(item))
             return await self._stored_replies(active, outcome)
-        if await journals.is_elsewhere(error.digest):
+        if isinstance(error, JournalFormatError) and await journals.is_elsewhere(error.digest):
             await self._leave_to_others(item.key)
             return None
         log.error("%s: %s", label_of(item.key), error)
@@ -420,6 +464,8 @@ class Runner:
             attachments=tuple(files),
             contents=contents_of(files),
             conversation=SessionRecord.snapshot(session).to_json().decode(),
+            origin=f"channel {item.channel}",
+            listed=listed_task(task, partial(clean_for, self._answerer)),
         )
 
     async def _continue(self, active: _ActiveItem, session: Session, claimed: ClaimedRun) -> Replies:
@@ -483,13 +529,18 @@ class Runner:
             self._take_ups[key] = self._spawn(self._take_up(key))
 
     async def _take_up(self, key: str) -> None:
-        """Continue a run when a call that it waits for is decided; to stop it, or if there is none, after a while."""
+        """Continue a run when a call that it waits for is decided; to stop it, or if there is none, after a while.
+
+        While all runs are halted, none is continued.
+        """
         if self._approvals.is_pending(key) and key not in self._to_stop:
             await self._approvals.wait_for_decision(key)
         else:
             delay = self._delays.get(key, FIRST_DELAY)
             self._delays[key] = min(2 * delay, MAX_DELAY)
             await asyncio.sleep(delay)
+        while key not in self._to_stop and await self._read_switches() is not None:
+            await asyncio.sleep(POLL_SECONDS)
         self.queues.resume(key)
 
     # One run.
@@ -524,10 +575,10 @@ class Runner:
             item, partial(self._set_waiting, active, indicator), lambda: active.interrupted, durable=durable is not None
         )
         hooks = {} if approvals is None else {"hooks": [approvals.hook]}
-        ctx = {} if self._context is None else {"ctx": self._context(session)}
+        ctx = self._make_context(session)
+        set_origin(ctx, f"channel {item.channel}")
         if durable is not None:
-            ctx.setdefault("ctx", AgentContext(session=session))
-            environment = services_of(ctx["ctx"]).environment
+            environment = services_of(ctx).environment
             environment.name_run(durable.run_id if number == 1 else f"{durable.run_id}_{number}")
             environment.boundary = durable
         async with indicator:
@@ -539,7 +590,7 @@ class Runner:
                     correlation_id=message.message_id,
                     sinks=indicator.sinks,
                     **({"attachments": files} if files else {}),
-                    **ctx,
+                    ctx=ctx,
                     **hooks,
                 )
                 if approvals is not None:
@@ -621,6 +672,8 @@ def _reply_text(result: AgentResult[Any] | None, stopped: bool) -> str:
         return notices.FAILED
     if result.status == "cancelled":
         return notices.CANCELLED
+    if result.status == "stopped" and result.stop is not None and result.stop.kind == "halted":
+        return f"{result.reply}\n\n{notices.halted(result.stop.message)}".strip()
     if result.status == "stopped":
         return f"{result.reply}\n\n{notices.STOPPED_EARLY}".strip()
     return result.reply

@@ -23,7 +23,8 @@ GROUPS = {
         "worker": "Execute the durable runs of servers that share a database.",
         "gateway": "Connect the agent to channels such as Slack, Telegram or a web page.",
         "approvals": "Approve or deny tool calls that wait for approval.",
-        "runs": "List, resume, unpin or delete durable runs.",
+        "runs": "List and delete runs; resume or unpin durable ones.",
+        "halt": "Stop all runs of the project or the fleet at once, until you release them.",
         "keys": "List, add and revoke API keys for hookline serve.",
         "claude-hook": "Protect a session of Claude Code with hooks of Hookline.",
     },
@@ -54,7 +55,7 @@ GROUPS = {
     "Set up": {
         "config": "Show every setting, its value, and where it comes from.",
         "trust": "Show a configuration file and the code that it loads, and trust them.",
-        "db": "Create, upgrade, check or fill a PostgreSQL database.",
+        "db": "Create, upgrade, check, fill, back up or repair databases; make a key for their encryption.",
         "models": "List, download or remove models.",
         "doctor": "Check the installation and the shell's sandbox, and ask the configured model for one word.",
     },

@@ -25,6 +25,7 @@ from .terminal import Terminal
 from .text import arguments_text, printable, short_id
 
 if TYPE_CHECKING:
+    from ..stores.approval_policy import ApprovalPolicy
     from ..stores.approvals import ApprovalRow
 
 
@@ -58,9 +59,14 @@ def current_user() -> str:
 
 
 def describe_call(
-    tool: str, arguments: Mapping[str, Any], questions: Sequence[Question], agent: str = "", where: str = ""
+    tool: str,
+    arguments: Mapping[str, Any],
+    questions: Sequence[Question],
+    agent: str = "",
+    where: str = "",
+    needed: str = "",
 ) -> str:
-    """Describe a call for approval: the tool, its exact arguments, the questions of hooks, and the run.
+    """Describe a call for approval: the tool, its exact arguments, the questions of hooks, the run, and who may decide.
 
     The model influences all of these texts, so none of them may start a new line and look like output of this program.
     """
@@ -74,17 +80,20 @@ def describe_call(
         why = f" ({printable(question.reason, keep='')})" if question.reason else ""
         lines.append(f"  {printable(question.hook, keep='')} asks: {printable(question.text, keep='')}{why}")
     lines += [f"  in {printable(where, keep='')}"] if where else []
+    lines += [f"  {printable(needed, keep='')}"] if needed else []
     return "\n".join(lines) + "\n"
 
 
 def describe_row(row: ApprovalRow) -> str:
     """Describe a stored call, with its run and the owner of that run."""
     where = (row.root_id or row.run_id)[:16] + (f", started by {row.owner}" if row.owner else "")
-    return describe_call(row.tool, row.arguments, row.questions, row.agent, where)
+    return describe_call(row.tool, row.arguments, row.questions, row.agent, where, row.who_is_needed)
 
 
 def decision_text(row: ApprovalRow, pattern: Mapping[str, str] | None = None) -> str:
     """Describe a decision in one line, and a likely mistake in a second one."""
+    if row.status == "pending":
+        return printable(row.who_is_needed, keep="")
     if row.edit is not None:
         new = ", ".join(sorted(set(row.edit) - set(row.arguments)))
         note = f"\nnote: the original call has no argument {new}: the tool may reject the call"
@@ -205,14 +214,21 @@ class Approver:
         mode: ``ask``, ``wait``, ``yes`` or ``deny``.
         paused: keeps the view off the terminal while a question is open.
         file: the approval file.
+        policy: who may approve the calls.
     """
 
     points = ("approval_requested",)
     name = "approver"
     priority = -100
 
-    def __init__(self, mode: str, paused: Callable[[], AbstractContextManager[None]], file: str) -> None:
-        self._mode, self._paused, self._file = mode, paused, file
+    def __init__(
+        self,
+        mode: str,
+        paused: Callable[[], AbstractContextManager[None]],
+        file: str,
+        policy: ApprovalPolicy | None = None,
+    ) -> None:
+        self._mode, self._paused, self._file, self._policy = mode, paused, file, policy
         self._lock: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
         self._terminal = Terminal.find() if mode == "ask" else None
         self._hook: Any = None
@@ -239,7 +255,7 @@ class Approver:
         try:
             result: HookResult = await self._store_hook(ctx).wait_for_decision(ctx, request)
         except StoreError as error:
-            if self._terminal is None:
+            if self._terminal is None or self._policy is not None:
                 raise
             return await self._ask_without_file(self._terminal, request, error)
         return result
@@ -249,21 +265,25 @@ class Approver:
         from ..stores.approvals import ApprovalStore
 
         if self._hook is None:
-            store = ApprovalStore(self._file)
+            store, me = ApprovalStore(self._file, policy=self._policy), current_user()
             if self._terminal is not None:
-                self._hook = ApprovalsHook(store, seconds=WAIT_SECONDS, hold_seconds=WAIT_SECONDS, notify=self._ask)
+                self._hook = ApprovalsHook(
+                    store, asked_by=me, seconds=WAIT_SECONDS, hold_seconds=WAIT_SECONDS, notify=self._ask
+                )
             elif ctx.is_durable:
                 self._hook = ApprovalsHook(
-                    store, seconds=DURABLE_SECONDS, hold_seconds=HOLD_SECONDS, notify=self._print_waiting
+                    store, asked_by=me, seconds=DURABLE_SECONDS, hold_seconds=HOLD_SECONDS, notify=self._print_waiting
                 )
             else:
-                self._hook = ApprovalsHook(store, notify=self._print_waiting)
+                self._hook = ApprovalsHook(store, asked_by=me, notify=self._print_waiting)
         return self._hook
 
     async def _print_waiting(self, row: ApprovalRow) -> None:
         name = printable(row.tool, keep="")
         with self._paused():
             sys.stderr.write(f"waiting: {name} needs approval: hookline approvals show {short_id(row.id)}\n")
+            if row.who_is_needed:
+                sys.stderr.write(f"{printable(row.who_is_needed, keep='')}\n")
 
     async def _ask(self, row: ApprovalRow) -> None:
         """Ask at this terminal and store the decision. The question is withdrawn if the call is decided elsewhere."""
@@ -279,13 +299,13 @@ class Approver:
     async def _decide(self, terminal: Terminal, row: ApprovalRow) -> None:
         from ..stores.approvals import DecisionRefusedError
 
-        terminal.show(describe_call(row.tool, row.arguments, row.questions))
+        terminal.show(describe_call(row.tool, row.arguments, row.questions, needed=row.who_is_needed))
         while True:
             decision = await ask_decision(terminal)
             message = _denial(decision) if decision.decision == "deny" else ""
             try:
                 self._deciding.add(row.id)
-                await in_thread(
+                done = await in_thread(
                     self._hook.store.decide,
                     row.id,
                     decision=decision.decision,
@@ -298,11 +318,13 @@ class Approver:
                 )
             except DecisionRefusedError as refused:
                 terminal.show(f"Not accepted: {printable(str(refused), keep='')}\n")
-                if refused.code != "bad":
+                if refused.code not in ("bad", "rights"):
                     return
             except StoreError as error:
                 terminal.show(f"The decision could not be stored: {printable(str(error), keep='')}\n")
             else:
+                if done.status == "pending":
+                    terminal.show(f"{decision_text(done)}\n")
                 return
 
     def _one_at_a_time(self) -> asyncio.Lock:

@@ -267,6 +267,7 @@ def show_row(row: ApprovalRow) -> None:
         ("asked", _date(row.asked)),
         *([("decided", _date(row.decided))] if row.decided is not None else [("expires", _date(row.expires))]),
         *asked,
+        *([("approval", row.who_is_needed)] if row.who_is_needed else []),
         ("agent", row.agent),
         ("session", row.session_id),
         ("run", row.run_id + (f" in {row.root_id}" if row.root_id != row.run_id else "")),
@@ -460,7 +461,7 @@ async def _decide(store: ApprovalStore, terminal: Terminal, row: ApprovalRow) ->
             )
         except DecisionRefusedError as refused:
             terminal.show(f"Not accepted: {printable(str(refused), keep='')}\n")
-            if refused.code != "bad":
+            if refused.code not in ("bad", "rights"):
                 return True
         except StoreError as error:
             terminal.show(f"The decision could not be stored: {printable(str(error), keep='')}\n")

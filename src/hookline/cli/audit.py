@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import nullcontext
 from datetime import datetime
 from pathlib import Path
@@ -25,6 +25,7 @@ from ..stores.audit.reading import RecordFilter
 from ..stores.errors import StoreError
 from .errors import COMPLETED, FAILED, print_note
 from .help import Command, Group
+from .names import RunIds, beginning_of_id
 from .options import AsJson, with_settings
 from .output import console, print_table, short_path, write_json
 from .text import counted, parse_duration, printable, short
@@ -55,8 +56,9 @@ Exit codes:
   0    the log is unchanged
   1    the log was changed, or a line is invalid
   2    the log could not be read
-  3    the lines are unchanged, but nothing proves that none are missing at the end: there is no checkpoint and no
-       --head and no index, or the checkpoint was missing when a program continued the log
+  3    the lines are unchanged, but nothing proves that none are missing or added at the end: there is no checkpoint
+       and no --head and no index, or the checkpoint was missing when a program continued the log, or lines without a
+       checked signature follow after the last head
 """
 UNPROVEN = 3
 
@@ -80,10 +82,10 @@ def add_to(app: typer.Typer) -> None:
     )
     with_index = ("database", "audit_index", "debug")
     group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(with_settings(*with_index, needs_trust=False)(verify))
-    group.command("show", cls=Command)(with_settings("debug", needs_trust=False)(show))
-    with_trust: dict[str, Callable[..., int]] = {"search": search, "logs": logs, "forget": forget}
-    for name, command in with_trust.items():
-        group.command(name, cls=Command)(with_settings(*with_index)(command))
+    group.command("show", cls=Command)(with_settings("runs", "database", "debug", needs_trust=False)(show))
+    group.command("search", cls=Command)(with_settings("runs", *with_index)(search))
+    group.command("logs", cls=Command)(with_settings(*with_index)(logs))
+    group.command("forget", cls=Command)(with_settings(*with_index)(forget))
     group.command("keygen", cls=Command)(keygen)
     app.add_typer(group, name="audit")
 
@@ -223,7 +225,7 @@ def _finding_row(found: AuditFinding, style: str) -> tuple[Any, ...]:
 def show(
     config: Configuration,
     files: Files = None,
-    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only runs whose id begins like this.")] = None,
+    run: RunIds = None,
     type: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type. Repeatable.")
     ] = None,
@@ -250,7 +252,7 @@ def show(
     from ..stores.audit.verify import log_files
 
     wanted = RecordFilter(
-        run=run or "",
+        run=beginning_of_id(run, config),
         types=tuple(type or ()),
         tool=tool or "",
         hook=hook or "",
@@ -277,7 +279,7 @@ def show(
 
 def search(
     config: Configuration,
-    run: Annotated[str | None, typer.Option("--run", metavar="ID", help="Only runs whose id begins like this.")] = None,
+    run: RunIds = None,
     type: Annotated[
         list[str] | None, typer.Option("--type", metavar="TYPE", help="Only records of this type. Repeatable.")
     ] = None,
@@ -310,7 +312,7 @@ def search(
     found = open_index(config).records(
         limit,
         before=before,
-        run=run or "",
+        run=beginning_of_id(run, config),
         types=tuple(type or ()),
         agent=agent or "",
         tool=tool or "",

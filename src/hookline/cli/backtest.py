@@ -19,6 +19,7 @@ from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
 from .explain import write_page
 from .help import Command
+from .names import RecordNames, named_records
 from .options import Since, with_settings
 from .output import print_parts, print_table, short_path, write_json
 from .text import counted, parse_since, printable
@@ -68,10 +69,7 @@ def add_to(app: typer.Typer) -> None:
 def backtest(
     config: Configuration,
     rules: Annotated[str, typer.Argument(metavar="RULES", help="The hooks to test.")],
-    records: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RECORDS", help="Records, tapes and folders. [default: the setting records]"),
-    ] = None,
+    records: RecordNames = None,
     baseline: Annotated[
         str, typer.Option(metavar="RULES", help="Compare with these hooks instead of the recorded decisions.")
     ] = "",
@@ -126,10 +124,15 @@ def backtest(
         report = _merged([rules, *(records or ())])
     else:
         after = parse_since(since)
-        with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
+        tested = load_rules(rules)
+        with (
+            named_records(records, config) as paths,
+            redirect_stdout(sys.stderr),  # for rules that print
+            ProgressBar() as progress,
+        ):
             report = test(
-                load_rules(rules),
-                named_records(config, records),
+                tested,
+                paths,
                 baseline=load_rules(baseline) if baseline else None,
                 without=without or (),
                 where=where or (),
@@ -176,17 +179,6 @@ def _merged(paths: list[str]) -> Report:
         return Report.merge(reports)
     except ValueError as error:
         raise ConfigError(f"--merge: {error}") from error
-
-
-def named_records(config: Configuration, paths: list[str] | None) -> list[str]:
-    """Return the records that the user named, or those of the project."""
-    folder = config.settings.records
-    if not paths and not Path(folder).exists():
-        raise ConfigError(
-            f"no runs are recorded in {short_path(folder)} yet. Turn recording on with record = true in hookline.toml "
-            "or --record, or name records"
-        )
-    return paths or [folder]
 
 
 def load_rules(reference: str) -> HookRegistry:

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from .._base.text import did_you_mean
 from .._kernel.errors import HooklineError
 from .._kernel.values import Usage
 from .._run.agent import Agent
+from .._run.run_hooks import clean_for
 from .._run.session import Session
 from ..config.settings import Settings
 from ..config.sources import Configuration
@@ -58,7 +60,7 @@ def chat(
 ) -> int:
     """Chat with an agent."""
     from .._run.session import Session
-    from ..config.factory import build_plugins
+    from ..config.factory import approval_policy, build_plugins
     from .approval_prompt import Approver
     from .plugins import close_plugins
     from .runner import finish_recording, load_session, prepare_agent, start_recording
@@ -70,7 +72,7 @@ def chat(
     set_up_logging(settings.debug)
     screen = Screen()
     recorders = start_recording(settings)
-    approver = Approver(settings.approvals, screen.paused, settings.approval_file)
+    approver = Approver(settings.approvals, screen.paused, settings.approval_file, approval_policy(settings))
     screen.view.prompts = approver.prompts
     hooks = [approver, *recorders]
     conversation = load_session(settings, session) or Session()
@@ -181,7 +183,8 @@ class Chat:
 
     def _loop(self) -> None:
         words = {name: text for name, (text, _) in self.commands.items()}
-        asking = ChatInput(words, user_folder("data") / "chat-history", self.status)
+        clean = partial(clean_for, self.answerer)
+        asking = ChatInput(words, user_folder("data") / "chat-history", self.status, clean)
         while not self.finished:
             self._print_problems()
             try:

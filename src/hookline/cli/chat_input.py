@@ -31,6 +31,7 @@ class ChatInput:
         commands: the slash commands with a description of each.
         history: the file with earlier messages, which only this user may read.
         status: returns the text of the status line.
+        clean: replaces what must not be stored in a message before it is added to the file.
 
     Example::
 
@@ -40,7 +41,13 @@ class ChatInput:
         NotInstalledError: ``prompt_toolkit`` is missing.
     """
 
-    def __init__(self, commands: Mapping[str, str], history: Path, status: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        commands: Mapping[str, str],
+        history: Path,
+        status: Callable[[], str],
+        clean: Callable[[str], str] = str,
+    ) -> None:
         try:
             from prompt_toolkit import PromptSession
         except ImportError as error:
@@ -49,7 +56,7 @@ class ChatInput:
         from prompt_toolkit.styles import Style
 
         self._session: PromptSession[str] = PromptSession(
-            history=_history(history),
+            history=_history(history, clean),
             completer=_completer(commands),
             complete_while_typing=Condition(lambda: self._session.default_buffer.text.startswith("/")),
             key_bindings=_key_bindings(),
@@ -75,7 +82,7 @@ class ChatInput:
         return self._session.prompt(prompt, default=default)
 
 
-def _history(file: Path) -> History:
+def _history(file: Path, clean: Callable[[str], str]) -> History:
     """Return the history in a file; one in memory if the file cannot be used."""
     from prompt_toolkit.history import FileHistory, InMemoryHistory
 
@@ -84,7 +91,14 @@ def _history(file: Path) -> History:
         os.close(os.open(file, os.O_RDWR | os.O_CREAT, 0o600))
     except OSError:
         return InMemoryHistory()
-    return FileHistory(file)
+
+    class CleanedHistory(FileHistory):
+        """A history whose file has no sensitive values."""
+
+        def store_string(self, string: str) -> None:
+            super().store_string(clean(string))
+
+    return CleanedHistory(file)
 
 
 def _key_bindings() -> KeyBindings:

@@ -11,9 +11,10 @@ import typer
 from rich.text import Text
 
 from ..config.sources import Configuration
-from .backtest import ProgressBar, exit_code, load_rules, named_records
+from .backtest import ProgressBar, exit_code, load_rules
 from .errors import print_note, print_skipped, set_up_logging
 from .help import Command
+from .names import RecordNames, named_records
 from .options import AsJson, Since, with_settings
 from .output import print_parts, print_table, write_json
 from .text import counted, parse_since, printable, short
@@ -49,10 +50,7 @@ def add_to(app: typer.Typer) -> None:
 def coverage(
     config: Configuration,
     rules: Annotated[str, typer.Argument(metavar="RULES", help="The hooks to look at.")],
-    records: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="RECORDS", help="Records, tapes and folders. [default: the setting records]"),
-    ] = None,
+    records: RecordNames = None,
     since: Since = None,
     where: Annotated[
         list[str] | None, typer.Option(metavar="TERM", help="Only some runs, such as agent=bob. Repeatable.")
@@ -73,9 +71,12 @@ def coverage(
     set_up_logging(config.settings.debug)
     for condition in fail_if or ():
         coverage_condition(condition)  # report a mistake before reading the records
-    paths = named_records(config, records)
     after = parse_since(since)
-    with redirect_stdout(sys.stderr), ProgressBar() as progress:  # for rules that print
+    with (
+        named_records(records, config) as paths,
+        redirect_stdout(sys.stderr),  # for rules that print
+        ProgressBar() as progress,
+    ):
         found = measure(load_rules(rules), paths, where=where or (), since=after, progress=progress)
     if json:
         names = {"uncovered_tools": found.uncovered_tools, "undecided_points": found.undecided_points}

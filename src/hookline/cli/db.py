@@ -1,4 +1,4 @@
-"""``hookline db``: the PostgreSQL database of the stores."""
+"""``hookline db``: the PostgreSQL database or the SQLite files of the stores."""
 
 from __future__ import annotations
 
@@ -14,36 +14,64 @@ import typer
 from .._base.files import user_folder
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
-from .errors import BAD_INPUT
+from .errors import BAD_INPUT, FAILED
 from .help import Command, Group
 from .options import AsJson, with_settings
 from .output import print_table, short_path, state_text, write_json
-from .text import printable
+from .text import counted, printable
 
 if TYPE_CHECKING:
     from ..stores.copying import Progress
     from ..stores.postgres import PostgresDatabase
 
 EPILOG = """
-The address is the setting database: in hookline.toml, in HOOKLINE_DATABASE, or as --database.
+The address is the setting database: in hookline.toml, in HOOKLINE_DATABASE, or as --database. Without it, backup and
+repair are about the SQLite files of the project; init, upgrade, check and copy need it.
 
 Examples:
   hookline db init --database postgresql://ada@db.example/shop
   hookline db check
   hookline db copy
   hookline db copy memory.db
+  hookline db backup /backups/monday
+  hookline db repair --dry-run
+  hookline db key >> data-keys
 """
 
 
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=Group, rich_markup_mode=None, help="Create, upgrade, check or fill a PostgreSQL database.", epilog=EPILOG
+        cls=Group,
+        rich_markup_mode=None,
+        help="Create, upgrade, check, fill, back up or repair databases; make a key for their encryption.",
+        epilog=EPILOG,
     )
-    commands: dict[str, Callable[..., int]] = {"init": init, "upgrade": upgrade, "check": check, "copy": copy}
+    commands: dict[str, Callable[..., int]] = {
+        "init": init,
+        "upgrade": upgrade,
+        "check": check,
+        "copy": copy,
+        "backup": backup,
+        "repair": repair,
+        "key": key,
+    }
     for name, function in commands.items():
-        group.command(name, cls=Command)(with_settings("database", "debug")(function))
+        more = ("runs",) if function is repair else ()
+        group.command(name, cls=Command)(with_settings("database", *more, "debug")(function))
     app.add_typer(group, name="db")
+
+
+def key(config: Configuration) -> int:
+    """Print a new key for the encryption of journals, tapes and messages to durable runs.
+
+    Programs take the keys from HOOKLINE_DATA_KEYS, separated by commas, or from the file that HOOKLINE_DATA_KEY_FILE
+    names, one in each line. The first key encrypts, all of them decrypt. What was encrypted with a lost key is lost.
+    """
+    from .._sensitive.encryption import make_key
+
+    sys.stdout.write(f"{make_key()}\n")
+    return 0
 
 
 def init(config: Configuration) -> int:
@@ -59,8 +87,9 @@ def init(config: Configuration) -> int:
 
 
 def upgrade(config: Configuration) -> int:
-    """Convert tables of earlier versions. Stop all other programs that use them first."""
-    upgraded = [each.schema.name for each in _databases(config) if each.upgrade()]
+    """Convert tables of earlier versions. Programs that could not write the converted tables must be stopped first."""
+    databases = sorted(_databases(config), key=lambda each: each.schema.name != "leases")  # they say who is running
+    upgraded = [each.schema.name for each in databases if each.upgrade()]
     sys.stdout.write(f"Upgraded: {', '.join(upgraded)}.\n" if upgraded else "All tables are up to date.\n")
     return 0
 
@@ -105,18 +134,91 @@ def copy(
     return 0
 
 
+def backup(
+    config: Configuration,
+    folder: Annotated[str, typer.Argument(metavar="FOLDER", help="A new folder for the backup.")],
+    files: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[FILE]...",
+            help="SQLite files of stores, and folders. [default: those of the project, or the database]",
+            show_default=False,
+        ),
+    ] = None,
+) -> int:
+    """Back up the SQLite files of the stores, or the PostgreSQL database, while programs use them.
+
+    Each SQLite file is copied as it is at one moment. For PostgreSQL, the program pg_dump is run; if it is not
+    installed, the command for it is shown.
+    """
+    from ..stores.backup import back_up_files, dump_command, new_folder, run_dump
+
+    if config.settings.database and not files:
+        dump = dump_command(config.settings.database, os.path.join(folder, "hookline.dump"))
+        if not dump.is_installed:
+            raise ConfigError(f"pg_dump is not installed: install it, or run where it is: {dump}")
+        new_folder(folder)
+        run_dump(dump)
+        sys.stdout.write(f"Wrote {printable(dump.target, keep='')}. To restore it into an empty database:\n")
+        sys.stdout.write(f"{printable(dump.restore, keep='')}\n")
+        return 0
+    known = dict.fromkeys((*filter(None, (config.settings.runs,)), *replaced_files(config)))
+    sources = files or [path for path in known if os.path.exists(path)]
+    if not sources:
+        sys.stdout.write("There are no files to back up.\n")
+        return 0
+    copied = back_up_files(sources, folder)
+    rows = [(printable(short_path(source), keep=""), printable(short_path(copy), keep="")) for source, copy in copied]
+    print_table(("file", "copy"), rows, keep=("copy",))
+    return 0
+
+
+def repair(
+    config: Configuration,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be repaired.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+) -> int:
+    """Repair rows about durable runs that contradict each other: show each one, and what is done about it."""
+    from ..server.consistency import ConsistencyCheck
+    from ..stores.runs import RunStore
+
+    if config.settings.runs is None:
+        raise ConfigError("no runs are stored (runs = none): name the file with --runs FILE.db")
+    store = RunStore(config.settings.runs)
+    try:
+        check = ConsistencyCheck(store)
+        found = check.find()
+        if not found:
+            sys.stdout.write("There is nothing to repair.\n")
+            return 0
+        rows = [(printable(each.problem, keep=""), each.remedy) for each in found]
+        print_table(("problem", "repair"), rows, keep=("problem", "repair"))
+        if dry_run:
+            return BAD_INPUT
+        total = counted(len(found), "problem")
+        if not yes:
+            if not sys.stdin.isatty():
+                raise ConfigError(f"repairing {total} needs --yes, because there is no terminal to ask at")
+            if not typer.confirm(f"Repair {total}?"):
+                return FAILED
+        sys.stdout.write(f"repaired {counted(len(check.repair(found)), 'problem')}\n")
+    finally:
+        store.close()
+    return 0
+
+
 def table_state(database: PostgresDatabase) -> str:
     """Return ``ok``, or what to do about the tables of a store.
 
     Raises:
         StoreError: the database cannot be used.
     """
-    version, needed = database.stored_version(), database.schema.version
+    (version, min_writer), needed = database.stored_versions(), database.schema.version
     if version is None:
         return "missing: hookline db init"
-    if version < needed:
+    if version < needed or min_writer is None:
         return f"format {version}, {needed} is needed: hookline db upgrade"
-    return "ok" if version == needed else f"format {version}, written by a newer Hookline: update Hookline"
+    return "ok" if min_writer <= needed else f"format {version}, written by a newer Hookline: update Hookline"
 
 
 def replaced_files(config: Configuration) -> list[str]:

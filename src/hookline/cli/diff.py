@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from .._base.text import duration_text
+from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..explain.comparison import Comparison, Pair, RunPart, compare, summary
 from ..explain.text_diff import Part
@@ -27,7 +28,8 @@ Examples:
   hookline diff monday.tape tuesday.tape
   hookline diff 3f2a91 last --html diff.html
 
-Each run is an id or its beginning, last, or a record or tape. Times, tokens, costs and ids are not compared.
+Each run is an id or its beginning, last, a record or tape, or a folder of them. Times, tokens, costs and
+ids are not compared.
 
 Exit codes:
   0    both runs did the same
@@ -41,12 +43,14 @@ _LIMIT = 1200
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("diff", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(diff))
+    app.command("diff", cls=Command, epilog=EPILOG)(with_settings("records", "runs", "database", "debug")(diff))
 
 
 def diff(
     config: Configuration,
-    first: Annotated[str, typer.Argument(metavar="A", help="Id of a run or its beginning, last, or a file.")],
+    first: Annotated[
+        str, typer.Argument(metavar="A", help="Id of a run or its beginning, last, or a file or folder (its last run).")
+    ],
     second: Annotated[str, typer.Argument(metavar="B", help="The other run.")],
     full: Annotated[bool, typer.Option("--full", help="Show the parts that are the same, and whole texts.")] = False,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
@@ -56,7 +60,11 @@ def diff(
 
     The first difference is marked.
     """
-    found = compare(load_view(first, config), load_view(second, config))
+    left, right = load_view(first, config), load_view(second, config)
+    if left.has_texts != right.has_texts:
+        complete, names_only = (left, right) if left.has_texts else (right, left)
+        raise ConfigError(f"the texts of {names_only.id} are not stored, so it cannot be compared with {complete.id}")
+    found = compare(left, right)
     if html is not None:
         from ..explain.page import diff_html
 

@@ -72,7 +72,7 @@ Check = tuple[str, str, str]
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    settings = with_settings("model", "base_url", "api", "params", "database", "debug")
+    settings = with_settings("model", "base_url", "api", "params", "runs", "database", "debug")
     app.command("doctor", cls=Command, epilog=EPILOG)(settings(doctor))
 
 
@@ -138,10 +138,14 @@ def run_checks(config: Configuration) -> Iterator[Check]:
     found = f"{short_path(str(config.file))}, trusted" if config.file else "no file found; using the defaults"
     yield GOOD if config.file else NOTE, "configuration", found
     yield _audit_check(config)
+    yield _encryption_check()
+    yield _retention_check(config)
+    yield _halt_check(config)
     if config.settings.database:
         yield (database := _database_check(config.settings.database))
         if database[0] == GOOD:
             yield from _durable_runs_checks(config.settings.database)
+    yield _consistency_check(config)
     yield from _channel_checks(config)
     if sys.stdout.isatty():
         size = shutil.get_terminal_size()
@@ -188,6 +192,36 @@ def _durable_runs_checks(url: str) -> Iterator[Check]:
         yield BAD, "pinned run", run.problem
 
 
+def _consistency_check(config: Configuration) -> Check:
+    from ..server.consistency import ConsistencyCheck
+    from ..stores.runs import RunStore
+
+    if config.settings.runs is None:
+        return NOTE, "stored runs", "none (runs = none)"
+    store = RunStore(config.settings.runs)
+    try:
+        found = ConsistencyCheck(store).find()
+    except HooklineError as error:
+        return BAD, "stored runs", error_text(error)
+    finally:
+        store.close()
+    if not found:
+        return GOOD, "stored runs", "no contradictions"
+    more = f", and {len(found) - 1:,} more" if len(found) > 1 else ""
+    return BAD, "stored runs", f"{found[0].problem}{more}: hookline db repair"
+
+
+def _halt_check(config: Configuration) -> Check:
+    from ..config.factory import halts_of
+    from .halt import halt_text
+
+    halts = halts_of(config.settings)
+    if halts is None:
+        return NOTE, "stop switch", "none (runs = none)"
+    halt = halts.current()
+    return GOOD if halt is None else BAD, "stop switch", halt_text(halt, halts.place)
+
+
 def _audit_check(config: Configuration) -> Check:
     from ..config.factory import audit_path
     from ..stores.paths import without_password
@@ -199,6 +233,30 @@ def _audit_check(config: Configuration) -> Check:
     index = config.settings.audit_index
     indexed = f", indexed in {short_path(without_password(index))}" if index else ""
     return GOOD, "audit log", f"{short_path(path)}, {f'{size:,} bytes' if size else 'no records yet'}{indexed}"
+
+
+def _encryption_check() -> Check:
+    from .._sensitive.encryption import FILE_VARIABLE, KEYS_VARIABLE, data_keys
+
+    try:
+        keys = data_keys()
+    except HooklineError as error:
+        return BAD, "encryption", error_text(error)
+    if keys is None:
+        off = f"off: journals and tapes are stored as they are; hookline db key makes a key for {KEYS_VARIABLE}"
+        return NOTE, "encryption", f"{off} or {FILE_VARIABLE}"
+    newest, *older = keys.ids
+    reads = f", and reads with {', '.join(older)}" if older else ""
+    return GOOD, "encryption", f"journals and tapes are written with the key {newest}{reads}"
+
+
+def _retention_check(config: Configuration) -> Check:
+    from ..server.options import ServerOptions
+
+    served = config.settings.server or {}
+    days = float(served.get("keep_days", ServerOptions().keep_days))
+    until = "conversations of chat and channels, tapes, grants and memory stay until somebody deletes them"
+    return NOTE, "retention", f"a server deletes texts of runs after {days:g} days; {until}"
 
 
 def _channel_checks(config: Configuration) -> Iterator[Check]:

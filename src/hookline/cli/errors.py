@@ -32,10 +32,10 @@ EXIT_CODES = {
     COMPLETED: "completed",
     FAILED: "failed",
     BAD_INPUT: "invalid input or setup: options, settings, hooks, API key, model, server",
-    STOPPED: "stopped by a limit or a hook",
+    STOPPED: "stopped by a limit, a hook or a halt",
     ENDED: "ended by a hook",
     SKIPPED: "completed, but a part of the input could not be used",
-    WAITING: "suspended: a durable run waits for an approval",
+    WAITING: "suspended: a durable run waits for an approval, or is halted",
     CANCELLED: "cancelled with Ctrl-C",
     OUTPUT_CLOSED: "the reader of the output closed the pipe",
 }

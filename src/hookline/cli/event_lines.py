@@ -12,8 +12,9 @@ from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events as e
+from ..explain.totals import SubagentTotals
 from ..hooks.shadow_mode import ShadowDecided
-from .text import SubagentTotals, arguments_text, printable, run_summary, short
+from .text import arguments_text, printable, run_summary, short
 
 _VERBS = {
     "replace": "rewrites",
@@ -190,7 +191,7 @@ class EventFormatter:
     def _add_to_parents(self, run_id: str, result: AgentResult[Any]) -> None:
         parent = self._subagents.get(self._subagents.pop(run_id).parent)
         while parent is not None:
-            parent.totals.add(result)
+            parent.totals += SubagentTotals.of(result)
             parent = self._subagents.get(parent.parent)
 
     def _format_reply(self) -> Iterator[Line]:

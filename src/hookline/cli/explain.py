@@ -27,15 +27,18 @@ from ..explain.view import (
     nested_runs,
 )
 from ..explain.words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, VERBS
+from ..records.rules import SHORT_DIGEST
 from .errors import COMPLETED, print_note
 from .help import Command
+from .names import RunName, find_recorded, run_list
 from .options import AsJson, with_settings
 from .output import console, time_text, write_json
 from .text import counted, printable, short, size_text
 
 if TYPE_CHECKING:
-    from ..explain.find import Found
     from ..explain.text_diff import Part
+    from ..records.reading import RecordedRun
+    from ..stores.runs import RunStore
 
 EPILOG = """
 Examples:
@@ -45,8 +48,8 @@ Examples:
   hookline explain last --html run.html
   hookline explain records/monday.moments --hook no_sudo
 
-RUN is the id of a run or its beginning, last, or a record or tape. Points show their hooks in firing order: hooks that
-decided are coloured, hooks that were not called any more are in brackets.
+RUN is the id of a run or its beginning, last, a record or tape, or a folder of them. Points show their hooks in
+firing order: hooks that decided are coloured, hooks that were not called any more are in brackets.
 """
 
 TONES = {
@@ -68,12 +71,12 @@ _LINES = 6
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("records", "debug")(explain))
+    app.command("explain", cls=Command, epilog=EPILOG)(with_settings("records", "runs", "database", "debug")(explain))
 
 
 def explain(
     config: Configuration,
-    run: Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, last, or a file.")],
+    run: RunName,
     at: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show only the step of this moment.")] = None,
     only: Annotated[str | None, typer.Option(metavar="WHAT", help=f"Only what hooks did: {', '.join(ONLY)}.")] = None,
     hook: Annotated[str | None, typer.Option(metavar="NAME", help="Only where this hook intervened.")] = None,
@@ -101,24 +104,61 @@ def explain(
     return COMPLETED
 
 
-def find_recorded(name: str, config: Configuration) -> Found:
-    """Return a recorded run by its id or file, and print what was skipped while reading it."""
-    from ..explain.find import find_run
-
-    found = find_run(name, [config.settings.records])
-    for note in found.notes:
-        print_note(note)
-    return found
-
-
 def load_view(name: str, config: Configuration) -> RunView:
-    """Return the view of a recorded run, and print what was skipped while reading it."""
-    from ..explain.view import explain as view_of
+    """Return the view of a run, and print what was skipped while reading it.
 
-    found = find_recorded(name, config)
+    A run without a record is shown from what the list of runs has about it.
+    """
+    from ..explain.from_facts import stored_view
+    from ..explain.view import explain as view_of
+    from ..records.format import RecordError
+
+    with run_list(config) as store:
+        ids = _listed(name, store)
+        try:
+            found = find_recorded(name, config)
+        except RecordError:
+            if not ids:
+                raise
+            found = None
+        if store is not None and ids and (found is None or _is_listed_meant(name, found.run, ids, store, config)):
+            view = stored_view(store, store.find(name))
+            for note in view.notes:
+                print_note(note)
+            return view
+    assert found is not None  # the run is not in the list
     view = view_of(found.run)
     view.notes += found.notes
     return view
+
+
+def _listed(name: str, store: RunStore | None) -> list[str]:
+    """Return the ids in the list of runs that a name stands for. A list that cannot be read does not hide records."""
+    from ..explain.find import is_path
+    from ..stores.errors import StoreError
+
+    if store is None or is_path(name):
+        return []
+    try:
+        return store.ids_of(name)
+    except StoreError as error:
+        print_note(f"the list of runs cannot be read: {error}")
+        return []
+
+
+def _is_listed_meant(
+    name: str, recorded: RecordedRun, ids: Sequence[str], store: RunStore, config: Configuration
+) -> bool:
+    """Return whether a name stands for a run in the list, and not for the recorded run that has this name, too.
+
+    Raises:
+        ConfigError: it may stand for both.
+    """
+    if ids == [recorded.id] or recorded.id == name or "records" in config.given:
+        return False
+    if name == "last":
+        return store.find(name).created > recorded.info.time
+    raise ConfigError(f"more than one run begins with {name!r}: {', '.join(sorted({recorded.id, *ids}))}")
 
 
 def write_page(file: str, page: str) -> None:
@@ -222,10 +262,12 @@ class _Printer:
             view.model and f"model {view.model}",
             counted(steps, "step"),
             counted(view.tool_calls, "tool call"),
+            str(view.subagents),
             duration_text(view.elapsed) if view.elapsed else "",
             f"{view.input_tokens:,} in{cached}, {view.output_tokens:,} out" if used else "",
             "cost unknown" if view.cost is None else f"${view.cost:.4f}",
             counted(view.events, "moment"),
+            view.rules and f"rules {view.rules[:SHORT_DIGEST]}",
         )
         yield self.indented(0, Text(printable(" · ".join(filter(None, facts)), keep=""), style="dim"))
         yield self.indented(0, Text(printable(view.why)), label="why it stopped  ")
@@ -267,7 +309,9 @@ class _Printer:
                         marks[column(moment.at)] = "▾", TONES[word_of(verb)[1]]
                 if depth or isinstance(item, EventView) or not item.duration:
                     continue
-                until = item.moments[-1].at
+                until = item.moments[-1].at if item.moments else item.at + item.duration
+                if isinstance(item, ToolCallView) and item.began is not None:
+                    until = item.began + item.duration
                 style = "blue" if isinstance(item, ModelCall) else "green"
                 for position in range(column(until - item.duration), column(until) + 1):
                     bar[position] = "█", style
@@ -367,7 +411,7 @@ class _Printer:
         if call.raw:
             yield self.indented(depth + 2, Text(short(call.raw, 2 * self.width)), label="not a JSON object: ")
         yield from self.moments(call.moments, ("before_tool",), depth + 2)
-        if call.questions:
+        if call.questions or call.decision:
             decision = _coloured(call.decision or "no answer", DECISIONS.get(call.decision, "grey"))
             by = f" by {printable(call.decided_by, keep='')}" if call.decided_by else ""
             question = short(" ".join(call.questions), 2 * self.width)

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import msgspec
@@ -85,17 +86,20 @@ def gateway(
 
 
 def _build_and_run(config: Configuration) -> int:
+    from .._run.run_hooks import redactions_of
     from ..channels.factory import build_gateway
+    from ..server.logs import cleaned_for
     from .runner import unattended_agent
     from .weights import prepare_model
 
     watcher = RunWatcher()
-    with unattended_agent(config, watcher) as (answerer, agent, plugins):
+    with unattended_agent(config, watcher, record=True) as (answerer, agent, plugins):
         gateway = build_gateway(
             config.settings, answerer, home=config.home, offered=plugins.channels, file=config.file or FILE
         )
         prepare_model(agent.model)
-        return asyncio.run(_run_until_stopped(gateway, config, plugins, watcher))
+        with cleaned_for(partial(redactions_of, answerer)):
+            return asyncio.run(_run_until_stopped(gateway, config, plugins, watcher))
 
 
 async def _run_until_stopped(

@@ -113,7 +113,7 @@ def show_hooks(registry: HookRegistry) -> None:
 
 def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     from .._kernel.registry import HookRegistry
-    from ..config.factory import build_hooks, build_plugins, build_recorder
+    from ..config.factory import approval_policy, build_hooks, build_plugins, build_recorder
     from ..config.loading import load_hooks
     from ..config.trust import reference_files
     from ..plugins.trust import trust_named
@@ -129,7 +129,9 @@ def _registry(config: Configuration, files: Iterable[str]) -> HookRegistry:
     else:
         registry, plugins = build_hooks(config.settings, config.home, config.hooks_file)
         settings = config.settings
-        registry.register(Approver(settings.approvals, PlainView(None).paused, settings.approval_file))
+        registry.register(
+            Approver(settings.approvals, PlainView(None).paused, settings.approval_file, approval_policy(settings))
+        )
         if (recorder := build_recorder(config.settings)) is not None:
             registry.register(recorder)
         manager = build_plugins(config.settings, config.home)

@@ -26,7 +26,7 @@ Scopes:
   read      read its own runs and their events
   run       start, cancel and steer runs
   approve   decide tool calls that wait for approval
-  admin     use its other scopes for the runs of all keys; read /metrics
+  admin     use its other scopes for the runs of all keys; read /metrics; halt all runs
 To approve calls of runs that other keys start, a key needs approve,admin.
 
 Examples:

@@ -12,7 +12,7 @@ import typer
 
 from ..config.errors import ConfigError
 from ..config.settings import KEYS, Key
-from ..config.sources import Configuration, Flag, load
+from ..config.sources import CUMULATIVE, MODEL_OPTIONS, Configuration, Flag, load
 from .errors import print_note
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
@@ -44,11 +44,18 @@ APPROVALS = {
 }
 
 
-def with_settings(*keys: str, needs_trust: bool = True) -> Callable[[Callable[..., int]], Callable[..., int]]:
+StoredFlags = Callable[[Configuration, Mapping[str, Any]], Iterable[Flag]]
+"""Returns settings that were given earlier, from the configuration and the own options of a command."""
+
+
+def with_settings(
+    *keys: str, needs_trust: bool = True, stored: StoredFlags | None = None
+) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Add options for these settings to a command (for all settings, if none are named).
 
     The command gets the loaded ``config`` as its first argument, and its own options unchanged. It runs after the user
-    has trusted the configuration file; with ``needs_trust=False`` it only shows the settings.
+    has trusted the configuration file; with ``needs_trust=False`` it only shows the settings. Settings that were given
+    earlier (``stored``) count as if they were given now, unless others are.
     """
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
@@ -64,6 +71,10 @@ def with_settings(*keys: str, needs_trust: bool = True) -> Callable[[Callable[..
             mine = {name: value for name, value in given.items() if name in names}
             flags = [flag for key in chosen for flag in _flags_of(key, given)]
             config = load(flags, file=config_file)
+            if stored is not None:
+                with require_trust(config, given=trust):  # the file may name the database
+                    earlier = list(_not_given(stored(config, mine), config))
+                config = load([*earlier, *flags], file=config_file)
             for note in config.notes:
                 print_note(note)
             if not needs_trust:
@@ -78,6 +89,12 @@ def with_settings(*keys: str, needs_trust: bool = True) -> Callable[[Callable[..
         return with_config
 
     return decorate
+
+
+def _not_given(stored: Iterable[Flag], config: Configuration) -> Iterable[Flag]:
+    """Yield the stored settings that are not given now. Those that all sources add to are always used."""
+    given = {*config.given, *(MODEL_OPTIONS if "model" in config.given else ())}
+    return (flag for flag in stored if flag.key not in given or flag.key in CUMULATIVE)
 
 
 def capitalize(help_text: str) -> str:

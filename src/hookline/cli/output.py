@@ -1,4 +1,4 @@
-"""Tables, labelled facts and JSON on stdout."""
+"""Replies, tables, labelled facts and JSON on stdout."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .terminal import can_move_cursor
 from .text import printable
 
 if TYPE_CHECKING:
@@ -50,6 +51,21 @@ def console() -> Console:
     from rich.console import Console
 
     return Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False, soft_wrap=False)
+
+
+def print_reply(reply: str) -> None:
+    """Print the reply of a run: as Markdown on a terminal, unchanged elsewhere."""
+    if not reply:
+        return
+    if can_move_cursor(sys.stdout.isatty()):
+        from rich.console import Console
+
+        from .rendering import MarkdownReply  # takes a tenth of a second to import
+
+        Console(highlight=False).print(MarkdownReply(reply))
+    else:
+        sys.stdout.write(f"{printable(reply) if sys.stdout.isatty() else reply}\n")
+        sys.stdout.flush()
 
 
 def print_table(

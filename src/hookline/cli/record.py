@@ -18,8 +18,9 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..explain.words import STATUSES
 from .errors import COMPLETED, FAILED, print_skipped
-from .explain import TONES, find_recorded, word_of
+from .explain import TONES, word_of
 from .help import Command, Group
+from .names import NamedRecords, RecordNames, RunName, blocks_of, files_of, find_recorded, find_records
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import (
@@ -55,8 +56,6 @@ Recording is on with record = true in hookline.toml, --record, or Agent(record=T
 detail, and hookline backtest asks what other hooks would have decided.
 """
 
-RunName = Annotated[str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, or last.")]
-
 _WIDE = 100
 """Width of a terminal from which all columns are shown."""
 
@@ -83,6 +82,7 @@ def add_to(app: typer.Typer) -> None:
 
 def ls(
     config: Configuration,
+    names: RecordNames = None,
     number: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Number of runs, newest first.")] = 20,
     since: Since = None,
     status: Annotated[
@@ -95,31 +95,32 @@ def ls(
     from ..records.account import Account
 
     account = Account()
-    found = list(_newest(_folder(config), parse_since(since), status, number, account))
+    found = list(_newest(find_records(names, config), parse_since(since), status, number, account))
     if json:
         write_json(found)
     elif found:
         _print_runs(found)
     else:
-        _print_nothing(config, chosen=bool(since or status))
+        _print_nothing(config, chosen=bool(names or since or status))
     print_skipped(account.entries())
     return COMPLETED
 
 
 def _newest(
-    folder: Path, since: float | None, status: str | None, number: int, account: Account
+    named: list[NamedRecords], since: float | None, status: str | None, number: int, account: Account
 ) -> Iterator[RunSummary]:
     """Yield the newest runs. Older files are not read once they cannot contain one of them."""
     from ..records.blocks import read_blocks, summarize
-    from ..records.reading import last_written, record_files
+    from ..records.reading import last_written
 
     found: list[RunSummary] = []
-    for file in reversed(record_files([folder], since=since) if folder.is_dir() else []):
+    files = files_of(named, since)
+    for file in sorted(files, key=last_written, reverse=True):
         # A file is written after its runs have started, so an older file contains only older runs.
         if len(found) >= number and last_written(file) < sorted(run.time for run in found)[-number]:
             break
         for block in read_blocks(file, account):
-            if since is None or block.info.time >= since:
+            if (since is None or block.info.time >= since) and (not files[file] or block.id in files[file]):
                 run = summarize(block, account)
                 if status is None or run.status == status:
                     found.append(run)
@@ -318,9 +319,7 @@ def label(
 
 def export(
     config: Configuration,
-    runs: Annotated[
-        list[str] | None, typer.Argument(metavar="RUN", help="Ids of runs or their beginnings, or last. [default: all]")
-    ] = None,
+    names: RecordNames = None,
     since: Since = None,
     out: Annotated[str, typer.Option("--out", metavar="FILE", help="FILE.moments, or - for stdout.")] = "-",
     parquet: Annotated[
@@ -332,9 +331,7 @@ def export(
     from ..records.account import Account
 
     account = Account()
-    begin = parse_since(since)
-    ids = {find_recorded(name, config).run.id for name in runs or ()}
-    blocks = _chosen(_folder(config), begin, ids, account)
+    blocks = blocks_of(find_records(names, config), parse_since(since), account)
     if parquet is not None:
         from ..records.parquet import write_parquet
 
@@ -348,16 +345,6 @@ def export(
     sys.stderr.write(f"exported {counted(count, 'run')}{where}\n")
     print_skipped(account.entries())
     return COMPLETED if count else FAILED
-
-
-def _chosen(folder: Path, since: float | None, ids: set[str], account: Account) -> Iterator[Block]:
-    from ..records.blocks import read_blocks
-    from ..records.reading import record_files
-
-    for file in record_files([folder], since=since) if folder.is_dir() else ():
-        for block in read_blocks(file, account):
-            if (since is None or block.info.time >= since) and (not ids or block.id in ids):
-                yield block
 
 
 def _write_moments(blocks: Iterable[Block], out: str) -> int:

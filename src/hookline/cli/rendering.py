@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
@@ -14,7 +13,6 @@ from rich.text import Text
 from rich.theme import Theme
 
 from .event_lines import Line
-from .terminal import can_move_cursor
 from .text import printable
 
 INDENT = 2
@@ -127,17 +125,6 @@ class MarkdownReply:
 
 def _is_blank(line: list[Segment]) -> bool:
     return not any(segment.text.strip() for segment in line)
-
-
-def print_reply(reply: str) -> None:
-    """Print the reply of a run to stdout: as Markdown on a terminal, unchanged elsewhere."""
-    if not reply:
-        return
-    if can_move_cursor(sys.stdout.isatty()):
-        Console(highlight=False).print(MarkdownReply(reply))
-    else:
-        sys.stdout.write(f"{printable(reply) if sys.stdout.isatty() else reply}\n")
-        sys.stdout.flush()
 
 
 class ReplyStream:

@@ -16,6 +16,7 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .errors import BAD_INPUT, COMPLETED, FAILED, print_error, print_note, set_up_logging
 from .help import Command
+from .names import find_tapes
 from .options import Since, with_settings
 from .output import print_parts
 from .text import counted, parse_since, printable, run_summary, wrap_line
@@ -55,7 +56,11 @@ def add_to(app: typer.Typer) -> None:
 def replay(
     config: Configuration,
     tapes: Annotated[
-        list[str], typer.Argument(metavar="TAPE...", help="Files written by hookline run --tape, and folders of them.")
+        list[str],
+        typer.Argument(
+            metavar="TAPE...",
+            help="Files written by hookline run --tape, folders of them, ids of runs or their beginnings, or last.",
+        ),
     ],
     since: Since = None,
     show: Annotated[bool, typer.Option("--show", help="Only print the recorded run.")] = False,
@@ -75,7 +80,7 @@ def replay(
     from ..tape.tape import Tape, tape_files
 
     set_up_logging(config.settings.debug)
-    files = tape_files(tapes, since=parse_since(since))
+    files = tape_files(find_tapes(tapes, config), since=parse_since(since))
     if not files:
         raise ConfigError(f"there are no tapes in {', '.join(tapes)}" + (f" since {since}" if since else ""))
     if config.settings.plugins and not show:
@@ -129,7 +134,7 @@ def _hooks(config: Configuration) -> Any:
 
 def _print_tape(tape: Tape, *, alone: bool) -> None:
     """Print a recorded run as ``hookline run`` prints one."""
-    from .rendering import print_reply
+    from .output import print_reply
     from .views import choose_view
 
     if not alone:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import stat
 import sys
@@ -12,6 +13,7 @@ import msgspec
 import typer
 
 from .._kernel.errors import HooklineError
+from ..config.settings import KEYS
 from ..config.sources import Configuration
 from .errors import (
     BAD_INPUT,
@@ -52,6 +54,8 @@ The reply goes to stdout, everything else to stderr. A limit may be "none".
 Exit codes:
 """ + "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())
 
+NOT_STORED = frozenset(("database", "debug", "runs"))
+"""Settings that are not stored with a durable run: they say where it is, or how this command shows it."""
 STDIN_NOTICE_SECONDS = 2.0
 """Seconds after which a notice says that stdin is still open."""
 
@@ -93,6 +97,7 @@ def run(
     job = RunJob(text, files, load_session(config.settings, session), session, tape=tape)
     if durable:
         job.store = open_journals(config)
+        job.store.begun_with = options_to_store(config)
     return execute(config, job, json=json, quiet=quiet)
 
 
@@ -122,15 +127,33 @@ def open_journals(config: Configuration) -> RunStore:
     return RunStore(config.settings.runs)
 
 
+def options_to_store(config: Configuration) -> dict[str, Any] | None:
+    """Return the settings on the command line, for the command that resumes the run, without those with secrets."""
+    from ..config.secrets import mask
+
+    kept: dict[str, Any] = {}
+    for key, value in config.given.items():
+        plain = msgspec.to_builtins(value)
+        if key in NOT_STORED:
+            continue
+        if mask(value, key) != (list(plain) if isinstance(plain, tuple) else plain):
+            print_note(
+                f"{KEYS[key].about.flag} is not stored with the run, because it looks like a secret: give it again to "
+                "hookline runs resume"
+            )
+        else:
+            kept[key] = "none" if value in (None, math.inf) else plain
+    return kept or None
+
+
 def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bool = False) -> int:
     """Run the agent of the settings, show what happens, and return the exit code."""
     from .._run.environment import make_id
-    from .._run.journal import RunSuspendedError, RunWaitingError
-    from ..config.factory import build_plugins, make_context
-    from ..tape.recording import TapeHook
+    from .._run.journal import RunHaltedError, RunSuspendedError, RunWaitingError
+    from ..config.factory import approval_policy, build_plugins, make_context
     from .approval_prompt import Approver
+    from .output import print_reply
     from .plugins import close_plugins
-    from .rendering import print_reply
     from .runner import (
         combine,
         finish_audit,
@@ -148,9 +171,9 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
     view = choose_view(silent=quiet or json)
     recorders, plugins = start_recording(settings), build_plugins(settings, config.home)
     ctx = make_context(settings, job.conversation)
-    approver = Approver(settings.approvals, view.paused, settings.approval_file)
+    approver = Approver(settings.approvals, view.paused, settings.approval_file, approval_policy(settings))
     view.prompts = approver.prompts
-    tapes = [TapeHook(job.tape)] if job.tape else []
+    tapes = [_tape_hook(job.tape)] if job.tape else []
     lines = JsonLines() if json else None
     try:
         answerer, agent = prepare_agent(config, [approver, *recorders, *tapes], ctx.session, plugins)
@@ -170,7 +193,7 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
         finish_recording(recorders)
         if lines is not None and lines.is_closed:
             raise OutputClosedError from suspended
-        if isinstance(suspended, RunWaitingError):
+        if isinstance(suspended, (RunHaltedError, RunWaitingError)):
             print_note(f"{suspended}: hookline runs resume {suspended.run_id}")
             return WAITING
         print_note(f"interrupted: hookline runs resume {suspended.run_id} continues the run")
@@ -184,6 +207,8 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
         print_failure(outcome.failure, debug=settings.debug)
     if not (quiet or json):
         sys.stderr.write(f"{wrap_line(run_summary(result, outcome.failed_hooks, outcome.subagents), sys.stderr)}\n")
+    elif not json and result.status == "stopped" and result.stop is not None:
+        print_note(f"stopped: {result.stop.message or result.stop.kind}")
     for error in result.errors if quiet and not json else ():
         if error.where == "hook" and not error.fatal:  # such as an audit log that could not be written
             print_note(error.message)
@@ -198,6 +223,12 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
     if lines is not None and lines.is_closed:
         raise OutputClosedError
     return code
+
+
+def _tape_hook(path: str) -> Any:
+    from ..tape.recording import TapeHook  # imports much that other runs do not need
+
+    return TapeHook(path)
 
 
 def task_text(words: list[str]) -> str:

@@ -22,7 +22,7 @@ from .._kernel.events import Event, HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
 from .._run.agent import Agent
-from .._run.context import AgentContext
+from .._run.context import AgentContext, set_origin
 from .._run.events import RunFinished, Sink, SubagentEvent
 from .._run.journal import following_id
 from .._run.run import Run, background_loop
@@ -31,9 +31,9 @@ from .._run.termination import RunFailedError
 from ..config.errors import ConfigError
 from ..config.settings import Settings
 from ..config.sources import Configuration
+from ..explain.totals import SubagentTotals
 from .errors import CANCELLED, FAILED, print_error, print_note
 from .terminal import restore_modes
-from .text import SubagentTotals
 
 if TYPE_CHECKING:
     from ..plugins.manager import PluginManager
@@ -51,7 +51,7 @@ class RunOutcome(msgspec.Struct, frozen=True):
     result: AgentResult[Any]
     failure: RunFailedError | None = None
     failed_hooks: Collection[str] = ()
-    subagents: SubagentTotals = msgspec.field(default_factory=SubagentTotals)
+    subagents: SubagentTotals = SubagentTotals()
 
 
 def run_with_handovers(
@@ -101,11 +101,7 @@ def combine(outcomes: Sequence[RunOutcome]) -> RunOutcome:
         errors=tuple(error for result in results for error in result.errors),
         elapsed=sum(result.elapsed for result in results),
     )
-    subagents = SubagentTotals(
-        sum(outcome.subagents.runs for outcome in outcomes),
-        sum(outcome.subagents.steps for outcome in outcomes),
-        sum(outcome.subagents.tool_calls for outcome in outcomes),
-    )
+    subagents = sum((outcome.subagents for outcome in outcomes), SubagentTotals())
     return RunOutcome(result, last.failure, {name for outcome in outcomes for name in outcome.failed_hooks}, subagents)
 
 
@@ -125,14 +121,16 @@ def run_once(
     run_id: str | None = None,
 ) -> RunOutcome:
     """Run an agent once. A failed run is an outcome too, not an exception."""
+    set_origin(ctx, "command line")
     failed_hooks: set[str] = set()
     subagents = SubagentTotals()
 
     def note(event: Event) -> None:
+        nonlocal subagents
         if isinstance(event, SubagentEvent):
             event = event.event
             if isinstance(event, RunFinished):
-                subagents.add(event.result)
+                subagents += SubagentTotals.of(event.result)
         if isinstance(event, HookExecuted) and event.error is not None:
             failed_hooks.add(event.hook)
 
@@ -210,20 +208,22 @@ def prepare_agent(
 
 @contextmanager
 def unattended_agent(
-    config: Configuration, *hooks: Any
+    config: Configuration, *hooks: Any, record: bool = False
 ) -> Iterator[tuple[Agent[Any, Any] | Roster, Agent[Any, Any], PluginManager]]:
     """Build the agent or roster for a server, worker or gateway, where nobody is at the terminal to approve calls.
 
-    Yields the agent or roster, its base agent, and the plugins, which are closed at the end. ``hooks`` are added.
+    Yields the agent or roster, its base agent, and the plugins, which are closed at the end. ``hooks`` are added, and
+    with ``record`` the one that records runs: a server and a worker record theirs themselves.
     """
-    from ..config.factory import build_plugins
+    from ..config.factory import approval_policy, build_plugins
     from .approval_prompt import Approver
     from .plugins import close_plugins
 
     mode, file = config.settings.approvals, config.settings.approval_file
     # In the other modes, calls wait in the approval file.
-    decided = [Approver(mode, nullcontext, file)] if mode in ("yes", "deny") else []
-    recorders = start_recording(config.settings, needs_database=True)
+    policy = approval_policy(config.settings)
+    decided = [Approver(mode, nullcontext, file, policy)] if mode in ("yes", "deny") else []
+    recorders = start_recording(config.settings, needs_database=True) if record else []
     plugins = build_plugins(config.settings, config.home)
     try:
         yield *prepare_agent(config, [*decided, *recorders, *hooks], Session(), plugins), plugins
@@ -245,7 +245,7 @@ def start_recording(settings: Settings, *, needs_database: bool = False) -> list
     """Return the hook that records runs; none if recording is off or impossible, which prints a note.
 
     Raises:
-        HooklineError: the database is not available and the caller needs it for more than recording.
+        HooklineError: the database is not available, and runs must be recorded or the caller needs it for more.
     """
     from ..config.factory import build_recorder
 
@@ -255,7 +255,7 @@ def start_recording(settings: Settings, *, needs_database: bool = False) -> list
             return []
         hook.store.open()
     except HooklineError as error:
-        if needs_database and settings.database:
+        if settings.runs_required or (needs_database and settings.database):
             raise
         print_note(f"this run is not recorded: {error}")
         return []

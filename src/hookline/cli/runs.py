@@ -1,32 +1,40 @@
-"""``hookline runs``: durable runs, and how to continue one."""
+"""``hookline runs``: the runs of a project, and how to continue a durable one."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 import typer
 
 from ..config.errors import ConfigError
-from ..config.sources import Configuration
+from ..config.settings import KEYS
+from ..config.sources import Configuration, Flag
 from .errors import COMPLETED, FAILED, print_note
 from .help import Command, ListingGroup
+from .names import find_durable
 from .options import AsJson, with_settings
-from .output import print_problems, print_table, state_text, time_text, write_json
+from .output import print_problems, print_table, short_path, state_text, time_text, write_json
 from .text import printable, short
 
 if TYPE_CHECKING:
     from .._run.journal import RunHead, StoredRun
     from .._run.session import Session
-    from ..stores.runs import RunStore
+    from ..stores.runs import RunRecord, RunStore
 
 EPILOG = """
+The list has the runs of hookline run, chat, serve and gateway, of programs that record or store their runs in the same
+database (Agent(..., runs=True)), of other frameworks and of coding agents; the column "from" says which. It is the list
+of the console and of GET /runs. The task is shown if it is stored: that of a durable run, and of a server.
+
 A run is durable with hookline run --durable. If its process ends, another one continues it from its
-journal. Use the options with which it was started.
+journal, with the options with which it was started.
 
 Examples:
   hookline run "Pay the invoices" --durable --wait
   hookline approvals
-  hookline runs
+  hookline runs --open
   hookline runs resume last
 """
 
@@ -36,10 +44,13 @@ OPEN = ("new", "running", "waiting", "interrupted")
 def add_to(app: typer.Typer) -> None:
     """Add the commands."""
     group = typer.Typer(
-        cls=ListingGroup, rich_markup_mode=None, help="List, resume, unpin or delete durable runs.", epilog=EPILOG
+        cls=ListingGroup,
+        rich_markup_mode=None,
+        help="List and delete runs; resume or unpin durable ones.",
+        epilog=EPILOG,
     )
     group.command("list", cls=Command)(with_settings("runs", "database", "debug")(list_runs))
-    group.command("resume", cls=Command)(with_settings()(resume))
+    group.command("resume", cls=Command)(with_settings(stored=_first_options)(resume))
     group.command("unpin", cls=Command)(with_settings("runs", "database", "debug")(unpin))
     group.command("delete", cls=Command)(with_settings("runs", "database", "debug")(delete))
     app.add_typer(group, name="runs")
@@ -50,34 +61,74 @@ Id = Annotated[str, typer.Argument(metavar="ID", help="Id of the run, or the beg
 
 def list_runs(
     config: Configuration,
-    all_runs: Annotated[bool, typer.Option("--all", "-a", help="Also runs that have ended.")] = False,
+    number: Annotated[int, typer.Option("-n", metavar="N", min=1, help="Number of runs.")] = 20,
+    only_open: Annotated[
+        bool, typer.Option("--open", help="Only durable runs that have not ended: those that can be resumed.")
+    ] = False,
     json: AsJson = False,
 ) -> int:
-    """List durable runs that have not ended, those that changed last first."""
-    from .._run.journal import head_of
-
+    """List the runs of the project, newest first, without the runs inside them."""
     store = _store(config)
-    found = [] if store is None else store.journal.runs(*(() if all_runs else OPEN), limit=1000)
-    problems = {} if store is None else {run.run_id: run.problem for run in store.workers.pinned()}
-    problems |= {run.run_id: problem for run in found if (problem := _format_problem(run))}
+    found = [] if store is None else _listed(store, number, only_open=only_open)
     if json:
-        write_json([_view(store, run, problems.get(run.run_id, "")) for run in found if store is not None])
+        write_json([run.to_dict() for run in found])
         return 0
-    if store is None or not found:
-        typer.echo("no durable runs" if all_runs else "no durable run is open: --all shows those that have ended")
+    if not found:
+        typer.echo("no run can be resumed" if only_open else f"no run is recorded{_where(config)} yet")
         return 0
     rows = [
         (
-            run.run_id,
-            state_text(_status(store, run)),
-            time_text(run.changed),
-            short(printable(head_of(run).task, keep=""), 60),
+            run.id,
+            time_text(run.created),
+            state_text(run.status),
+            run.agent,
+            run.origin,
+            f"{run.steps:,}",
+            "" if run.cost is None else f"${run.cost:.4f}",
+            short(printable(run.task, keep=""), 60),
         )
-        for run in found
+        for run in (each.run for each in found)
     ]
-    print_table(("run", "status", "changed", "task"), rows, keep=("run", "status", "changed"))
-    print_problems(list(problems.values()))
+    heads = ("run", "began", "status", "agent", "from", "steps", "cost", "task")
+    print_table(heads, rows, keep=("run", "began", "status"), right=("steps", "cost"))
+    print_problems([run.problem for run in found if run.problem])
     return 0
+
+
+class ListedRun(msgspec.Struct, frozen=True):
+    """A run of the project, and its journal if it is durable."""
+
+    run: RunRecord
+    durable: StoredRun | None = None
+    problem: str = ""
+    """Why no process continues a durable run."""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the run for programs."""
+        names = ("origin", "created", "status", "agent", "steps", "cost", "task")
+        fields: dict[str, object] = {"run_id": self.run.id, **{name: getattr(self.run, name) for name in names}}
+        fields |= {"problem": self.problem, "durable": self.durable is not None}
+        if self.durable is not None:
+            run = self.durable
+            fields |= {"attempts": run.attempts, "changed": run.changed, "digest": run.digest}
+        return fields
+
+
+def _listed(store: RunStore, number: int, *, only_open: bool) -> list[ListedRun]:
+    """Return the newest runs, or the newest durable runs that have not ended."""
+    if only_open:
+        ids = [run.run_id for run in store.journal.runs(*OPEN, limit=number, with_input=False)]
+        found = sorted(filter(None, map(store.get, ids)), key=lambda run: (run.created, run.id), reverse=True)
+    else:
+        found = store.runs(number, outermost=True)
+    problems = {run.run_id: run.problem for run in store.workers.pinned()}
+    journals = ((run, store.journal.get(run.id)) for run in found)
+    return [ListedRun(run, journal, problems.get(run.id) or _format_problem(journal)) for run, journal in journals]
+
+
+def _where(config: Configuration) -> str:
+    path = config.settings.runs
+    return " (runs = none)" if path is None else f" in {short_path(path)}"
 
 
 def resume(
@@ -86,9 +137,12 @@ def resume(
     json: Annotated[bool, typer.Option("--json", help="Print events to stdout as JSON lines.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print only the reply.")] = False,
 ) -> int:
-    """Continue a durable run where it was, or show the result of one that has ended."""
+    """Continue a durable run where it was, or show the result of one that has ended.
+
+    The options with which it was started are used again. Those that are given here win.
+    """
     from .._run.journal import head_of
-    from .rendering import print_reply
+    from .output import print_reply
     from .run import RunJob, execute
 
     store, run = _find(config, run_id)
@@ -103,6 +157,15 @@ def resume(
     conversation = _conversation(config, name, head)
     job = RunJob(head.task, (), conversation, name, store=store, run_id=run.run_id)
     return execute(config, job, json=json, quiet=quiet)
+
+
+def _first_options(config: Configuration, given: Mapping[str, Any]) -> list[Flag]:
+    """Return the options with which a durable run was started."""
+    from .._run.journal import head_of
+
+    _, run = _find(config, given["run_id"])
+    stored = head_of(run).settings or {}
+    return [Flag(key, KEYS[key].about.flag, value) for key, value in stored.items() if key in KEYS]
 
 
 def unpin(config: Configuration, run_id: Id) -> int:
@@ -123,12 +186,20 @@ def unpin(config: Configuration, run_id: Id) -> int:
 
 
 def delete(config: Configuration, run_id: Id) -> int:
-    """Delete a durable run with its journal and its events."""
-    store, run = _find(config, run_id)
-    _check_not_served(store, run)
-    if not store.journal.delete(run.run_id):
-        raise ConfigError(f"run {run.run_id} is being executed: cancel it, or wait until its process has ended")
-    typer.echo(f"deleted {run.run_id}")
+    """Delete a run with everything that is stored about it: numbers, facts, events, and its journal.
+
+    Records, tapes and the audit log are files of their own, and stay.
+    """
+    store = _store(config)
+    if store is None:
+        raise ConfigError(f"there is no run {run_id!r}: no run is recorded{_where(config)} yet")
+    run = store.find(run_id)
+    durable = store.journal.get(run.id)
+    if durable is not None:
+        _check_not_served(store, durable)
+    if not store.delete(run.id):
+        raise ConfigError(f"run {run.id} is being executed: cancel it, or wait until its process has ended")
+    typer.echo(f"deleted {run.id}")
     return 0
 
 
@@ -175,58 +246,24 @@ def _store(config: Configuration) -> RunStore | None:
 
 
 def _find(config: Configuration, run_id: str) -> tuple[RunStore, StoredRun]:
-    """Return the run with this id or an unambiguous beginning of it.
+    """Return the store, and the run with this name.
 
     Raises:
         ConfigError: there is no such run, or more than one.
     """
     store = _store(config)
-    chosen: list[StoredRun] = []
-    if store is not None and run_id == "last":
-        chosen = store.journal.newest()
-    elif store is not None:
-        begins = run_id.removeprefix("run_")
-        exact = store.journal.get(run_id)
-        chosen = [exact] if exact is not None else store.journal.find(begins, f"run_{begins}")
-    if run_id == "last" and not chosen:
-        raise ConfigError("there is no durable run: hookline run TASK --durable starts one")
-    if store is None or not chosen:
-        raise ConfigError(f"there is no durable run {run_id!r:.80}: hookline runs list --all shows their ids")
-    if len(chosen) > 1:
-        raise ConfigError(f"more than one run begins with {run_id!r:.80}: give more of its id")
-    return store, chosen[0]
+    run = find_durable(run_id, store)
+    assert store is not None  # it has the run
+    return store, run
 
 
-def _status(store: RunStore, run: StoredRun) -> str:
-    """Return the status now: a run whose process has ended, or whose lease has expired, is interrupted."""
-    if run.status not in ("new", "running") or store.journal.is_held(run):
-        return run.status
-    return "interrupted"
-
-
-def _format_problem(run: StoredRun) -> str:
+def _format_problem(run: StoredRun | None) -> str:
     """Return why this version of Hookline cannot continue the run; empty if the format of its journal is no reason."""
     from .._run.journal import JournalFormatError
 
     try:
-        if not run.is_over:
+        if run is not None and not run.is_over:
             run.check_format()
     except JournalFormatError as error:
         return str(error)
     return ""
-
-
-def _view(store: RunStore, run: StoredRun, problem: str) -> dict[str, object]:
-    from .._run.journal import head_of
-
-    return {
-        "run_id": run.run_id,
-        "agent": run.agent,
-        "status": _status(store, run),
-        "attempts": run.attempts,
-        "created": run.created,
-        "changed": run.changed,
-        "task": head_of(run).task,
-        "digest": run.digest,
-        "problem": problem,
-    }

@@ -309,7 +309,7 @@ def show_skill(skill: Skill, store: SkillStore, position: str = "") -> None:
 def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> int:
     """Let the model analyse all queued runs."""
     from .._sensitive.redactor import Redactor
-    from ..config.factory import build_agent
+    from ..config.factory import approval_policy, build_agent
     from ..hooks._skill_analysis import analyse
     from .approval_prompt import Approver
     from .runner import finish_recording, start_recording
@@ -324,7 +324,7 @@ def analyse_all(config: Configuration, store: SkillStore, queue: SkillQueue) -> 
     set_up_logging(settings.debug)
     recorders = start_recording(settings)
     paused = choose_view(silent=True).paused
-    approver = Approver(settings.approvals, paused, settings.approval_file)
+    approver = Approver(settings.approvals, paused, settings.approval_file, approval_policy(settings))
     agent = build_agent(settings, home=config.home, hooks=[approver, *recorders], file=config.hooks_file)
     prepare_model(agent.model)
     failed, proposed, redactor = 0, 0, Redactor()
@@ -347,6 +347,7 @@ def _ask_model(agent: Any, settings: Settings, run: QueuedRun, text: str) -> Age
     """Let the agent's model analyse a run, under all hooks of the agent."""
     from .._run.budget import Budget, Limits
     from .._run.context import AgentContext
+    from ..config.factory import halts_of
     from ..hooks._skill_analysis import analyst
     from .runner import run_once
 
@@ -358,7 +359,7 @@ def _ask_model(agent: Any, settings: Settings, run: QueuedRun, text: str) -> Age
         soft=None,
     )
     sys.stderr.write(f"analysing: {short(run.task, 80)}\n")
-    ctx = AgentContext(budget=Budget(limits), allowed_plugins=run.allowed_plugins)
+    ctx = AgentContext(budget=Budget(limits), allowed_plugins=run.allowed_plugins, halts=halts_of(settings))
     outcome = run_once(analyst(agent.model, agent.hooks), text, ctx, [], settings.metadata)
     if outcome.failure is not None:
         raise outcome.failure

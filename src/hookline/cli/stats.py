@@ -14,6 +14,7 @@ from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..stores.run_statistics import RunStats, RunTotals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
+from .halt import halt_text
 from .help import Command
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
@@ -35,19 +36,21 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("database", "debug")(stats))
+    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("runs", "database", "debug")(stats))
 
 
 def stats(
     config: Configuration,
     file: Annotated[
         str | None,
-        typer.Argument(metavar="FILE", help="File with recorded runs. [default: the setting runs]"),
+        typer.Argument(
+            metavar="FILE", help="File with recorded runs, short for --runs FILE. [default: the setting runs]"
+        ),
     ] = None,
     since: Since = None,
     agent: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs of this agent.")] = None,
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs that called this model.")] = None,
-    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show the last N runs.")] = None,
+    last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show the last N runs of the list.")] = None,
     run: Annotated[
         str | None, typer.Option(metavar="ID", help="Show the calls of one run, by the beginning of its id or last.")
     ] = None,
@@ -71,7 +74,7 @@ def stats(
         else:
             show_run(found, calls, verdicts)
     elif last is not None:
-        rows = store.runs(last)
+        rows = store.runs(last, outermost=True)
         if json:
             write_json([_without_texts(row) for row in rows])
         else:
@@ -81,6 +84,8 @@ def stats(
         if json:
             write_json(totals)
         else:
+            if (halt := store.halts.current()) is not None:
+                print_parts(Text(halt_text(halt, store.path), style="bold red"))
             show_stats(totals, store.path, chosen=bool(since or agent or model))
     return 0
 
@@ -90,6 +95,8 @@ def _open_store(file: str | None, config: Configuration) -> RunStore | None:
     from ..stores.paths import is_database_url
     from ..stores.runs import RunStore
 
+    if file is not None and "runs" in config.given:
+        raise ConfigError("FILE and --runs both name the runs: leave one of them out")
     path = file if file is not None else config.settings.runs
     if file is not None and not os.path.isfile(file) and not is_database_url(file):
         raise ConfigError(f"no such file: {file!r}")
@@ -194,12 +201,18 @@ def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
         for t in stats.tools
     ]
     _table("Tools", names, tools)
-    timed = any(hook.p50 is not None for hook in stats.hooks)
-    verdicts = [(h.hook, _counts(h.verbs), _span(h.p50), _span(h.p95)) for h in stats.hooks]
-    if timed:
-        _table("Hooks", ("hook", "verdicts", "p50", "p95"), verdicts)
-    else:
-        _table("Hooks", ("hook", "verdicts"), [row[:2] for row in verdicts])
+    verdicts = [
+        (
+            h.hook,
+            _counts(h.verbs),
+            _span(None if h.p50 is None else h.seconds),  # facts of earlier versions have no durations
+            _share(None if h.p50 is None else h.share),
+            _span(h.p50),
+            _span(h.p95),
+        )
+        for h in stats.hooks
+    ]
+    _table("Hooks", ("hook", "verdicts", "time", "share", "p50", "p95"), verdicts)
     why = [
         (
             _number(r.count),
@@ -312,6 +325,7 @@ def _show_totals(totals: RunTotals, path: str) -> None:
         ("tokens", f"{totals.input_tokens:,} in{cached}, {totals.output_tokens:,} out"),
         ("cost", f"${totals.cost:,.4f}{unpriced}"),
         ("time", took),
+        ("lost", Text(f"{counted(totals.lost, 'record')} could not be written", style="red") if totals.lost else ""),
     ]
     heading = Text.assemble((counted(totals.runs, "run"), "bold"), (f" in {short_path(path)}{began}", "dim"))
     lines = [Text.assemble((f"  {name:<8}", "dim"), text) for name, text in rows if text]
@@ -382,6 +396,10 @@ def _number_if_ended(run: RunRecord, value: int) -> Text:
 
 def _span(seconds: float | None) -> Text:
     return Text("" if seconds is None else duration_text(seconds), justify="right")
+
+
+def _share(share: float | None) -> Text:
+    return Text("" if share is None else f"{share:.1%}", justify="right")
 
 
 def _cost(cost: float | None, unpriced: int, calls: int) -> Text:

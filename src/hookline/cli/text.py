@@ -10,8 +10,6 @@ from shutil import get_terminal_size
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, TextIO
 
-import msgspec
-
 from .._base.frozen import json_text
 from .._base.text import counted as counted  # noqa: PLC0414 - for the other modules of the program
 from .._base.text import printable as printable  # noqa: PLC0414
@@ -20,6 +18,7 @@ from ..config.errors import ConfigError
 
 if TYPE_CHECKING:
     from .._kernel.state import AgentResult
+    from ..explain.totals import SubagentTotals
 
 
 ID_LENGTH = 8
@@ -54,25 +53,6 @@ def arguments_text(arguments: Any, width: int | None = 100) -> str:
 def cost_text(cost: float | None) -> str:
     """Return a cost such as ``cost $0.0012``."""
     return "cost unknown" if cost is None else f"cost ${cost:.4f}"
-
-
-class SubagentTotals(msgspec.Struct):
-    """Steps and tool calls of a run's subagents. Unlike tokens and cost, the run's own totals exclude them."""
-
-    runs: int = 0
-    steps: int = 0
-    tool_calls: int = 0
-
-    def add(self, result: AgentResult[Any]) -> None:
-        """Add the result of one subagent."""
-        self.runs, self.steps = self.runs + 1, self.steps + len(result.steps)
-        self.tool_calls += result.tool_calls
-
-    def __str__(self) -> str:
-        if not self.runs:
-            return ""
-        did = f"{counted(self.steps, 'step')}, {counted(self.tool_calls, 'tool call')}"
-        return f"{counted(self.runs, 'subagent')} ({did})"
 
 
 def run_summary(

@@ -26,6 +26,7 @@ from ..config.trust import (
     check_trust,
     code_files,
     file_digest,
+    other_programs,
     project_files,
     trust_variable,
     trusted_files,
@@ -114,7 +115,7 @@ def require_trust(config: Configuration, *, given: bool) -> AbstractContextManag
 
 def trust_notes(config: Configuration) -> Iterable[str]:
     """Yield a note if the configuration file is not trusted, for commands that only show it."""
-    if config.file is not None:
+    if config.file is not None and not trust_variable(os.environ):
         check = check_trust(TrustStore(), config.file.resolve(), config.digest, _files_of(config))
         if not check.passed:
             yield f"{_explain(check)}. This command only reads its settings, and runs nothing"
@@ -122,12 +123,12 @@ def trust_notes(config: Configuration) -> Iterable[str]:
 
 def is_trusted(config: Configuration) -> bool:
     """Whether a command that only shows settings may use one that reaches out, such as the address of a database."""
-    return trust_variable(os.environ) or not list(trust_notes(config))
+    return not list(trust_notes(config))
 
 
 def trust_new(paths: Iterable[Path]) -> None:
     """Trust files that the user has just created with a command, together. The first one names the record."""
-    files = {path.resolve(): file_digest(path) for path in paths}
+    files = {path.resolve(): file_digest(path, as_settings=True) for path in paths}
     try:
         TrustStore().trust(next(iter(files)), files)
     except ConfigError as error:
@@ -148,7 +149,7 @@ def keep_trust(config: Configuration, path: Path, more: Iterable[Path] = ()) -> 
     record = store.records().get(str(path))
     files = {Path(name): seen for name, seen in record.files.items()} if record is not None else {}
     files |= {file.resolve(): file_digest(file) for file in more}
-    store.trust(path, {**files, path: file_digest(path)})
+    store.trust(path, {**files, path: file_digest(path, as_settings=True)})
 
 
 def _files_of(config: Configuration) -> ProjectFiles:
@@ -208,7 +209,7 @@ def _list(store: TrustStore) -> int:
         return COMPLETED
     rows = []
     for name, record in sorted(records.items()):
-        states = [_state_now(Path(file), seen) for file, seen in record.files.items()]
+        states = [_state_now(Path(file), seen, as_settings=file == name) for file, seen in record.files.items()]
         state = next((state for state in ("missing", "changed") if state in states), "trusted")
         date = time.strftime("%Y-%m-%d", time.localtime(record.at))
         rows.append((short_path(name), len(record.files), date, state_text(state)))
@@ -216,11 +217,11 @@ def _list(store: TrustStore) -> int:
     return COMPLETED
 
 
-def _state_now(path: Path, seen: str) -> str:
+def _state_now(path: Path, seen: str, *, as_settings: bool) -> str:
     if not path.is_file():
         return "missing"
     try:
-        return "trusted" if file_digest(path) == seen else "changed"
+        return "trusted" if file_digest(path, as_settings=as_settings) == seen else "changed"
     except ConfigError:
         return "changed"
 
@@ -254,6 +255,11 @@ def _show(check: TrustCheck, config: Configuration | None) -> None:
     for file, state in check.states.items():
         if state != "trusted" or len(known) == len(check.states):
             lines.append(f"  {state:<8} {printable(short_path(str(file)), keep='')}")
+    if config is not None:
+        servers = (*config.declared.get("mcp", ()), *config.declared.get("trusted_mcp", ()))
+        if programs := other_programs(servers, config.home):
+            names = printable(", ".join(programs), keep="")
+            lines.append(f"  not covered: packages and further files that {names} may load or download")
     if 0 < len(known) < len(check.states):
         lines.append(f"  and {counted(len(known), 'file')} that you trust already")
     sys.stderr.write("\n".join(lines) + "\n")

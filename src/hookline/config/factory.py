@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -38,7 +39,12 @@ from .sources import SHARED_FILE, parse_reference
 from .trust import command_scripts, reference_files, with_imports
 
 if TYPE_CHECKING:
+    from .._run.halt import HaltSwitch
     from ..hooks.observability import ObservabilityHook
+    from ..stores.approval_policy import ApprovalPolicy
+    from ..stores.approvals import ApprovalStore
+    from ..stores.audit.log import AuditLog
+    from ..stores.halts import HaltStore
 
 
 NAME = "hookline"
@@ -289,6 +295,34 @@ def _own_files(settings: Settings, home: Path) -> Iterator[OwnFile]:
             yield OwnFile(place, "a store of Hookline", beside=not is_folder, is_folder=is_folder, optional=True)
 
 
+def approval_policy(settings: Settings) -> ApprovalPolicy | None:
+    """Return who may approve calls; ``None`` if the settings do not say it.
+
+    Raises:
+        ConfigError: the policy cannot work, or calls are approved without people.
+    """
+    if not settings.approval_policy:
+        return None
+    from ..stores.approval_policy import ApprovalPolicy
+
+    policy = parse_table(ApprovalPolicy, "approval_policy", settings.approval_policy)
+    if settings.approvals == "yes":
+        raise ConfigError("approvals = yes (--yes) approves calls without the people of approval_policy: remove one")
+    return policy
+
+
+def approval_store(settings: Settings) -> ApprovalStore:
+    """Return the store of calls that wait for approval, with the policy of the settings.
+
+    Raises:
+        ConfigError: the policy cannot work.
+        StoreError: the path cannot be used.
+    """
+    from ..stores.approvals import ApprovalStore
+
+    return ApprovalStore(settings.approval_file, policy=approval_policy(settings))
+
+
 def code_files(references: Iterable[str], home: Path) -> list[str]:
     """Return the files and folders with the code of references such as ``FILE.py:name`` and ``module:name``."""
     modules, files = [], []
@@ -316,7 +350,8 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
         return None
     from ..hooks.observability import ObservabilityHook
 
-    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS)
+    on_failure: Literal["open", "closed"] = "closed" if settings.runs_required else "open"
+    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS, on_failure=on_failure)
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:
@@ -400,8 +435,16 @@ def work_folder(settings: Settings) -> Path:
     return folder.resolve()
 
 
-def make_context(settings: Settings, session: Session | None = None) -> AgentContext:
-    """Create a run context. All runs that share it stay within the limits together; the step limit is per run."""
+def make_context(
+    settings: Settings, session: Session | None = None, *, halts: HaltSwitch | None = None
+) -> AgentContext:
+    """Create a run context. All runs that share it stay within the limits together; the step limit is per run.
+
+    Args:
+        settings: the settings.
+        session: the conversation.
+        halts: the stop switch that the runs obey; by default that of the database of runs in the settings.
+    """
     limits = Limits(
         steps=settings.max_steps,
         tokens=settings.max_tokens,
@@ -409,7 +452,31 @@ def make_context(settings: Settings, session: Session | None = None) -> AgentCon
         cost=settings.max_cost,
         tool_calls=settings.max_tool_calls,
     )
-    return AgentContext(session=session, budget=Budget(limits))
+    return AgentContext(session=session, budget=Budget(limits), halts=halts or halts_of(settings))
+
+
+def halts_of(settings: Settings) -> HaltStore | None:
+    """Return the stop switch of the settings, the same object each time; ``None`` if they name no database of runs."""
+    return None if settings.runs is None else _halts_at(os.path.abspath(settings.runs), settings.runs)
+
+
+@lru_cache(maxsize=16)
+def _halts_at(key: str, path: str) -> HaltStore:
+    from ..stores.runs import RunStore
+
+    return RunStore(path).halts
+
+
+def audit_log(settings: Settings) -> AuditLog | None:
+    """Return the audit log of the settings, to add a record to it; ``None`` without one."""
+    from ..stores.audit.log import AuditLog
+
+    path, index = audit_path(settings), settings.audit_index or None
+    if path is None:
+        return None
+    if is_default_audit_path(path):
+        return AuditLog(path, max_bytes=AUDIT_BYTES, keep_files=AUDIT_FILES, index=index)
+    return AuditLog(path, index=index)
 
 
 def build_plugins(settings: Settings, home: Path | None = None) -> PluginManager:

@@ -183,19 +183,21 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shell: Annotated[
         bool,
         KeyInfo(
-            "offer a shell in that folder; commands that do more than read need approval", WORK, "--shell/--no-shell"
+            "offer a shell in that folder, in a sandbox; see shell_profile for the commands that need approval",
+            WORK,
+            "--shell/--no-shell",
         ),
     ] = False
     shell_profile: Annotated[
-        Literal["strict", "developer"],
+        Literal["auto", "strict", "developer"],
         KeyInfo(
-            "commands that run without a question: strict (those that only read) or developer (ordinary work in the "
-            "sandbox)",
+            "commands that run without a question: strict (those that only read), developer (ordinary work in the "
+            "sandbox) or auto (developer in a sandbox, strict without one)",
             WORK,
             "--shell-profile",
             "NAME",
         ),
-    ] = "strict"
+    ] = "auto"
     sandbox: Annotated[
         Mapping[str, Any],
         KeyInfo(
@@ -250,6 +252,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         KeyInfo("SQLite file of the calls that wait for approval", CONTROL, "--approval-file", "FILE.db"),
     ] = ""
+    approval_policy: Annotated[
+        Mapping[str, Any],
+        KeyInfo("who may approve which calls, and which calls two people must approve", CONTROL, ""),
+    ] = EMPTY
     sessions: Annotated[
         str, KeyInfo("folder for saved sessions, or a SQLite file (.db)", CONTROL, "--sessions", "PATH")
     ] = ""
@@ -270,6 +276,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         str | None,
         KeyInfo("SQLite file of recorded runs, for hookline stats and hookline serve", CONTROL, "--runs", "FILE.db"),
     ] = ""
+    runs_required: Annotated[
+        bool,
+        KeyInfo(
+            "stop a run at its next step while runs cannot be recorded; by default it goes on, and the gap is shown",
+            CONTROL,
+            "--runs-required/--no-runs-required",
+        ),
+    ] = False
     record: Annotated[
         bool,
         KeyInfo(
@@ -285,7 +299,16 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     debug: Annotated[bool, KeyInfo("show full tracebacks", CONTROL, "--debug")] = False
 
     def __post_init__(self) -> None:
-        for name in ("params", "prices", "metadata", "plugin_settings", "gateway", "server", "sandbox"):
+        for name in (
+            "params",
+            "prices",
+            "metadata",
+            "plugin_settings",
+            "gateway",
+            "server",
+            "sandbox",
+            "approval_policy",
+        ):
             msgspec.structs.force_setattr(self, name, freeze(getattr(self, name)))
         if not self.sessions:
             msgspec.structs.force_setattr(self, "sessions", self.database or str(user_folder("data") / "sessions"))

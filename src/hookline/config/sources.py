@@ -15,6 +15,7 @@ from .._base.files import distrust_reason
 from .._base.frozen import EMPTY
 from .._base.own_files import CONFIG_FILE, OwnFile, register_own_file
 from .._base.text import closest_match, did_you_mean, error_text
+from .._sensitive.encryption import FILE_VARIABLE, KEYS_VARIABLE
 from ..hooks._catalog import BUILTINS
 from ..plugins.discovery import is_path
 from ..plugins.trust import digest
@@ -26,7 +27,7 @@ from .settings import KEYS, DeclaredChannel, DeclaredHook, Key, Settings
 
 FILE, SHARED_FILE = CONFIG_FILE, "pyproject.toml"
 PREFIX = "HOOKLINE_"
-OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG", "HOOKLINE_TRUST"))
+OTHER_VARIABLES = frozenset(("HOOKLINE_CACHE", "HOOKLINE_CONFIG", "HOOKLINE_TRUST", KEYS_VARIABLE, FILE_VARIABLE))
 """Variables with the prefix that are not settings."""
 MODEL_OPTIONS = frozenset(("base_url", "api", "context"))
 """Settings of one provider: a later source that names another provider resets them."""
@@ -46,6 +47,7 @@ class Configuration(msgspec.Struct, frozen=True, weakref=True):
     """The effective settings, the source of each, the file that was read, and notes about ignored files.
 
     ``declared`` are the settings in the file, and ``digest`` is the digest of the text that they were read from.
+    ``given`` are the settings on the command line.
     """
 
     settings: Settings
@@ -54,6 +56,7 @@ class Configuration(msgspec.Struct, frozen=True, weakref=True):
     notes: tuple[str, ...] = ()
     declared: Mapping[str, Any] = EMPTY
     digest: str = ""
+    given: Mapping[str, Any] = EMPTY
 
     @property
     def home(self) -> Path:
@@ -106,8 +109,10 @@ def load(
         assign(name, value, f"file:{path}")
     for name, value in _model_first(read_env(env, here)):
         assign(name, value, f"env:{KEYS[name].env}")
+    on_command_line: dict[str, Any] = {}
     for flag in sorted(flags, key=lambda flag: flag.key != "model"):
         value = resolve_paths(flag.key, parse_value(KEYS[flag.key], flag.value, flag.name), here)
+        on_command_line[flag.key] = value
         assign(flag.key, value, f"flag:{flag.name}")
     project = path.parent.resolve() if path is not None else here
     project = project if here.is_relative_to(project) else here
@@ -126,7 +131,7 @@ def load(
     for name, default in defaults.items():
         if values.get(name, "") == "":
             values[name] = database if database and name in _IN_DATABASE else str(default(project))
-    found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen)
+    found = Configuration(Settings(**values), origins, path, tuple(notes), declared, seen, on_command_line)
     if path is not None:
         register_own_file(found, OwnFile(str(path), "the configuration file"))
     return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import itertools
 import os
 import re
 import shlex
@@ -30,6 +31,7 @@ from .sources import SHARED_FILE, Configuration, parse_reference, read_file
 
 CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
 SCRIPT_SUFFIXES = (*CODE_SUFFIXES, ".sh", ".js", ".mjs", ".cjs", ".ts", ".rb", ".pl", ".php", ".lua", ".jar")
+SCRIPTS_OF_NODE = (".js", ".mjs", ".cjs", ".ts", ".mts", ".cts", ".jsx", ".tsx")
 LOCK_SECONDS = 10.0
 
 State = Literal["trusted", "new", "changed"]
@@ -189,32 +191,119 @@ def reference_files(texts: Iterable[str], home: Path) -> list[Path]:
 
 
 def command_scripts(targets: Iterable[str], home: Path) -> list[Path]:
-    """Return the files of the project that commands name: scripts, and modules after ``-m``."""
+    """Return the files of the project that decide what commands run.
+
+    These are scripts, modules after ``-m``, the files that a program such as ``make`` or ``npm`` reads in its folder,
+    and the scripts in the commands of these files.
+    """
+    found: dict[Path, None] = {}
+    commands = dict.fromkeys(targets)
+    for target in itertools.islice(_growing(commands), MAX_COMMANDS):
+        for path in _files_of_command(target):
+            if path not in found and belongs_to(path, (home, Path.cwd())):
+                found[path] = None
+                commands |= dict.fromkeys(_commands_in(path))
+    return list(found)
+
+
+def other_programs(targets: Iterable[str], home: Path) -> list[str]:
+    """Return the programs in commands that may run more than :func:`command_scripts` finds."""
+    found: dict[str, None] = {}
+    for words in (_words(target) for target in targets if "://" not in target):
+        program = next((word for word in words if "=" not in word and os.path.basename(word) != "env"), "")
+        name = os.path.basename(program)
+        if name and not _COVERED.fullmatch(name) and not os.path.isfile(home / program):
+            found[name] = None
+    return list(found)
+
+
+def _growing(items: Mapping[str, None]) -> Iterator[str]:
+    """Yield the keys of a mapping, and those that are added meanwhile."""
+    done: set[str] = set()
+    while new := [item for item in items if item not in done]:
+        done.update(new)
+        yield from new
+
+
+def _words(command: str) -> list[str]:
+    try:
+        return shlex.split(command)
+    except ValueError:  # starting the server reports it
+        return command.split()
+
+
+def _files_of_command(target: str) -> list[Path]:
     found: list[Path] = []
-    for target in targets:
-        try:
-            words = shlex.split(target)
-        except ValueError:  # starting the server reports it
-            words = target.split()
-        words += [part for word in words for part in word.split() if part != word]  # sh -c 'node server.js'
-        # A script may be named from another folder: env PYTHONPATH=lib python -m server, uv --directory lib run it.py
-        places = [part for word in words for part in word.rpartition("=")[2].split(os.pathsep)]
-        folders = [Path.cwd(), *(Path(place) for place in places if place and os.path.isdir(place))]
-        before = ""
-        for number, word in enumerate(words):  # data that a server gets as an argument is not code
-            is_code = number == 0 or word.endswith(SCRIPT_SUFFIXES) or _INTERPRETER.fullmatch(os.path.basename(before))
-            for path in (folder / word for folder in folders):
-                if os.path.isfile(path) and (is_code or os.access(path, os.X_OK)):
-                    found += [path, *_shadows(path.resolve().parent)]
-            before = before if word.startswith("-") else word
-        for mark, name in pairwise(words):
-            if mark == "-m":
-                found += _find_module_files(f"{name}.__main__", folders)
-                found += [file for folder in folders for file in _shadows(folder)]
-    return [path for path in dict.fromkeys(found) if belongs_to(path, (home, Path.cwd()))]
+    words = _words(target)
+    words += [part for word in words for part in word.split() if part != word]  # sh -c 'node server.js'
+    # A script may be named from another folder: env PYTHONPATH=lib python -m server, uv --directory lib run it.py
+    places = [part for word in words for part in word.rpartition("=")[2].split(os.pathsep)]
+    folders = [Path.cwd(), *(Path(place) for place in places if place and os.path.isdir(place))]
+    before = ""
+    for number, word in enumerate(words):  # data that a server gets as an argument is not code
+        is_code = number == 0 or word.endswith(SCRIPT_SUFFIXES) or _INTERPRETER.fullmatch(os.path.basename(before))
+        for path in (folder / word for folder in folders):
+            if os.path.isfile(path) and (is_code or os.access(path, os.X_OK)):
+                found += [path, *_shadows(path.resolve().parent)]
+        for pattern in _INSTRUCTIONS.get(os.path.basename(word), ()):
+            found += [path for folder in folders for path in sorted(folder.glob(pattern)) if path.is_file()]
+        before = before if word.startswith("-") else word
+    for mark, name in pairwise(words):
+        if mark == "-m":
+            found += _find_module_files(f"{name}.__main__", folders)
+            found += [file for folder in folders for file in _shadows(folder)]
+        elif mark in ("-f", "--file", "--makefile"):
+            found += [path for path in (folder / name for folder in folders) if os.path.isfile(path)]
+    return found
 
 
+def _commands_in(path: Path) -> list[str]:
+    """Return the commands in a script or a file of recipes."""
+    try:
+        if path.name in ("package.json", "deno.json", "composer.json"):
+            document = msgspec.json.decode(path.read_bytes(), type=_Package)
+            values = [*document.scripts.values(), *document.tasks.values(), f"node {document.main}"]
+            return [value for value in values if isinstance(value, str)]
+        if path.suffix in (".sh", ".mk") or path.name.lower() in _RECIPES:
+            return [line.strip(" \t@-") for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+    except (OSError, msgspec.DecodeError):  # starting the server reports it
+        pass
+    return []
+
+
+class _Package(msgspec.Struct):
+    scripts: dict[str, Any] = {}
+    tasks: dict[str, Any] = {}
+    main: Any = "index.js"
+
+
+MAX_COMMANDS = 2000
+"""Maximum number of commands in which files are searched."""
 _INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua")
+_COVERED = re.compile(r"(ba|da|k|z)?sh|python[\d.]*")
+_RECIPES = frozenset(("makefile", "gnumakefile", "justfile", ".justfile", "procfile"))
+_NODE_FILES = (
+    *("package.json", ".npmrc", ".yarnrc", ".yarnrc.yml", ".pnpmfile.cjs", "pnpm-workspace.yaml", "bunfig.toml"),
+    *("package-lock.json", "npm-shrinkwrap.json", "yarn.lock", "pnpm-lock.yaml", "bun.lock"),
+)
+_PYTHON = ("pyproject.toml", "uv.toml", "uv.lock", "poetry.lock", "Pipfile", "Pipfile.lock", "setup.py", "setup.cfg")
+_MAKE = ("[Mm]akefile", "GNUmakefile", "*.mk")
+_COMPOSE = ("compose.y*ml", "docker-compose*.y*ml", "compose.*.y*ml", "Dockerfile*")
+_INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(("make", "gmake"), _MAKE),
+    **dict.fromkeys(("npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx", "node", "tsx", "ts-node"), _NODE_FILES),
+    **dict.fromkeys(("uv", "uvx", "pipx", "poetry", "hatch", "pdm", "pipenv"), _PYTHON),
+    **dict.fromkeys(("docker", "docker-compose", "podman"), _COMPOSE),
+    "deno": ("deno.json", "deno.jsonc", "deno.lock", "package.json"),
+    "just": ("[Jj]ustfile", ".justfile", "*.just"),
+    "task": ("[Tt]askfile*.y*ml",),
+    "cargo": ("Cargo.toml", "Cargo.lock", "build.rs", "src/*.rs", ".cargo/config*"),
+    "go": ("go.mod", "go.sum", "go.work", "*.go"),
+    "composer": ("composer.json", "composer.lock"),
+    "rake": ("[Rr]akefile", "Gemfile*"),
+    "bundle": ("Gemfile*",),
+}
+"""The files in its folder that tell a program what to run, as globs."""
 
 
 def _shadows(folder: Path) -> Iterator[Path]:
@@ -236,13 +325,13 @@ def code_files(path: Path) -> ProjectFiles:
     return ProjectFiles((path.resolve(),), (path.resolve().parent, Path.cwd()))
 
 
-def file_digest(path: Path) -> str:
-    """Return the digest of a file; that of its settings for a ``pyproject.toml``.
+def file_digest(path: Path, *, as_settings: bool = False) -> str:
+    """Return the digest of a file; with ``as_settings``, that of its settings for a ``pyproject.toml``.
 
     Raises:
         ConfigError: the file cannot be read.
     """
-    if path.name == SHARED_FILE:
+    if as_settings and path.name == SHARED_FILE:
         return read_file(path)[1]
     try:
         return digest(path.read_bytes())
@@ -345,6 +434,8 @@ def with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path,
         if path in found or not path.is_file():
             continue
         found[path] = None
+        if path.suffix in SCRIPTS_OF_NODE:
+            todo += [each.resolve() for each in _node_imports(path) if belongs_to(each, folders)]
         if path.suffix != ".py":
             continue
         search = dict.fromkeys((path.parent, path.parents[len(_package_of(path))], *folders))
@@ -353,6 +444,21 @@ def with_imports(files: Iterable[Path], folders: tuple[Path, ...]) -> dict[Path,
                 if belongs_to(each, folders):
                     todo.append(each.resolve())
     return found
+
+
+def _node_imports(path: Path) -> Iterator[Path]:
+    """Yield the files that a script of Node.js imports by their path."""
+    try:
+        text = path.read_text("utf-8", "replace")
+    except OSError:  # starting the server reports it
+        return
+    for name in _NODE_IMPORT.findall(text):
+        target = path.parent / name
+        endings = ("", *SCRIPTS_OF_NODE, ".json", "/index.js", "/package.json")
+        yield from (each for each in (Path(f"{target}{ending}") for ending in endings) if os.path.isfile(each))
+
+
+_NODE_IMPORT = re.compile(r"""\b(?:from|import|require|fork|Worker)\b\s*\(?\s*["'`](\.{1,2}/[^"'`\n]{1,500})["'`]""")
 
 
 def _imported_names(path: Path) -> set[str]:

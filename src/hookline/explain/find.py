@@ -34,11 +34,28 @@ class Found(NamedTuple):
     notes: list[str]
 
 
+class LocatedRun(NamedTuple):
+    """A recorded run that was found, and where.
+
+    ``root_id`` is the id of the outermost run, which is another one for a nested run.
+    """
+
+    found: Found
+    file: Path
+    root_id: str
+
+
+def is_path(name: str) -> bool:
+    """Whether a name is that of a file or folder, and not of a run."""
+    return name.endswith(SUFFIXES) or os.path.exists(name)
+
+
 def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found:
     """Return the recorded run with this name.
 
     Args:
-        name: the id of a run or its beginning, with or without ``run_``; ``last``; or a file, whose last run is meant.
+        name: the id of a run or its beginning, with or without ``run_``; ``last``; or a file or folder, whose last run
+            is meant.
         records: the files and folders in which ids are looked up.
 
     Raises:
@@ -48,8 +65,19 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
 
         run, notes = find_run("last", ["records/"])
     """
-    if name.endswith(SUFFIXES) or os.path.isfile(name):
+    return locate_run(name, records).found
+
+
+def locate_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> LocatedRun:
+    """Return the recorded run with this name, and where it is: see :func:`find_run`.
+
+    Raises:
+        RecordError: there is no such run, or there are several.
+    """
+    if is_path(name) and not os.path.isdir(name):
         return _last_of(Path(name))
+    if os.path.isdir(name):
+        name, records = "last", [name]
     existing = [path for path in records if os.path.exists(path)]
     if not existing:
         what = "the last run" if name == "last" else repr(name)
@@ -65,7 +93,8 @@ def find_run(name: str, records: Sequence[str | os.PathLike[str]] = ()) -> Found
         found = _read(file, id)
     if found is None:
         raise RecordError(f"{file} does not contain the run {id} any more")
-    return Found(found.run, [*map(str, refused.entries()), *found.notes])
+    run, notes = found.found
+    return found._replace(found=Found(run, [*map(str, refused.entries()), *notes]))
 
 
 def _locate(name: str, records: Sequence[str | os.PathLike[str]], refused: Account) -> tuple[Path, str]:
@@ -82,15 +111,24 @@ def _locate(name: str, records: Sequence[str | os.PathLike[str]], refused: Accou
             if name and (id.startswith(name) or id.startswith(f"run_{name}")):
                 matches.setdefault(id, file)
     if not matches:
-        places = ", ".join(map(str, records))
+        where = f"{', '.join(map(str, records))}{_newest(files)}"
         raise RecordError(
-            f"no recorded run begins with {name!r} in {places}: hookline record ls lists the runs{_reasons(refused)}"
+            f"no recorded run begins with {name!r} in {where}: hookline record ls lists the runs{_reasons(refused)}"
         )
     if len(matches) > 1:
         shown = ", ".join(list(matches)[:_SHOWN]) + (", …" if len(matches) > _SHOWN else "")
         raise RecordError(f"{counted(len(matches), 'recorded run')} begin with {name!r}: {shown}")
     ((id, file),) = matches.items()
     return file, id
+
+
+def _newest(files: Sequence[Path]) -> str:
+    """Return the ids of the newest runs as a part of a message. ``files`` begins with the one that was written last."""
+    found: list[tuple[float, str]] = []
+    for file in files[:_SHOWN]:
+        found += [(run.info.time, run.info.ids.run_id) for run in _run_lines(file, Account()) if run.run == 0]
+    newest = list(dict.fromkeys(id for _, id in sorted(found, reverse=True)))[:_SHOWN]
+    return f" (the newest are {', '.join(newest)})" if newest else ""
 
 
 def _run_lines(file: Path, refused: Account) -> list[RunLine]:
@@ -128,18 +166,18 @@ def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]], refu
     return best[2], best[1]
 
 
-def _read(file: Path, id: str) -> Found | None:
+def _read(file: Path, id: str) -> LocatedRun | None:
     if not file.exists():
         return None
     account = Account()
     for run in read_runs([file], account=account):
         for each in run.tree():
             if each.id == id:
-                return Found(each, list(map(str, account.entries())))
+                return LocatedRun(Found(each, list(map(str, account.entries()))), file, run.id)
     return None
 
 
-def _last_of(file: Path) -> Found:
+def _last_of(file: Path) -> LocatedRun:
     account = Account()
     count, last = 0, None
     for run in read_runs([file], account=account):
@@ -150,4 +188,4 @@ def _last_of(file: Path) -> Found:
     notes = list(map(str, account.entries()))
     if count > 1:
         notes.insert(0, f"{file} contains {count:,} runs; this is the last one (choose another by its id)")
-    return Found(last, notes)
+    return LocatedRun(Found(last, notes), file, last.id)

@@ -23,6 +23,8 @@ from .view import (
     as_mapping,
     as_text,
     attached_text,
+    count_subagents,
+    count_totals,
     cut,
     field_changes,
     why_stopped,
@@ -102,7 +104,9 @@ class _Builder:
         """The position of the step of each call."""
         self.request: ModelCall | None = None
         self.asking: ToolCallView | None = None
-        self.began = False
+        self.began = 0
+        """Number of runs: more than one if the served run was handed over."""
+        self.results: list[_Fields] = []
         self.attach: Callable[[], object] | None = None
         """Adds a nested run to the run that started it, as soon as its task is known."""
         self.at = 0.0
@@ -140,7 +144,7 @@ class _Builder:
             self.note(f"Handed over to {agent}", "run_started")
         else:
             self.view.id, self.view.agent, self.view.at = str(ids.get("run_id", "")), agent, self.at
-        self.began = True
+        self.began += 1
 
     def on_task_taken(self, event: _Fields) -> None:
         self.view.task = self.view.task or cut(str(event.get("task", "")), self.limit)
@@ -156,6 +160,7 @@ class _Builder:
         result = as_mapping(event.get("result"))
         stop = as_mapping(result.get("stop"))
         self.view.reply = cut(str(result.get("reply", "")), self.limit)
+        self.results.append(result)
         self.finish(str(result.get("status", "completed")), str(stop.get("kind", "")), str(stop.get("message", "")))
         fatal = [each for each in map(as_mapping, as_items(result.get("errors"))) if each.get("fatal")]
         if self.view.status == "failed" and fatal:
@@ -171,9 +176,24 @@ class _Builder:
             self.view.why = f"It was interrupted: {reason or 'its process ended'}."
 
     def finish(self, status: str, stop: str, message: str) -> None:
-        self.view.status = status
-        self.view.elapsed = max(0.0, self.at - self.view.at)
-        self.view.why = why_stopped(self.view.steps, status, stop, cut(message, self.limit))
+        view = self.view
+        view.status = status
+        view.why = why_stopped(view.steps, status, stop, cut(message, self.limit))
+        if len(self.results) < self.began:
+            view.elapsed = max(0.0, self.at - view.at)
+            count_totals(view)
+            return
+        usages, costs = (
+            [as_mapping(each.get("usage")) for each in self.results],
+            [each.get("cost") for each in self.results],
+        )
+        view.elapsed = sum(float(each.get("elapsed", 0.0)) for each in self.results)
+        view.tool_calls = sum(int(each.get("tool_calls", 0)) for each in self.results)
+        view.input_tokens = sum(int(each.get("input_tokens", 0)) for each in usages)
+        view.output_tokens = sum(int(each.get("output_tokens", 0)) for each in usages)
+        view.cached_tokens = sum(int(each.get("cached_tokens", 0)) for each in usages)
+        view.cost = None if None in costs else sum(float(each) for each in costs if each is not None)
+        count_subagents(view)
 
     def on_failed(self, event: _Fields) -> None:
         error = as_mapping(event.get("error"))
@@ -221,11 +241,11 @@ class _Builder:
 
     def moments_at(self, point: str, call_id: str) -> list[MomentView]:
         """Return the moments of the model call, tool call or event that a point belongs to."""
-        if point in _AT_APPROVAL and self.asking is not None:
-            return self.asking.moments
         if call_id in self.calls:
             self.touch(self.place[call_id])
             return self.calls[call_id].moments
+        if point in _AT_APPROVAL and self.asking is not None:
+            return self.asking.moments
         if point in _AT_MODEL:
             if self.request is None or (point == "before_llm" and (self.request.model or self.request.answered)):
                 self.request = ModelCall(self.at)

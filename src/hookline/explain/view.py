@@ -25,9 +25,11 @@ from .._base.attachment_files import ATTACHMENTS_SUFFIX
 from .._base.frozen import json_text
 from .._base.text import counted
 from .._kernel.hook import matches
+from .._kernel.payloads import WITHHELD
 from ..records import format as fmt
 from ..records.reading import RecordedMoment, RecordedRun
 from .text_diff import Part, diff_text, fold
+from .totals import SubagentTotals
 from .words import STOPS
 
 TEXT_LIMIT = 4000
@@ -234,17 +236,25 @@ class RunView(View):
     until: float = 0.0
     """The time of the last moment. Times count from the start of the outermost run, in seconds."""
     elapsed: float = 0.0
+    """Seconds that the run took, without the time that it was queued or suspended."""
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: float | None = None
+    """Tokens and cost contain those of the subagents."""
     tool_calls: int = 0
+    """Number of the run's own calls."""
+    subagents: SubagentTotals = SubagentTotals()
     events: int = 0
     """Number of moments, with those of nested runs."""
+    rules: str = ""
+    """The digest of the rules in force at the start: of the hooks that decide, with their arguments."""
     steps: list[StepView] = []
     chains: list[list[ChainHook]] = []
     """The hooks at a point, in firing order. Moments refer to them by position; nested runs share the list."""
     notes: list[str] = []
+    has_texts: bool = True
+    """Whether the texts of the run are known: those of the task, replies, arguments and results."""
     images: dict[str, str] = {}
     """Small images among the attachments, as ``data:`` URLs by the beginning of their digest."""
 
@@ -276,6 +286,34 @@ def nested_runs(step: StepView) -> Iterator[RunView]:
             yield item.run
         elif isinstance(item, ToolCallView):
             yield from item.runs
+
+
+def count_totals(run: RunView) -> None:
+    """Set the totals of a run that has no result, from its calls and its subagents."""
+    own = [item for step in run.steps for item in step.items]
+    nested = [each for step in run.steps for each in nested_runs(step)]
+    for each in nested:
+        if each.status == "running":
+            count_totals(each)
+    models = [item for item in own if isinstance(item, ModelCall) and item.answered]
+    used: list[ModelCall | RunView] = [*models, *nested]
+    costs = [each.cost for each in used if each.input_tokens or each.output_tokens]
+    run.tool_calls = sum(isinstance(item, ToolCallView) for item in own)
+    run.input_tokens = sum(each.input_tokens for each in used)
+    run.output_tokens = sum(each.output_tokens for each in used)
+    run.cached_tokens = sum(each.cached_tokens for each in used)
+    run.cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+    count_subagents(run)
+
+
+def count_subagents(run: RunView) -> None:
+    """Set the totals of the subagents of a run."""
+    found = SubagentTotals()
+    for step in run.steps:
+        for each in nested_runs(step):
+            steps = sum(step.index >= 0 for step in each.steps)
+            found += SubagentTotals(1, steps, each.tool_calls) + each.subagents
+    run.subagents = found
 
 
 def hook_outcomes(moment: MomentView, chain: Sequence[ChainHook]) -> list[HookOutcome]:
@@ -322,6 +360,15 @@ def _skipped_phases(decision: DecisionView, hook: ChainHook, moment: MomentView)
     if verb == "failed":
         settles = hook.on_failure in ("closed", "block") and moment.point != "on_run_end"
     return {"rewrite", "guard"} if settles and hook.phase != "observe" else set()
+
+
+def _failed_closed(moment: MomentView, chain: Sequence[ChainHook]) -> bool:
+    """Whether a hook failed closed at a moment."""
+    return any(
+        decision.verb == "failed" and hook.on_failure == "closed"
+        for hook in chain
+        if (decision := _decision_of(hook, moment.decisions)) is not None
+    )
 
 
 def explain(run: RecordedRun, *, limit: int = TEXT_LIMIT) -> RunView:
@@ -403,6 +450,7 @@ class _RunBuilder:
             str(run.file),
             info.ids.session_id,
             at=start,
+            rules=info.rules,
         )
         self.steps: list[StepView] = self.view.steps
         self.calls: dict[str, ToolCallView] = {}
@@ -638,6 +686,8 @@ class _RunBuilder:
         call.duration = _number(fields.get("duration"))
         result = _after_changes(recorded, fields, "result")
         error = _after_changes(recorded, fields, "error")
+        if _failed_closed(moment, self.chains.lists[moment.chain]):
+            error = WITHHELD
         text = as_text(error if error is not None else result)
         attached = (
             "" if error is not None else attached_text({"attachments": _after_changes(recorded, fields, "attachments")})
@@ -698,23 +748,17 @@ class _RunBuilder:
         view, end = self.view, self.run.end
         view.until = self.last
         view.chains = self.chains.lists
-        tool_calls = len(self.calls)
-        calls = [item for step in self.steps for item in step.items if isinstance(item, ModelCall)]
         if end is None:
             view.why = "The record ends before the run does: the program was stopped, or is still running."
             view.elapsed = max(0.0, self.last - view.at)
-            view.tool_calls = tool_calls
-            view.input_tokens = sum(call.input_tokens for call in calls)
-            view.output_tokens = sum(call.output_tokens for call in calls)
-            view.cached_tokens = sum(call.cached_tokens for call in calls)
-            costs = [call.cost for call in calls if call.answered]
-            view.cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+            count_totals(view)
             return
         view.status = end.status or "completed"
         view.reply = self.cut(end.reply)
-        view.elapsed, view.tool_calls, view.cost = end.elapsed, end.tool_calls or tool_calls, end.cost
+        view.elapsed, view.tool_calls, view.cost = end.elapsed, end.tool_calls or len(self.calls), end.cost
         view.input_tokens, view.output_tokens = end.usage.input_tokens, end.usage.output_tokens
         view.cached_tokens = end.usage.cached_tokens
+        count_subagents(view)
         view.why = why_stopped(self.steps, end.status, end.stop, self.cut(end.stop_message))
 
     def cut(self, text: str) -> str:

@@ -74,6 +74,7 @@ STOPS: Mapping[str, str] = {
     "cost_limit": "The run reached its limit of cost.",
     "tool_calls_limit": "The run reached its limit of tool calls.",
     "retry_limit": "A hook asked for more retries than are allowed.",
+    "halted": "Somebody halted all runs.",
     "stop_requested": "A hook asked the run to stop.",
     "user_requested": "The run was cancelled.",
     "error": "An error stopped the run.",

@@ -1,6 +1,6 @@
 """Counters, histograms and gauges on top of ``prometheus-client``, with a bounded number of label values.
 
-``prometheus-client`` stores the numbers and writes the text. Label values come from models and callers, so this module
+``prometheus-client`` has the registry and writes the text. Label values come from models and callers, so this module
 adds a limit on their number and escapes control characters in them. It also keeps a failing gauge from hiding the other
 metrics, and begins at zero in a forked process.
 """
@@ -11,7 +11,9 @@ import logging
 import re
 import threading
 from abc import ABC, abstractmethod
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
 from math import inf, isfinite, isnan
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +22,7 @@ from .._base.text import error_text, is_number
 from .._kernel.errors import RegistrationError
 
 if TYPE_CHECKING:
-    from prometheus_client import CollectorRegistry, Metric
+    from prometheus_client import Metric
 
 log = logging.getLogger("hookline")
 
@@ -39,25 +41,33 @@ _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")
 
 
 class _Metric(ABC):
-    """A metric with at most ``limit`` sets of label values. The last ``fixed`` labels are never replaced."""
+    """A collector for ``prometheus-client`` with at most ``limit`` sets of label values.
+
+    The last ``fixed`` labels are never replaced. The numbers are kept here, because those of the library take a lock
+    and several calls each.
+    """
 
     def __init__(self, metrics: Metrics, name: str, text: str, labels: Sequence[str], fixed: int = 0) -> None:
         self._metrics, self.name, self.text = metrics, name, text
         self.labels, self._open = tuple(labels), len(labels) - fixed
-        self._children: dict[tuple[Any, ...], Any] = {}
+        self.reset()
 
-    def start(self, registry: CollectorRegistry) -> None:
-        """Begin at zero in a registry."""
-        self._children = {}
-        self._metric = self._make(registry)
+    def reset(self) -> None:
+        """Begin at zero."""
+        self._cells: dict[Labels, list[float]] = {}
 
     @abstractmethod
-    def _make(self, registry: CollectorRegistry) -> Any: ...
+    def describe(self) -> list[Metric]:
+        """Return the metric without numbers."""
+
+    @abstractmethod
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric with its numbers."""
 
     def label_sets(self) -> list[Labels]:
         """Return the sets of label values so far."""
         with self._metrics.lock:
-            return list(self._children)
+            return list(self._cells)
 
     def key(self, given: tuple[Any, ...], known: Mapping[Labels, Any]) -> Labels:
         """Return the label values to count under: cleaned, or ``other`` if ``known`` is full."""
@@ -68,15 +78,17 @@ class _Metric(ABC):
             return clean
         return (OTHER,) * self._open + clean[self._open :]
 
-    def _child(self, given: tuple[Any, ...]) -> Any:
+    def _cell(self, given: tuple[Any, ...], size: int) -> list[float]:
+        """Return the numbers for label values that were not given in this form before. The caller has the lock."""
+        key = self.key(given, self._cells)
+        found = self._cells.get(key)
+        if found is None:
+            found = self._cells[key] = [0.0] * size
+        return found
+
+    def _read(self) -> list[tuple[Labels, list[float]]]:
         with self._metrics.lock:
-            child = self._children.get(given)
-            if child is None:
-                key = self.key(given, self._children)
-                child = self._children.get(key)
-                if child is None:
-                    child = self._children[key] = self._metric.labels(*key) if key else self._metric
-            return child
+            return [(key, cell.copy()) for key, cell in self._cells.items()]
 
 
 M = TypeVar("M", bound=_Metric)
@@ -85,34 +97,76 @@ M = TypeVar("M", bound=_Metric)
 class Counter(_Metric):
     """A number for each set of label values that only grows."""
 
-    def _make(self, registry: CollectorRegistry) -> Any:
-        from prometheus_client import Counter as Made
+    def reset(self) -> None:
+        """Begin at zero. Without labels, the number exists from the beginning."""
+        super().reset()
+        if not self.labels:
+            self._cell((), 1)
 
-        return Made(self.name, self.text, self.labels, registry=registry)
+    def describe(self) -> list[Metric]:
+        """Return the metric without numbers."""
+        from prometheus_client.core import CounterMetricFamily
+
+        return [CounterMetricFamily(self.name, self.text, labels=self.labels)]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric with its numbers."""
+        (family,) = self.describe()
+        for key, (number,) in self._read():
+            family.add_metric(key, number)  # type: ignore[attr-defined]
+        yield family
 
     def add(self, *labels: Any, by: float = 1) -> None:
         """Add ``by`` under the given label values."""
         if not 0 <= by < inf:
             raise ValueError(f"{self.name} can only grow, by a finite number: not by {by!r}")
-        self._child(labels).inc(by)
+        with self._metrics.lock:
+            cell = self._cells.get(labels) or self._cell(labels, 1)
+            cell[0] += by
 
 
 class Histogram(_Metric):
     """The distribution of a number, for each set of label values."""
 
     def __init__(self, *args: Any, bounds: Sequence[float]) -> None:
-        super().__init__(*args)
         self._bounds = bounds
+        self._size = len(bounds) + 2
+        """The number of values up to each bound, of those above all bounds, and the sum of the values."""
+        super().__init__(*args)
 
-    def _make(self, registry: CollectorRegistry) -> Any:
-        from prometheus_client import Histogram as Made
+    def reset(self) -> None:
+        """Begin at zero. Without labels, the numbers exist from the beginning."""
+        super().reset()
+        if not self.labels:
+            self._cell((), self._size)
 
-        return Made(self.name, self.text, self.labels, registry=registry, buckets=self._bounds)
+    def describe(self) -> list[Metric]:
+        """Return the metric without numbers."""
+        from prometheus_client.core import HistogramMetricFamily
+
+        return [HistogramMetricFamily(self.name, self.text, labels=self.labels)]
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield the metric with its numbers."""
+        from prometheus_client.utils import floatToGoString
+
+        (family,) = self.describe()
+        names = [floatToGoString(bound) for bound in (*self._bounds, inf)]  # type: ignore[no-untyped-call]
+        for key, (*counts, total) in self._read():
+            buckets = list(zip(names, accumulate(counts), strict=True))
+            family.add_metric(key, buckets, sum_value=total)  # type: ignore[attr-defined]
+        yield family
 
     def observe(self, value: float, *labels: Any) -> None:
         """Count a value under the given label values. A negative value counts as 0; NaN is ignored."""
-        if not isnan(value):
-            self._child(labels).observe(max(0.0, value))
+        if isnan(value):
+            return
+        if value < 0:
+            value = 0.0
+        with self._metrics.lock:
+            cell = self._cells.get(labels) or self._cell(labels, self._size)
+            cell[bisect_left(self._bounds, value)] += 1
+            cell[-1] += value
 
 
 class _Gauge(_Metric):
@@ -120,11 +174,7 @@ class _Gauge(_Metric):
 
     def __init__(self, *args: Any, read: Reading) -> None:
         super().__init__(*args)
-        self._read, self._failing = read, False
-
-    def _make(self, registry: CollectorRegistry) -> Any:
-        registry.register(self)
-        return self
+        self._value, self._failing = read, False
 
     def describe(self) -> list[Metric]:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -136,7 +186,7 @@ class _Gauge(_Metric):
         (family,) = self.describe()
         values: dict[Labels, float] = {}
         try:
-            read = self._read()
+            read = self._value()
             for given, value in (read if isinstance(read, Mapping) else {(): read}).items():
                 key = self.key(given if isinstance(given, tuple) else (given,), values)
                 values[key] = values.get(key, 0) + float(value)
@@ -215,17 +265,17 @@ class Metrics:
         self.lock = threading.RLock()  # reentrant, because a finalizer may log, and a handler may count log records
         self.registry = CollectorRegistry()
         for metric in self._metrics:
-            metric.start(self.registry)
+            metric.reset()
+            self.registry.register(metric)
 
     def _add(self, metric: M) -> M:
         if not isinstance(metric.name, str) or not _NAME.fullmatch(metric.name):
             raise RegistrationError(f"the name of a metric has letters, digits and '_', not {metric.name!r:.80}")
-        with self.lock:
-            try:
-                metric.start(self.registry)
-            except ValueError:  # the library's error lists the series
-                raise RegistrationError(f"there is already a metric {metric.name}: choose another name") from None
-            self._metrics.append(metric)
+        try:
+            self.registry.register(metric)
+        except ValueError:  # the library's error lists the series
+            raise RegistrationError(f"there is already a metric {metric.name}: choose another name") from None
+        self._metrics.append(metric)
         return metric
 
 

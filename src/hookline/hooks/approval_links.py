@@ -268,12 +268,14 @@ class ApprovalLinks:
         except LinkError as error:
             return _problem(error)
         except DecisionRefusedError as error:
+            if error.code == "rights":
+                return _page(403, link_page.problem("Nothing was decided", f"{error}."))
             if error.row is None:
                 return _page(400, link_page.problem("Nothing was decided", f"{error}."))
             return _page(409, link_page.outcome(error.row, late=True))
         except StoreError as error:
             return _unavailable(error)
-        return _page(200, link_page.outcome(row))
+        return _page(200, link_page.outcome(row) if row.status != "pending" else link_page.recorded(row))
 
     # Sending
 

@@ -16,9 +16,10 @@ from .._base.text import error_text
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event
-from .._kernel.payloads import ApprovalRequest
+from .._kernel.payloads import ApprovalRequest, unanswered
 from .._kernel.points import APPROVAL_REQUESTED
 from .._kernel.results import HookResult
+from .._kernel.scope import scope_of
 from .._kernel.validation import check_path, check_positive
 from ..stores.approvals import ApprovalRow, ApprovalStore
 from ..stores.errors import StoreError
@@ -63,6 +64,8 @@ class ApprovalsHook:
         store: an :class:`ApprovalStore`, or the path of its SQLite file.
         seconds: time to wait for a decision.
         owner: user that the runs are for; a remembered decision applies only to its owner.
+        asked_by: id of the person who starts the runs, who may not approve their calls if the store has a policy; by
+            default the owner.
         root_id: id of the root run, for calls of subagents; by default the run that asks.
         hold_seconds: time to wait in a durable run before the run is suspended until there is a decision.
         notify: async function that gets each waiting call, to notify a person, or to ask and ``decide``. It is
@@ -82,6 +85,7 @@ class ApprovalsHook:
         *,
         seconds: float = 3600.0,
         owner: str = "",
+        asked_by: str = "",
         root_id: str = "",
         hold_seconds: float = 60.0,
         notify: Notifier | None = None,
@@ -91,14 +95,14 @@ class ApprovalsHook:
                 store = ApprovalStore(check_path(store, "store must be a SQLite file, such as 'approvals.db'"))
             except StoreError as error:
                 raise RegistrationError(str(error)) from error
-        for name, text in (("owner", owner), ("root_id", root_id)):
+        for name, text in (("owner", owner), ("asked_by", asked_by), ("root_id", root_id)):
             if not isinstance(text, str):
                 raise RegistrationError(f"{name} must be text, not {text!r:.80}")
         if notify is not None and (not callable(notify) or isinstance(notify, type)):
             raise RegistrationError(f"notify must be an async function of an approval, not {notify!r:.80}")
         self.store, self.seconds = store, check_positive(seconds, "seconds")
         self.hold_seconds = check_positive(hold_seconds, "hold_seconds")
-        self.owner, self.root_id, self.notify = owner, root_id, notify
+        self.owner, self.asked_by, self.root_id, self.notify = owner, asked_by, root_id, notify
 
     async def __call__(self, point: str, ctx: Any, request: ApprovalRequest) -> HookResult:
         """Return the decision about one call.
@@ -127,15 +131,29 @@ class ApprovalsHook:
                 return HookResult.wait(reason=f"approval {row.id}")
         if row.digest != request.digest:
             raise StoreError(f"the decision about approval {row.id} is for a different call")
+        await in_thread(self.store.clean_decision, row, scope_of(ctx).clean)
         return result_of(row, self.seconds)
+
+    def asked_for(self) -> tuple[str, str]:
+        """Return the owner and the id of the root run of a call that asks."""
+        return self.owner, self.root_id
 
     async def _ask(self, request: ApprovalRequest, ctx: Any, durable: bool) -> ApprovalRow:
         asked: list[ApprovalRow] = []
         cancelled = threading.Event()
+        owner, root_id = self.asked_for()
+        clean = scope_of(ctx).clean
 
         def ask() -> ApprovalRow:
             row = self.store.ask(
-                request, seconds=self.seconds, ids=ctx.ids, owner=self.owner, root_id=self.root_id, durable=durable
+                request,
+                seconds=self.seconds,
+                ids=ctx.ids,
+                owner=owner,
+                root_id=root_id,
+                asked_by=self.asked_by,
+                durable=durable,
+                clean=clean,
             )
             asked.append(row)
             if cancelled.is_set():
@@ -262,6 +280,6 @@ def result_of(row: ApprovalRow, seconds: float) -> HookResult:
         case "denied":
             return HookResult.deny(row.message or "This call was denied.", by=row.by, reason=reason)
         case "expired":
-            return HookResult.deny(f"Nobody approved this call within {seconds:g} s.", by="expired", reason=reason)
+            return HookResult.deny(unanswered(row.questions, f" within {seconds:g} s"), by="expired", reason=reason)
         case _:
             return HookResult.deny("This call is no longer waiting for approval.", by="cancelled", reason=reason)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 from msgspec import UNSET, UnsetType
@@ -16,19 +16,26 @@ from .._base.frozen import any_digest, json_text
 from .._base.text import snake_case
 from .._kernel.errors import RegistrationError
 from .._kernel.events import Event, HookExecuted, JudgedBeforeRewrite, MergeLost, RetryIgnored
-from .._kernel.payloads import ModelReply, ToolCallResult
+from .._kernel.fire_observers import FireObserver, FireReport
+from .._kernel.payloads import WITHHELD, ModelReply, ToolCallResult
 from .._kernel.points import AFTER_LLM, AFTER_TOOL, BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, ON_RUN_END
 from .._kernel.results import Verdict
 from .._kernel.validation import check_bool, check_integer, check_path
 from .._kernel.values import Ids
 from .._run import events as e
-from .._run.events import RunFinished, RunStarted, ToolStarted
+from .._run.events import RunFinished, RunStarted, ToolStarted, is_silent
+from .._run.new_fires import NewFireObserver
+from .._run.run_hooks import RunHooks
+from ..records.rules import rules_of
 from ..stores.audit import records as r
 from ..stores.audit.file import Fsync, reason
 from ..stores.audit.format import MAX_ITEMS, encode_ids, encode_record, encode_type
 from ..stores.audit.log import MIN_FILE_BYTES, AuditError, AuditLog
 from ..stores.audit.records import AuditRecord
 from .shadow_mode import ShadowDecided
+
+if TYPE_CHECKING:
+    from .._run.engine import Engine
 
 log = logging.getLogger("hookline")
 
@@ -56,7 +63,6 @@ class _RecordBuilder:
         self.content, self.max_text = content, max_text
         self._redact = redact
         self._makers: dict[type[Event], Callable[[Any], r.AuditRecord | None]] = {
-            e.RunStarted: lambda event: r.RunStartRecord(),
             e.TaskTaken: lambda event: r.TaskRecord(len(event.task), self._text(event.task), _files(event.attachments)),
             e.ApprovalAsked: self._asked,
             e.ApprovalDecided: self._decided,
@@ -66,7 +72,6 @@ class _RecordBuilder:
                 len(event.text), self._text(event.text), _files(event.attachments)
             ),
             e.RunFinished: self._run_end,
-            HookExecuted: lambda event: None if e.is_silent(event) else self._verdict(event),
             ShadowDecided: self._shadow,
             JudgedBeforeRewrite: lambda event: _notice(event, event.by, ", ".join(event.hooks)),
             MergeLost: lambda event: _notice(event, event.hook, f"{event.field}: {event.kept}"),
@@ -128,10 +133,11 @@ class _RecordBuilder:
             UNSET if failed else _files(result.attachments),
         )
 
-    def _verdict(self, event: HookExecuted) -> r.VerdictRecord:
+    def verdict(self, event: HookExecuted, rules: str) -> r.VerdictRecord:
+        """Return the record of a verdict under these rules."""
         failed = UNSET if event.error is None else self._text(event.error)
         return r.VerdictRecord(
-            event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason), failed
+            event.hook, str(event.point), event.phase, str(event.verb), self._safe(event.reason), rules, failed
         )
 
     def _shadow(self, event: ShadowDecided) -> r.ShadowRecord:
@@ -223,7 +229,7 @@ class _RecordBuilder:
             return f"[withheld: the redactor failed with {type(error).__name__}]"
 
 
-_EVENTS = _RecordBuilder(False, str, 1).events
+_EVENTS = _RecordBuilder(False, str, 1).events | {RunStarted, HookExecuted}
 _ALWAYS = frozenset({AFTER_LLM, AFTER_TOOL, ON_RUN_END})
 _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_END})
 
@@ -231,15 +237,16 @@ _CLOSED = frozenset({BEFORE_LLM, BEFORE_TOOL, ON_PROGRESS, AFTER_TOOL, ON_RUN_EN
 class _AuditedRun(msgspec.Struct):
     """State of an active run.
 
-    It has the run's ids, the counts of lost records and failed writes at its start, the payload that was recorded last,
-    and the digests of running calls.
+    It has the run's ids, its hooks, the counts of lost records and failed writes at its start, the digests of running
+    calls, and the encoded beginning of the records of each type.
     """
 
     ids: bytes
+    hooks: RunHooks
     lost: int
     failures: int
-    last: Any = None
     digests: dict[tuple[str, int], str] = {}
+    kinds: dict[str, bytes] = {}
 
 
 class AuditLogHook:
@@ -277,6 +284,7 @@ class AuditLogHook:
     """
 
     points = _ALWAYS
+    watched_in_runs = frozenset({AFTER_LLM, AFTER_TOOL})
     phase = "observe"
     priority = 0
     events = _EVENTS
@@ -341,14 +349,20 @@ class AuditLogHook:
         """Wait until all records so far are written; return false on timeout."""
         return self.log.flush(timeout)
 
+    def observe_fires(self, engine: Engine) -> FireObserver:
+        """Return the fire observer that records the replies and results of a run. Events say what else happens."""
+        ids = engine.ids
+        run = _AuditedRun(encode_ids(ids), engine.hooks, self.log.lost, self.log.failures)
+        self._runs[ids.run_id] = run
+        return _AuditObserver(engine, self, run)
+
     def on_event(self, event: Event) -> None:
         """Add the event to the log, without waiting."""
-        if type(event) is RunStarted:
-            self._runs[event.run_id] = _AuditedRun(encode_ids(event.ids), self.log.lost, self.log.failures)
+        run = self._runs.get(event.run_id)
         try:
-            fields = self._tool_start(event) if type(event) is ToolStarted else self._records.record(event)
+            fields = self._record(event, run)
             if fields is not None:
-                self._put(event.at, self._runs.get(event.run_id), event.run_id, fields)
+                self._put(event.at, run, event.run_id, fields)
         except Exception as error:
             self.log.count_lost(1, reason(error))
             raise
@@ -357,15 +371,9 @@ class AuditLogHook:
                 self._runs.pop(event.run_id, None)
 
     def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> Any:
-        """Record replies and results; with ``on_failure="closed"``, wait for the disk."""
-        if point in (AFTER_LLM, AFTER_TOOL):
-            run = self._runs.get(payload.ids.run_id)
-            if run is None or run.last is not payload:  # the hook may be registered twice
-                self._put(
-                    ctx.clock.time(), run, payload.ids.run_id, self._finished_record(point, run, payload, verdict)
-                )
-                if run is not None:
-                    run.last = payload
+        """Record replies and results outside of runs; with ``on_failure="closed"``, wait for the disk."""
+        if point in self.watched_in_runs:
+            self.record_end(point, payload, verdict, ctx.clock.time(), None)
         if self.on_failure == "closed":
             if point in _CLOSED and getattr(payload, "phase", "") != "progress":
                 return self._wait(ctx, CLOSED_SECONDS)
@@ -375,20 +383,37 @@ class AuditLogHook:
             self._raise_if_lost(ctx)
         return None
 
+    def record_end(self, point: str, payload: Any, verdict: Verdict, at: float, run: _AuditedRun | None) -> None:
+        """Add the reply of a model or the result of a tool to the log, without waiting."""
+        self._put(at, run, payload.ids.run_id, self._finished_record(point, run, payload, verdict))
+
     def _finished_record(self, point: str, run: _AuditedRun | None, payload: Any, verdict: Verdict) -> AuditRecord:
         if point == AFTER_LLM:
             return self._records.model(payload, verdict)
         known = run.digests.pop((payload.id, payload.attempt), None) if run else None
+        if verdict.error is not None:  # the model does not read the result either
+            payload = payload.replace(result=None, error=WITHHELD)
         return self._records.tool(payload, known or any_digest([payload.name, payload.arguments]))
 
-    def _tool_start(self, event: ToolStarted) -> AuditRecord:
-        made = any_digest([event.tool, event.arguments])
-        if run := self._runs.get(event.run_id):
-            run.digests[event.call_id, event.attempt] = made
-        return self._records.tool_start(event, made)
+    def _record(self, event: Event, run: _AuditedRun | None) -> AuditRecord | None:
+        match event:
+            case HookExecuted():
+                return None if is_silent(event) else self._records.verdict(event, _rules(run))
+            case ToolStarted():
+                made = any_digest([event.tool, event.arguments])
+                if run is not None:
+                    run.digests[event.call_id, event.attempt] = made
+                return self._records.tool_start(event, made)
+            case RunStarted():
+                return r.RunStartRecord(_rules(run))
+            case _:
+                return self._records.record(event)
 
     def _put(self, at: float, run: _AuditedRun | None, run_id: str, fields: AuditRecord) -> None:
-        kind = encode_type(fields.type, run.ids if run else encode_ids(Ids(run_id)))
+        if run is None:
+            kind = encode_type(fields.type, encode_ids(Ids(run_id)))
+        elif (kind := run.kinds.get(fields.type, b"")) == b"":
+            kind = run.kinds[fields.type] = encode_type(fields.type, run.ids)
         if self._records.content:
             self.log.put(encode_record(at, kind, fields))
         else:
@@ -408,6 +433,32 @@ class AuditLogHook:
             raise AuditError(f"{lost} records of the audit log were lost: {self.log.problem}")
         if self.log.is_working is False or self.log.failures > (run.failures if run else 0):
             raise AuditError(f"records of the audit log may not be on the disk: {self.log.problem}")
+
+
+class _AuditObserver(NewFireObserver):
+    """Records the replies and results of one run."""
+
+    points = AuditLogHook.watched_in_runs
+    wants_hooked_fires = False
+    wants_calls = "results"
+
+    def __init__(self, engine: Engine, hook: AuditLogHook, run: _AuditedRun) -> None:
+        super().__init__(engine)
+        self._hook, self._run = hook, run
+        self._clock = engine.environment.clock
+
+    def new_fire(self, fire: FireReport) -> None:
+        """Record a reply or a result."""
+        try:
+            payload = self._engine.clean(fire.verdict.payload)
+            self._hook.record_end(fire.point, payload, fire.verdict, self._clock.time(), self._run)
+        except Exception as error:
+            self._hook.log.count_lost(1, reason(error))
+            log.exception("the audit log cannot record a fire of %s", fire.point)
+
+
+def _rules(run: _AuditedRun | None) -> str:
+    return "" if run is None else rules_of(run.hooks.stack)
 
 
 def _files(attachments: Sequence[Attachment]) -> list[str] | UnsetType:

@@ -91,8 +91,8 @@ class InjectionGuard:
             if the rest is not suspicious.
         threshold: the score (0 to 1) from which a text is suspicious.
         taint_steps: the number of steps after an untrusted result in which dangerous calls need an approval; ``None``
-            for the rest of the run, 0 for never. After a suspicious result, dangerous calls always need one, for the
-            rest of the conversation.
+            for the rest of the conversation, 0 for never. An injected text can tell the model to wait for a number of
+            steps. After a suspicious result, dangerous calls always need an approval.
         judge: a model, or its name, that judges texts whose score is in ``judge_when``; ``True`` for the run's own
             model. Its answer decides; if it fails or is unclear, the text is suspicious.
         judge_when: the lowest and the highest score that are judged; ``(0, 1)`` for all.
@@ -123,7 +123,7 @@ class InjectionGuard:
         *,
         action: Action = "flag",
         threshold: float = 0.5,
-        taint_steps: int | None = 5,
+        taint_steps: int | None = None,
         judge: bool | str | Model = False,
         judge_when: Sequence[float] = (0.2, 0.8),
         judge_timeout: float = 30.0,
@@ -159,10 +159,16 @@ class InjectionGuard:
         return self._check_task(ctx, state, payload) if point == ON_RUN_START else self._explain_fences(ctx, payload)
 
     def _state(self, ctx: Any) -> _TaintState:
-        """Return the state in this run. The states of a tree of runs are connected."""
+        """Return the state in this run, which begins with the untrusted text of the conversation and the outer run."""
         states: dict[str, _TaintState] = ctx.tree_state.setdefault(id(self), {})
         if ctx.run_id not in states:
-            states[ctx.run_id] = _TaintState(states.get(ctx.ids.parent_run_id) if ctx.ids.parent_run_id else None)
+            outer = states.get(ctx.ids.parent_run_id) if ctx.ids.parent_run_id else None
+            state = states[ctx.run_id] = _TaintState(outer)
+            if (earlier := _taint_of(ctx.state.messages)) is not None:
+                state.add(earlier)
+            inherited = None if outer is None else self._active_taint(outer)
+            if inherited is not None and (inherited.suspicious or state.taint is None or not state.taint.suspicious):
+                state.taint = msgspec.structs.replace(inherited, hop=-1)
         return states[ctx.run_id]
 
     # Tool results.
@@ -299,12 +305,7 @@ class InjectionGuard:
     # The start of a run.
 
     def _check_task(self, ctx: Any, state: _TaintState, start: RunStart) -> HookResult | None:
-        """Find untrusted text that the conversation already contains, and score the task."""
-        if (earlier := _taint_of(ctx.state.messages)) is not None:
-            state.add(earlier)
-        outer = None if state.outer is None else self._active_taint(state.outer)
-        if outer is not None and (outer.suspicious or state.taint is None or not state.taint.suspicious):
-            state.taint = msgspec.structs.replace(outer, hop=-1)
+        """Score the task."""
         if not self.task:
             return None
         found = scan(start.task)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 from weakref import WeakSet
 
 from .._base.workers import after_fork_in_child
-from .._kernel.events import Event, HookExecuted
+from .._kernel.events import Event
+from .._kernel.fire_observers import CallReport, FireReport
 from .._kernel.payloads import ModelReply
-from .._kernel.points import AFTER_LLM
+from .._kernel.points import AFTER_LLM, ON_RUN_END, ON_TOKEN
+from .._kernel.results import HookAction
 from .._kernel.validation import check_bool, check_integer
 from .._run.events import (
     ApprovalAsked,
@@ -21,12 +23,14 @@ from .._run.events import (
     RunStarted,
     StepFinished,
     ToolEnded,
-    is_silent,
 )
+from .._run.new_fires import NewFireObserver
 from ._prometheus import CONTENT_TYPE, SECONDS, Counter, Histogram, Labels, Metrics, Reading
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
+
+    from .._run.engine import Engine
 
 RUN_SECONDS = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600, 1800, 3600)
 HOOK_SECONDS = (0.00001, 0.0001, 0.0005, 0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1, 5, 30)
@@ -54,16 +58,14 @@ class MetricsHook:
         NotInstalledError: ``prometheus-client`` is missing.
     """
 
-    points = frozenset({AFTER_LLM})
+    points = frozenset({ON_RUN_END})
     phase = "observe"
     priority = 0
-    events = frozenset(
-        {RunStarted, StepFinished, ToolEnded, HookExecuted, Failed, ApprovalAsked, ApprovalDecided, RunFinished}
-    )
+    events = frozenset({RunStarted, StepFinished, ToolEnded, Failed, ApprovalAsked, ApprovalDecided, RunFinished})
     content_type: ClassVar[str] = CONTENT_TYPE
 
     def __init__(self, *, every_call: bool = False, limit: int = 200) -> None:
-        self.every_call = check_bool(every_call, "every_call")
+        self._every_call = check_bool(every_call, "every_call")
         self._metrics = metrics = Metrics(check_integer(limit, "limit"))
         counter, histogram, gauge = metrics.counter, metrics.histogram, metrics.gauge
         by_model = ["model", "provider"]
@@ -104,7 +106,6 @@ class MetricsHook:
             RunStarted: self._run_started,
             StepFinished: self._step_finished,
             ToolEnded: self._tool_ended,
-            HookExecuted: self._hook_executed,
             Failed: self._failed,
             ApprovalAsked: self._approval_asked,
             ApprovalDecided: self._approval_decided,
@@ -112,21 +113,40 @@ class MetricsHook:
         }
         _INSTANCES.add(self)
 
-    def __call__(self, point: str, ctx: Any, reply: ModelReply) -> None:
+    def __call__(self, point: str, ctx: Any, payload: Any) -> None:
+        """Do nothing: a hook needs a point, but everything that is counted are events and fires."""
+
+    def observe_fires(self, engine: Engine) -> NewFireObserver:
+        """Return the fire observer that counts model calls and hook calls of a run."""
+        return _FireCounter(engine, self, "all" if self._every_call else "results")
+
+    def model_replied(self, reply: ModelReply) -> None:
         """Count a reply of a model, but not an answer that a hook gave instead."""
         if reply.source != "model":
             return
         model, provider, usage = reply.model, reply.provider, reply.usage
         self._model_calls.add(model, provider, reply.finish_reason)
         self._model_seconds.observe(reply.duration, model)
-        tokens = {"input": usage.input_tokens, "output": usage.output_tokens, "cached": usage.cached_tokens}
-        for kind, count in tokens.items():
-            if count > 0:
-                self._tokens.add(model, provider, kind, by=count)
+        if usage.input_tokens > 0:
+            self._tokens.add(model, provider, "input", by=usage.input_tokens)
+        if usage.output_tokens > 0:
+            self._tokens.add(model, provider, "output", by=usage.output_tokens)
+        if usage.cached_tokens > 0:
+            self._tokens.add(model, provider, "cached", by=usage.cached_tokens)
         if reply.cost is None:
             self._unpriced.add(model, provider)
         elif 0 <= reply.cost < inf:
             self._cost.add(model, provider, by=reply.cost)
+
+    def hook_called(self, call: CallReport) -> None:
+        """Count a call of a hook: its duration, and its verdict."""
+        point, hook, result = call.point, call.entry.name, call.result
+        if self._every_call:
+            self._hook_seconds.observe(call.took, point, hook)
+        if call.error is not None:
+            self._hook_failures.add(point, hook)
+        elif result is not None and (result.reason or not _is_silent(result.action, point)):
+            self._verdicts.add(point, hook, result.action)
 
     def on_event(self, event: Event) -> None:
         """Count one event."""
@@ -214,14 +234,6 @@ class MetricsHook:
         if event.duration > 0 or event.outcome == "ok":  # otherwise the tool did not run
             self._tool_seconds.observe(event.duration, event.tool)
 
-    def _hook_executed(self, event: HookExecuted) -> None:
-        if self.every_call and event.duration is not None:
-            self._hook_seconds.observe(event.duration, event.point, event.hook)
-        if event.error is not None:
-            self._hook_failures.add(event.point, event.hook)
-        elif not is_silent(event):
-            self._verdicts.add(event.point, event.hook, event.verb)
-
     def _failed(self, event: Failed) -> None:
         self._errors.add(event.error.type, event.error.where)
 
@@ -239,6 +251,29 @@ class MetricsHook:
         """Begin at zero."""
         self._metrics.reset()
         self._running, self._pending = {}, {}
+
+
+def _is_silent(verb: HookAction, point: str) -> bool:
+    """Whether a result without a reason is no verdict. A hook that buffers text replaces nearly every piece of it."""
+    return verb is HookAction.CONT or (verb is HookAction.REPLACE and point == ON_TOKEN)
+
+
+class _FireCounter(NewFireObserver):
+    """Counts the fires of one run."""
+
+    points = frozenset({AFTER_LLM})
+
+    def __init__(self, engine: Engine, metrics: MetricsHook, calls: Literal["results", "all"]) -> None:
+        super().__init__(engine)
+        self.wants_calls = calls
+        self._metrics = metrics
+
+    def new_fire(self, fire: FireReport) -> None:
+        """Count the calls of hooks, and a reply of a model."""
+        for call in fire.calls:
+            self._metrics.hook_called(call)
+        if fire.point is AFTER_LLM:
+            self._metrics.model_replied(fire.verdict.payload)
 
 
 _INSTANCES: WeakSet[MetricsHook] = WeakSet()

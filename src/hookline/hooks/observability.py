@@ -4,43 +4,44 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections import deque
-from typing import Any, TypeVar
+from collections.abc import Awaitable
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 from .._base.background_writer import BackgroundWriter
 from .._base.text import error_text
+from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
-from .._kernel.events import Event, HookExecuted
-from .._kernel.payloads import ModelReply
-from .._kernel.points import AFTER_LLM, ON_RUN_END
-from .._kernel.results import Verdict
-from .._kernel.validation import check_bool, check_path
-from .._kernel.values import Ids
-from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded, is_silent
+from .._kernel.points import BEFORE_STEP, ON_RUN_END
+from .._kernel.validation import check_path
 from ..stores.errors import StoreError
-from ..stores.runs import PARTS, RunRecord, RunStore
+from ..stores.facts import NAME, ObservedRun, RunFact
+from ..stores.runs import RunRecord, RunStore
+from ._facts import FactObserver, FactRecorder, PutRecord
+
+if TYPE_CHECKING:
+    from .._run.engine import Engine
 
 log = logging.getLogger("hookline")
 
 LIMIT = 50_000
-"""Maximum number of unwritten records of one kind. Further ones are lost, and the loss is reported."""
-LINGER = 0.1
-"""Seconds to collect records before they are written, because one transaction costs as much as many rows."""
-
-_NAME, _REASON = 200, 200
-
-Row = tuple[Any, ...]
-T = TypeVar("T")
+"""Maximum number of unwritten records. Further ones are lost, and the loss is reported."""
+LINGER = 0.5
+"""Seconds to collect records before they are written: one transaction costs as much as many rows, and many of them add
+to the same sums."""
 
 
-class ObservabilityHook:
+class ObservabilityHook(FactRecorder):
     """Records every run, model call, tool call, verdict, approval and error in a SQLite file.
 
     ``hookline stats`` shows them. Only names, numbers and times are recorded, and the beginning of the reasons of
-    hooks: no texts, arguments or results. A thread writes the file, so that runs do not wait for it. If records cannot
-    be written, they are lost; the loss is logged and reported in the ``errors`` of the next run that ends.
+    hooks, without sensitive data: no texts, arguments or results. Each fire of a point has a row with the hooks that
+    were called and their durations (``store.facts(run_id)``). A thread writes the file, so that runs do not wait for
+    it. If records cannot be written, they are lost; the loss is logged, reported in the ``errors`` of the next run that
+    ends, and stored in the file as soon as it can be written again.
 
     A run that ``hookline serve`` stores in the same file has one row: see :class:`RunStore`.
 
@@ -49,22 +50,26 @@ class ObservabilityHook:
 
     Args:
         path: the file, or a :class:`RunStore`.
-        keep_days: the number of days to keep records; by default they are kept for ever.
-        every_call: whether to record every hook call with its duration. That makes runs slower.
+        keep_days: the number of days to keep records; by default they are kept for ever. Sums by day stay.
+        on_failure: with ``"closed"``, runs fail at their next step while records cannot be written; with ``"open"``,
+            they continue.
 
     Raises:
-        RegistrationError: the path is not a path, or ``keep_days`` is not a positive number.
+        RegistrationError: an argument is invalid.
     """
 
-    points = frozenset({AFTER_LLM, ON_RUN_END})
-    phase = "observe"
-    priority = 0
-    events = frozenset({RunStarted, ToolEnded, HookExecuted, Failed, ApprovalAsked, ApprovalDecided, RunFinished})
-
     def __init__(
-        self, path: str | os.PathLike[str] | RunStore, *, keep_days: float | None = None, every_call: bool = False
+        self,
+        path: str | os.PathLike[str] | RunStore,
+        *,
+        keep_days: float | None = None,
+        on_failure: Literal["open", "closed"] = "open",
     ) -> None:
-        self.every_call = check_bool(every_call, "every_call")
+        if on_failure not in ("open", "closed"):
+            raise RegistrationError(f"on_failure must be 'open' or 'closed', not {on_failure!r:.80}")
+        if on_failure == "closed":
+            self.points = frozenset({BEFORE_STEP, ON_RUN_END})
+            self.on_failure = {BEFORE_STEP: "closed"}
         if not isinstance(path, RunStore):
             try:
                 path = RunStore(check_path(path, "path must be a SQLite file, such as 'runs.db'"), keep_days=keep_days)
@@ -72,6 +77,7 @@ class ObservabilityHook:
                 raise RegistrationError(str(error)) from error
         elif keep_days is not None:
             raise RegistrationError("keep_days belongs to the store: RunStore(path, keep_days=...)")
+        super().__init__(path.db)
         self.store = path
         self._writer: BackgroundWriter[None] = BackgroundWriter(self._write, self._failed, linger=LINGER)
         self._begin()
@@ -79,50 +85,32 @@ class ObservabilityHook:
     def _begin(self) -> None:
         """Start without records, also after a fork: the parent process writes its own records."""
         self._pid = os.getpid()
-        self._runs: deque[RunRecord] = deque()
-        self._waiting: dict[str, deque[Row]] = {table: deque() for table in PARTS}
-        self._started: dict[str, float] = {}
-        self._asked: dict[tuple[str, str], float] = {}
+        self._records: deque[RunFact | RunRecord] = deque()
+        self._open.clear()
         self._awake = False
         self._writing = self._lost = 0
+        self._gap: RunFact | None = None
         self._problem = self._logged = ""
 
-    def __call__(self, point: str, ctx: Any, payload: Any, verdict: Verdict) -> None:
-        """Record a model call. At the end of a run, report records that were lost since the last run."""
-        if point == AFTER_LLM:
-            self._reply(payload, ctx.clock.time(), verdict)
-        elif (problem := self.problem()) is not None:
-            raise StoreError(problem)
+    def observe_fires(self, engine: Engine) -> FactObserver | None:
+        """Return the fire observer that records a run."""
+        if self._pid != os.getpid():
+            self._begin()
+        return super().observe_fires(engine)
 
-    def on_event(self, event: Event) -> None:
-        """Record one event."""
-        values: Row
-        run_id, at = event.run_id, event.at
-        if isinstance(event, ToolEnded):
-            values = (run_id, at, event.call_id[:_NAME], event.attempt, event.tool[:_NAME], event.outcome)
-            self._put(self._waiting["tool_calls"], (*values, event.duration))
-        elif isinstance(event, HookExecuted):
-            if is_silent(event) and not self.every_call:
-                return  # emitted because another hook asked for every call
-            values = (run_id, at, str(event.point), event.call_id[:_NAME], event.hook, event.phase, str(event.verb))
-            self._put(self._waiting["verdicts"], (*values, event.reason[:_REASON], event.duration, int(event.refused)))
-        elif isinstance(event, RunStarted):
-            if self._pid != os.getpid():
-                self._begin()
-            self._started[run_id] = at
-            self._put(self._runs, self._record(event.ids, at, status="running"))
-        elif isinstance(event, RunFinished):
-            self._end(event)
-        elif isinstance(event, Failed):
-            error = event.error
-            place = (error.where, error.type[:_NAME], error.source[:_NAME], error.call_id[:_NAME], int(error.fatal))
-            self._put(self._waiting["errors"], (run_id, at, *place))
-        elif isinstance(event, ApprovalAsked):
-            self._asked[run_id, event.call_id] = at
-        elif isinstance(event, ApprovalDecided):
-            asked = self._asked.pop((run_id, event.call_id), at)
-            values = (run_id, at, event.call_id[:_NAME], event.tool[:_NAME], event.decision, event.by[:_NAME])
-            self._put(self._waiting["approvals"], (*values, at - asked))
+    def __call__(self, point: str, ctx: Any, payload: Any) -> Awaitable[None] | None:
+        """Report records that were lost since the last run; before a step, make sure that they can be written."""
+        if point == BEFORE_STEP:
+            return None if self._gap is None else self._check()
+        if (problem := self.problem()) is not None:
+            raise StoreError(problem)
+        return None
+
+    async def _check(self) -> None:
+        """Wait for the next attempt to write: the file may be usable again."""
+        await in_thread(self.flush)
+        if self._gap is not None:
+            raise StoreError(f"records of runs cannot be written: {self._gap.outcome}")
 
     def flush(self, timeout: float | None = None) -> bool:
         """Wait until all records are written or lost. Return false after ``timeout`` seconds."""
@@ -136,89 +124,29 @@ class ObservabilityHook:
         self._lost, self._problem = 0, ""
         return f"{lost:,} records of runs were lost: {problem}"
 
-    def _reply(self, reply: ModelReply, at: float, verdict: Verdict) -> None:
-        usage = reply.usage
-        self._put(
-            self._waiting["model_calls"],
-            (
-                reply.ids.run_id,
-                at,
-                reply.hop,
-                reply.attempt,
-                reply.purpose,
-                reply.model,
-                reply.provider,
-                reply.organization_id,
-                reply.source,
-                str(verdict.action),
-                reply.finish_reason,
-                usage.input_tokens,
-                usage.output_tokens,
-                usage.cached_tokens,
-                reply.cost,
-                reply.duration,
-            ),
-        )
+    def storage_of(self, engine: Engine) -> PutRecord:
+        """Return the function that stores records soon."""
+        return self._put
 
-    def _end(self, event: RunFinished) -> None:
-        result, usage = event.result, event.result.usage
-        error = next((error.type for error in reversed(result.errors) if error.fatal), "")
-        started = self._started.pop(event.run_id, event.at - result.elapsed)
-        self._put(
-            self._runs,
-            self._record(
-                result.ids,
-                started,
-                status=result.status,
-                stop="" if result.stop is None else result.stop.kind,
-                error=error if result.status == "failed" else "",
-                steps=len(result.steps),
-                tool_calls=result.tool_calls,
-                input_tokens=usage.input_tokens,
-                output_tokens=usage.output_tokens,
-                cached_tokens=usage.cached_tokens,
-                cost=result.cost,
-                ended=event.at,
-                elapsed=result.elapsed,
-            ),
-        )
-
-    def _record(self, ids: Ids, started: float, **known: Any) -> RunRecord:
-        return RunRecord(
-            id=ids.run_id,
-            agent=ids.agent,
-            owner="",
-            session="",
-            session_id=ids.session_id,
-            task_id=ids.task_id,
-            correlation_id=ids.correlation_id,
-            transport="",
-            task="",
-            parent_run_id=ids.parent_run_id,
-            created=started,
-            started=started,
-            **known,
-        )
-
-    def _put(self, waiting: deque[T], row: T) -> None:
-        if len(waiting) >= LIMIT:
+    def _put(self, record: RunFact | RunRecord) -> None:
+        if len(self._records) >= LIMIT:
             self._lose(1, f"more than {LIMIT:,} records wait to be written to {self.store.path}")
             return
-        waiting.append(row)
+        self._records.append(record)
         if not self._awake:  # the writer is woken once for all records that wait
             self._awake = True
             self._writer.put(None)
 
     def _write(self, _: list[None]) -> None:
         self._awake = False
-        runs = _taken(self._runs)
-        parts = {table: _taken(rows) for table, rows in self._waiting.items()}
-        self._writing = len(runs) + sum(map(len, parts.values()))
-        process = self.store.db.leases.owner()._asdict()
-        # If a run started and ended meanwhile, only its last state is written.
-        latest = {run.id: msgspec.structs.replace(run, **process) for run in runs}
-        self.store.add(latest.values(), parts)
+        records, gap = [self._records.popleft() for _ in range(len(self._records))], self._gap
+        self._writing = len(records)
+        facts = [each for each in records if isinstance(each, RunFact)]
+        runs = [each for each in records if not isinstance(each, RunFact)]
+        self.store.add(runs, facts if gap is None else [gap, *facts])
         self._logged = ""
+        if gap is not None:
+            self._gap = None
 
     def _failed(self, error: Exception, _: list[None]) -> None:
         self._lose(self._writing, error_text(error) or type(error).__name__)
@@ -226,10 +154,8 @@ class ObservabilityHook:
     def _lose(self, records: int, problem: str) -> None:
         self._lost += records
         self._problem = problem
+        gap = self._gap or RunFact(ObservedRun(""), time.time(), "gap", outcome=problem[:NAME])
+        self._gap = msgspec.structs.replace(gap, seq=gap.seq + records)
         if problem != self._logged:
             self._logged = problem
             log.error("records of runs were lost: %s", problem)
-
-
-def _taken(rows: deque[T]) -> list[T]:
-    return [rows.popleft() for _ in range(len(rows))]

@@ -48,6 +48,7 @@ _REMOVE_TOOLS = ("delete_*", "move_*", "rename_*", "remove_*")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
 _WILD = re.compile(r"[*?\[]")
 _STREAM = re.compile(r"(?!^[A-Za-z]:[\\/]).*:")
+_OFF = "writing is off: PathGuard(write=True), or --write on the command line, allows it"
 _MAX_PATH, _MAX_MATCHES, _MAX_WILD = 4096, 1000, 3
 _MAX_ENTRIES = 100_000
 
@@ -62,8 +63,10 @@ class PathGuard:
     as the tool would: from the tool's folder, with ``..``, links, ``~``, variables, wildcards and ``file:``. It only
     sees the arguments of the call: it does not see other actions of the tool, or hard links.
 
-    A tool writes if it declares the effect ``write``, ``delete`` or ``execute``, or if its name is in ``write_tools``.
-    A tool that declares no effects counts as writing as soon as a call has a path.
+    A call writes if the name of its tool is in ``write_tools``; if it has a path, and the tool declares the effect
+    ``write`` or ``delete``, or no effects; or if the tool declares ``execute``. A call without a path, such as
+    ``drop_table(name="orders")``, is not about files: only the names of secret and protected files are judged then
+    (:meth:`Tool.file_names`).
 
     Example::
 
@@ -132,6 +135,9 @@ class PathGuard:
         searches = searches and tool.may("read", "write", "delete")  # and not only in the code of a website
         if searches and not paths:
             paths = [tool.folder]
+        for name in tool.file_names(request.arguments):
+            if (found := self._judge_name(name, tool, writes or tool.may("write", "delete"), removes)) is not None:
+                return found
         for path in paths:
             for target in _targets(path, tool.folder):
                 root = None if target is None else next((root for root in folders if below(root, target)), None)
@@ -139,13 +145,21 @@ class PathGuard:
                     message = f"{path!r:.200} is not allowed: only paths in {_shown(folders)} are. Use a path there."
                     return HookResult.block(message, reason="outside the folder")
                 if self._is_secret(target, root) or ("**" in target and self._may_match_secret(target)):
-                    message = f"{path!r:.200} is not allowed: it may contain secrets. Go on without it."
-                    return HookResult.block(message, reason="a file with secrets")
+                    return _secret(path)
                 if writes and (why := self._protection(target, removes)) is not None:
-                    message = f"{path!r:.200} may not be changed{why}. Go on without it."
-                    return HookResult.block(message, reason="it controls the agent")
+                    return _protected(path, why)
                 if searches and (problem := self._search_problem(tool, request, target, root)):
                     return HookResult.block(problem, reason="a search in files with secrets")
+        return None
+
+    def _judge_name(self, name: str, tool: ToolView, writes: bool, removes: bool) -> HookResult | None:
+        """Block a word that leads to a secret file, or to a protected one, from the folder of the tool."""
+        for target in (os.path.join(tool.folder, form) for form in _decoded(name)):
+            if self._is_secret(target, Path(tool.folder)):
+                return _secret(name)
+            is_file = writes and tool.effects is not None and os.path.lexists(target)
+            if is_file and (why := self._protection(target, removes)) is not None:
+                return _protected(name, why)
         return None
 
     def covers(self, tool: ToolView) -> bool:
@@ -196,11 +210,14 @@ class PathGuard:
             return True
 
     def _may_write(self, tool: ToolView, paths: list[str]) -> bool:
-        """Return whether a call may write files, by what the tool declares."""
-        if tool.effects is None:
-            return bool(paths)
-        judged = "execute" in tool.effects and any(fnmatchcase(tool.name, glob) for glob in self.commands)
-        return tool.may("write", "delete") and not judged
+        """Return whether a call may write files, by what the tool declares.
+
+        A call without a path is not about files, unless the tool runs code: to declare more is never worse than to
+        declare nothing, except for code, which may do everything.
+        """
+        if tool.effects is None or "execute" not in tool.effects:
+            return bool(paths) and tool.may("write", "delete")
+        return not any(fnmatchcase(tool.name, glob) for glob in self.commands)
 
     def _is_secret(self, target: str, root: Path) -> bool:
         spelled = os.path.normpath(target)
@@ -219,15 +236,25 @@ def _hides_all(hides: Iterable[str], secrets: Iterable[str]) -> bool:
     return wanted <= hidden and spared <= excepted
 
 
+def _secret(path: str) -> HookResult:
+    message = f"{path!r:.200} is not allowed: it may contain secrets. Go on without it."
+    return HookResult.block(message, reason="a file with secrets")
+
+
+def _protected(path: str, why: str) -> HookResult:
+    message = f"{path!r:.200} may not be changed{why}. Go on without it."
+    return HookResult.block(message, reason="it controls the agent")
+
+
 def _read_only(request: ToolCallRequest, undeclared: bool = False) -> HookResult:
     if undeclared:
         return HookResult.block(
             f"{request.name} is not allowed: files may only be read, and it does not declare that it only reads. Go on "
             "without it.",
-            reason="writing is off, and the tool declares no effects: @tool(effects=['read']), or trusted_mcp",
+            reason=f"{_OFF}; or the tool declares that it only reads: @tool(effects=['read']), trusted_mcp",
         )
     return HookResult.block(
-        f"{request.name} is not allowed: files may only be read. Go on without writing.", reason="writing is off"
+        f"{request.name} is not allowed: files may only be read. Go on without writing.", reason=_OFF
     )
 
 
@@ -273,6 +300,13 @@ def _forms(path: str) -> set[str]:
         elif "%" in form:
             forms.add(unquote(form))
     return forms
+
+
+def _decoded(name: str) -> Iterable[str]:
+    """Return a word as it is, and as a tool might decode it."""
+    from urllib.parse import unquote
+
+    return dict.fromkeys((name, unquote(name), name.replace("\\", "/")))
 
 
 def _folders(folders: Any, name: str) -> tuple[Path, ...]:

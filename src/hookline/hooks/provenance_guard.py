@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property, partial
@@ -18,8 +19,22 @@ from .._kernel.validation import check_names
 from .._kernel.values import Message
 from ..tools.registry import ToolView
 from ._injection.fence import unfenced
-from ._provenance.sources import Field, Record, Source, is_id_name, is_name, is_reference, leaves, mentions
-from ._provenance.words import ACCOUNT, EMAIL, URL, Words, demand, identifying, is_address, significant, tokens
+from ._provenance.moments import Moments, moments
+from ._provenance.sources import AMOUNT, Field, Record, Source, is_id_name, is_name, is_reference, leaves, mentions
+from ._provenance.words import (
+    ACCOUNT,
+    EMAIL,
+    URL,
+    Words,
+    copies,
+    demand,
+    identifying,
+    is_address,
+    numbers_in,
+    repeats,
+    significant,
+    tokens,
+)
 from ._support.tools import find_tool
 from .compaction import MARK
 
@@ -40,8 +55,27 @@ _TARGET = re.compile(
     r"user|username|handle|account|iban|email|mail|address|url|uri|link|host|domain|webhook|endpoint|destination|dest|"
     r"target|phone|wallet|channel|group|room)(?:e?s)?$"
 )
+_WHEN = re.compile(
+    r"(?:^|_)(?:date|day|time|datetime|start|end|begin|when|due|deadline|until|at|on|checkin|checkout)s?(?:_time|_date)?$"
+)
+_WRITTEN = re.compile(r"(?:^|_)(?:body|content|text|message|note|comment|reason|markdown|html|caption|memo)s?$")
+"""The text that a call sends or stores, and not its title."""
+_MIN_COPY = 3
+"""From so many words on, a text that stands in an untrusted text is a copy."""
 _ID_SUFFIX = re.compile(r"_?(?:id|uid|uuid|guid|ref|nr|number)s?_?$")
 _FILE_NAME = re.compile(r"(?:^|_)(?:file|filename|path|folder|dir|directory)s?$")
+_CANDIDATES = (
+    ("address", EMAIL),
+    ("link", URL),
+    ("account", ACCOUNT),
+    ("number", re.compile(r"(?<![\w.,-])\d+(?:\.\d+)?(?![\w-]|[.,]\d)")),
+)
+"""Kinds of values of which a question shows all that stand in a result."""
+_PLURALS = {"address": "addresses"}
+_MAX_CANDIDATES = 5
+_GENERIC = frozenset(("get", "list", "read", "find", "search", "show", "name", "id"))
+"""Words of names of tools and fields that say nothing about their content."""
+_FILE = re.compile(r"[\w -]+\.[a-z0-9]{1,5}")
 _SECRET = re.compile(r"(?:^|_)(?:password|passwd|passphrase|secret|token|pin|credential|api_?key)s?$")
 
 
@@ -56,7 +90,14 @@ class _Read:
         """The results of trusted tools, each with the number of untrusted results before it."""
         self.created: set[str] = set()
         """Ids of entries that the run itself created."""
+        self.made: dict[str, tuple[str, frozenset[str], Mapping[str, Any]]] = {}
+        """The calls for the current request, by their id: the tool, the targets that the user named, the arguments."""
         self._words = Words()
+
+    def hear(self, text: str) -> None:
+        """Add a text of the user, with which a new request begins."""
+        self.texts[text] = None
+        self.made.clear()
 
     @property
     def words(self) -> Words:
@@ -76,9 +117,10 @@ class _Read:
             if source.named:
                 found += (text for record in (source.loose, *source.records) for text in record.texts)
             elif source.designated:
-                for record in source.records:
-                    if record.named_by(words) and record.matches(words) > 1:
-                        found += record.texts
+                named = [record for record in source.records if record.named_by(words) and record.matches(words) > 1]
+                sent = [record for record in source.records if record.is_from(words.authors)]
+                for record in named or (sent if len(sent) == 1 else ()):
+                    found += record.texts
         return Words(found)
 
 
@@ -98,11 +140,15 @@ class ProvenanceGuard:
     - Names from lists, such as a channel, are fine unless prose recommends them, or they are only the author of a
       message; a tool that deletes takes only what the user named.
     - A text to be sent contains no link that came from untrusted content.
+    - An amount, a date or a time is the user's, or that of an entry which the user's words single out, or it must be
+      computed because the user asks for that ("half of it", "tomorrow").
     - If an untrusted text asks for the same kind of action, a value that it may have chosen needs an approval too, such
-      as a name that is only in a list.
+      as a name that is only in a list. So does a text that an untrusted text spells out.
+    - A call that deletes or reaches others runs once for the same targets, unless the user asks for several.
 
     The rules use the declared effects of tools and the structure of their results, and no patterns of attacks. Each
-    question says which value it is about, and where that came from. If nobody approves, the call is denied.
+    question says which value it is about, where that came from, and which other values of its kind stand there. If
+    nobody approves, the call is denied, and the model reads why.
 
     Example:
         >>> agent = Agent("helper", llm="openai:gpt-5-mini", tools=tools, hooks=[ProvenanceGuard()])
@@ -142,11 +188,11 @@ class ProvenanceGuard:
         if outer is None:
             self._read_history(ctx, read, ctx.state.messages)
             if task:
-                read.texts[task] = None
+                read.hear(task)
         elif outer.sources:  # what a model writes after it read untrusted content is not the user's word
             read.sources.append(Source("the task of a subagent", {}, task, outside=False))
         elif task:
-            read.texts[task] = None
+            read.hear(task)
         return read
 
     def _read_history(self, ctx: Any, read: _Read, messages: Sequence[Message]) -> None:
@@ -165,9 +211,11 @@ class ProvenanceGuard:
         if message.content.startswith(MARK):
             read.sources.append(Source("a summary of the conversation", {}, message.content, outside=False))
         else:
-            read.texts[message.content] = None
+            read.hear(message.content)
 
     def _note(self, ctx: Any, read: _Read, result: ToolCallResult) -> None:
+        if result.outcome != "ok":
+            read.made.pop(result.id, None)
         if result.outcome in ("blocked", "cancelled"):
             return
         shown = result.result if result.error is None else result.error
@@ -204,13 +252,16 @@ class ProvenanceGuard:
             for message in ctx.state.messages:  # a message may have been added while the run was under way
                 if message.role == "user" and message.content not in read.texts:
                     self._hear(read, message)
+        judge = _Judge(self.trusted, read, tool, request)
+        read.made[request.id] = request.name, judge.targets, request.arguments
         if not read.sources:
             return None
-        found = list(dict.fromkeys(_Judge(self.trusted, read, tool).problems(request.arguments)))
+        found = list(dict.fromkeys(judge.problems()))
         if not found:
             return None
         listed = "; ".join(found[:5])
-        return HookResult.ask(f"{request.name}: {listed}. Do you want this call?", reason=listed)
+        question = " ".join((f"{request.name}: {listed}.", *judge.candidates(), "Do you want this call?"))
+        return HookResult.ask(question, reason=listed)
 
 
 class _Judge:
@@ -222,38 +273,117 @@ class _Judge:
         tool: the tool that is called.
     """
 
-    def __init__(self, trusted: Sequence[str], read: _Read, tool: ToolView) -> None:
+    def __init__(self, trusted: Sequence[str], read: _Read, tool: ToolView, request: ToolCallRequest) -> None:
         self.trusted, self.read, self.tool = trusted, read, tool
+        self.id, self.arguments = request.id, request.arguments
+        self.values = [
+            (name, value) for name, value in leaves("", request.arguments) if not self._is_option(name, value)
+        ]
         self.words = read.words
         self.handed = read.handed_over
+        self.about = self.words.about(tool.name)
         self.fetches = not tool.may("write", "delete", "execute")
         self.deletes = tool.may("delete") and tool.effects is not None
-        self.plural = self.words.ask_for_all(tool.name) if self.deletes else self.words.plural
+        self.plural = (self.about if self.deletes else self.words).wants_all
+        self.questionable: set[str] = set()
+        """The values because of which an approval is needed."""
         self._known: dict[tuple[frozenset[str], str], list[Record]] = {}
 
-    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
+    def problems(self) -> list[str]:
         """Return the reasons to ask about the call."""
         if self.tool.may("execute"):
-            return list(self._command(arguments))
+            return list(self._command())
         found = []
         if not (self.fetches or self.words.ask_for(self.tool.name) or self.handed.ask_for(self.tool.name)):
             found.append("your words do not ask for such an action")
-        for name, value in leaves("", arguments):
-            if not self._is_option(name, value):
-                found += self._value(name, value)
-        return found or ([] if self.fetches else list(self._dictated(arguments)))
+        for name, value in self.values:
+            found += self._value(name, value)
+        if self.fetches:
+            return found
+        return found or [*self._copied(), *self._dictated()] or list(self._more_than_asked())
 
-    def _dictated(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+    def candidates(self) -> Iterator[str]:
+        """Say for each value in question which values of its kind stand where it came from, and where.
+
+        Somebody who is asked to pay a bill sees from this whether a second account stands in it.
+        """
+        seen: set[tuple[str, str]] = set()
+        for _, value in self.values:
+            text = f"{value:g}" if isinstance(value, float) else str(value)
+            if text not in self.questionable:
+                continue
+            for what, kind in _CANDIDATES:
+                if not kind.fullmatch(text):
+                    continue
+                for source in self.read.sources:
+                    places = source.places(kind)
+                    found = any(each.casefold() == text.casefold() or _is_same_number(each, text) for each in places)
+                    if found and (what, source.label) not in seen:
+                        seen.add((what, source.label))
+                        yield _listed(what, source.label, places)
+                break
+
+    # What one request may cause.
+
+    @cached_property
+    def targets(self) -> frozenset[str]:
+        """The values of the call that the user's words name; not those of "the largest", of which there is one."""
+        chosen = [record for source in self.read.sources for record in source.extremes(self.words)]
+        return frozenset(
+            value.casefold()
+            for name, value in ((name, str(value)) for name, value in self.values)
+            if is_id_name(snake_case(name)) or not (_PROSE.search(snake_case(name)) or _DATE.fullmatch(value))
+            if self._is_settled(name, value) and not any(value in record for record in chosen)
+        )
+
+    def _more_than_asked(self) -> Iterator[str]:
+        """Check how often the request has caused such a call already.
+
+        A call that deletes, or that reaches others, runs once for the same targets, unless the user asks for several.
+        A call that only writes may be repeated: a file is often written in several steps.
+        """
+        if not self.tool.may("delete", "network"):
+            return
+        calls = [call for key, call in self.read.made.items() if key != self.id and call[0] == self.tool.name]
+        if any(arguments == self.arguments for _, _, arguments in calls) and not self.about.repeat:
+            yield "the same call ran already for this request"
+            return
+        most = None if self.handed.texts else self.words.most(self.tool.name)
+        before = sum(targets == self.targets for _, targets, _ in calls)
+        if most is not None and before >= most:
+            calls_asked = "one such call" if most == 1 else f"{most} such calls"
+            yield f"your words ask for {calls_asked}, and {before} ran already"
+
+    # Values that an untrusted text dictates.
+
+    def _copied(self) -> Iterator[str]:
+        """Check the texts of the call: one that an untrusted text spells out is not the user's.
+
+        A text of an entry or file that the user named may be passed on, unless the user gave the text.
+        """
+        given = self.about.quotations
+        for name, value in self.values:
+            if not isinstance(value, str) or not _WRITTEN.search(snake_case(name)) or len(tokens(value)) < _MIN_COPY:
+                continue
+            if self.words.contain_phrase(value) or any(each in value.casefold() for each in given):
+                continue
+            for source in self.read.sources:
+                named = [] if given else [*([source.loose] if source.named else []), *self._designated(source)]
+                for record in (source.loose, *source.records):
+                    if not any(record is each for each in named) and any(copies(value, text) for text in record.texts):
+                        yield f"the {name} is copied from a text of {source.tool}"
+
+    def _dictated(self) -> Iterator[str]:
         """Check the call against untrusted texts that ask for the same kind of action as the user.
 
         The user's words allow the action, so each value that only such a text may have chosen needs a yes: a name from
-        a list, a number that identifies something in a text to be sent, and all texts of a call in which no value
-        leads back to the user.
+        a list, a number that identifies something in a text to be sent, a text that repeats the request, and all texts
+        of a call in which no value leads back to the user.
         """
         rivals = list(self._rivals())
         if not rivals:
             return
-        texts = [(name, value) for name, value in leaves("", arguments) if isinstance(value, str)]
+        texts = [(name, value) for name, value in self.values if isinstance(value, str)]
         open_values = [(name, value) for name, value in texts if not self._is_settled(name, value)]
         unrelated = len(open_values) == len(texts)
         known = self.words.tokens.union(*(tokens(value) for source in self.read.sources for value in source.values))
@@ -266,6 +396,8 @@ class _Judge:
                     yield f"the {name} contains a number that is not in your words, {why}"
                 elif unrelated and not (significant(value) - known).isdisjoint(significant(text)):
                     yield f"nothing in the call leads back to your words, {why}"
+                elif _WRITTEN.search(snake_case(name)) and repeats(value, text, self.tool.name):
+                    yield f"the {name} repeats what a text of {tool} asks for"
 
     def _rivals(self) -> Iterator[tuple[str, str]]:
         """Yield each untrusted text that asks for such an action, with its tool; not what the user asked to follow."""
@@ -276,16 +408,16 @@ class _Judge:
                         yield source.tool, text
 
     def _is_settled(self, name: str, value: str) -> bool:
-        if self._is_option(name, value) or self.words.name(value):
+        if self.words.name(value) or self.handed.name(value):
             return True
         return self._is_designated_id(name, value) if is_id_name(snake_case(name)) else self._is_designated(value)
 
-    def _command(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+    def _command(self) -> Iterator[str]:
         """A command may do anything. In a sandbox, it can do harm only through the network."""
         if not self.tool.sandbox:
             yield f"it may do anything, and the conversation contains text from {self.read.sources[-1].tool}"
             return
-        for name, value in leaves("", arguments):
+        for name, value in self.values:
             if isinstance(value, str):
                 yield from self._links(name, value)
 
@@ -302,7 +434,11 @@ class _Judge:
         if is_id_name(kind):
             yield from self._check(name, str(value), partial(self._is_designated_id, name))
         elif not isinstance(value, str):
-            yield from self._number(name, value)
+            yield from self._number(name, float(value))
+        elif AMOUNT.search(kind) and len(numbers := numbers_in(value)) == 1:
+            yield from self._number(name, *numbers)
+        elif _WHEN.search(kind) and any(moments(value)):
+            yield from self._moment(name, value)
         elif _SECRET.search(kind):
             yield from self._check(name, value, self._is_designated)
         elif _PROSE.search(kind):
@@ -310,7 +446,7 @@ class _Judge:
                 yield from self._links(name, value)
         elif not is_name(value):
             yield from self._check(name, value, self._is_given)
-        elif _is_exact(value) and not _FILE_NAME.search(kind):
+        elif _is_exact(value) and not _FILE_NAME.search(kind) and not self._is_new_file(value):
             yield from self._check(name, value, self._is_designated)
         elif _TARGET.search(kind):
             yield from self._target(name, value)
@@ -336,19 +472,77 @@ class _Judge:
             if self._in_prose(account):
                 yield from self._check(f"account in {name}", account, self._is_given)
 
-    def _number(self, name: str, value: Any) -> Iterator[str]:
-        """A number that only prose contains may be dictated; others are the user's, a field's, or computed."""
-        results = (*self.read.sources, *(source for source, _ in self.read.trusted))
-        known = self.words.numbers.union(*(source.numbers for source in results))
-        dictated = (source for source in self.read.sources if value in source.text_numbers)
-        if value not in known and (source := next(dictated, None)) is not None:
-            yield f"the {name} {value:g} comes from the text of {source.tool}"
+    def _number(self, name: str, value: float) -> Iterator[str]:
+        """A number that stands in an untrusted text may be dictated, however short the text is.
+
+        An amount is the user's, that of an entry which the call is about, or computed because the user asks for it.
+        """
+        trusted = (source.numbers for source, _ in self.read.trusted)
+        if value in self.words.numbers.union(self.handed.numbers, *trusted):
+            return
+        if any(value in record.numbers for record in self._own_entries):
+            return
+        is_amount = AMOUNT.search(snake_case(name)) is not None
+        for source in self.read.sources:
+            if value in source.text_numbers and (is_amount or value not in source.numbers):
+                self.questionable.add(f"{value:g}")
+                yield f"the {name} {value:g} comes from the text of {source.label}"
+                return
+        if not is_amount or self.words.calculate or self.handed.calculate:
+            return
+        listing = next((source for source in self.read.sources if value in source.numbers), None)
+        if listing is None:
+            yield f"the {name} {value:g} is not in your words, nor in a result"
+        else:
+            self.questionable.add(f"{value:g}")
+            yield f"the {name} {value:g} comes from an entry of {listing.label} that your words do not single out"
+
+    def _moment(self, name: str, value: str) -> Iterator[str]:
+        """A date or time that stands in an untrusted text, or in another entry, may be dictated.
+
+        If the user gave a date, no other one is fine. If not, it may come from an entry or file that the user named.
+        The end of what lasts an hour is computed from its start.
+        """
+        asked, mine = moments(value), self.words.moments
+        lasts = self.words.time_is_open and any(
+            moments(other).times & mine.times
+            for name, other in self.values
+            if isinstance(other, str) and other != value
+        )
+        known = Moments.union(
+            (*(record.moments for record in self._own_entries), *(source.moments for source, _ in self.read.trusted))
+        )
+        named = [source for source in self.read.sources if source.named]
+        for wanted, own, listed, is_open, part in (
+            (asked.dates, mine.dates, known.dates, self.words.date_is_open, 0),
+            (asked.times, mine.times, known.times, self.words.time_is_open, 1),
+        ):
+            for source in self.read.sources:
+                if (is_open and source in named) or (part == 1 and lasts):
+                    continue
+                dictated = source.text_moments[part] if is_open else source.moments[part]
+                if (wanted - own - (listed if is_open else frozenset())) & dictated:
+                    yield f"the {name} {value!r:.80} comes from {source.label}, and is not in your words"
+                    return
+
+    @cached_property
+    def _own_entries(self) -> list[Record]:
+        """The entries that the call is about: the user's words single them out, or designate a value of the call."""
+        found: list[Record] = []
+        exact = [value for name, value in self.values if isinstance(value, str) and _is_pointer(name, value)]
+        pointers = [value for value in exact if self._is_designated(value)]
+        for source in self.read.sources:
+            if source.designated:
+                found += self._selected(source)
+                found += (record for record in source.records if any(value in record for value in pointers))
+        return found
 
     def _check(self, name: str, value: str, is_fine: Callable[[str], bool]) -> Iterator[str]:
         if not is_fine(value):
             yield self._problem(name, value)
 
     def _problem(self, name: str, value: str) -> str:
+        self.questionable.add(value)
         return f"the {name} {value!r:.80} {self._origin(value)}"
 
     # Where a value may come from.
@@ -381,7 +575,7 @@ class _Judge:
         if self._is_given(value) or self._is_link_to_follow(value) or self._is_address_of_named(value):
             return True
         return any(
-            value in record and self._is_undisputed(value, record)
+            record.refers_to(value) and self._is_undisputed(value, record)
             for source in self.read.sources
             if source.designated
             for record in self._designated(source)
@@ -409,12 +603,33 @@ class _Judge:
 
     def _designated(self, source: Source) -> Iterator[Record]:
         """Yield the entries of a result that the user named, or that are the largest as the user asked for."""
-        named = [record for record in source.records if self._names_of(record)]
-        # For a deletion, the words must single out the entry, or ask for the deletion of all.
-        if not self.deletes or self.plural or len(named) == 1:
-            yield from named
+        named = [(record, {field.key for field in self._names_of(record)}) for record in source.records]
+        counts = Counter(key for _, keys in named for key in keys)
+        for record, keys in named:
+            # For a deletion, each name must single out its entry, or the words ask for the deletion of all.
+            if keys and (not self.deletes or self.plural or any(counts[key] == 1 for key in keys)):
+                yield record
         yield from source.extremes(self.words)
         yield from source.find()
+        if not self.deletes:
+            yield from self._collected(source)
+
+    def _collected(self, source: Source) -> Iterator[Record]:
+        """Yield all entries of a list if the user asks for the action on all of them: "pay all bills in the folder".
+
+        The words must speak of what the tool, its arguments or its fields are called. If they state a number, the list
+        must have that many entries. Messages of others are no such list: everybody can add one.
+        """
+        if not self.about.wants_all or len(source.groups) != 1:
+            return
+        (group,) = source.groups
+        kinds = {token for word in (source.tool, *map(str, source.arguments.values())) for token in tokens(word)}
+        kinds.update(token for record in group for field in record.fields for token in tokens(field.name))
+        if all(any(EMAIL.fullmatch(value) for value in record.values) for record in group):
+            kinds.update(("everybody", "everyone"))
+        said = self.about.tokens & kinds - _GENERIC
+        if said and self.about.count in (None, len(group)) and not any(record.is_message for record in group):
+            yield from group
 
     def _selected(self, source: Source) -> Iterator[Record]:
         """Yield the entries that the user named, and those of a kind of which the user wants all."""
@@ -480,7 +695,16 @@ class _Judge:
         """Return whether the user wrote this name, or it is in a list and no prose recommends it."""
         if self._is_designated(value) or self.words.name(value) or self.handed.name(value):
             return True
-        return not self.deletes and _is_listed(value, self.read) and not self._in_prose(value)
+        if self.deletes or self._is_decided(value):
+            return False
+        return _is_listed(value, self.read) and not self._in_prose(value)
+
+    def _is_decided(self, value: str) -> bool:
+        """Return whether the user named another one of the list that contains this name."""
+        if self.plural or self.words.superlatives or self.handed.texts:
+            return False
+        others = (other for source in self.read.sources for other in source.beside(value))
+        return any(self.about.name(other) for other in others if is_name(other))
 
     def _is_known_target(self, value: str) -> bool:
         """Return whether the user named whom to address, or it is in a list and no prose recommends it."""
@@ -490,7 +714,7 @@ class _Judge:
         for words in (self.words, self.handed):  # prose may join words from different places: "nora-falcon"
             if words.single_out(value) and (not is_in_prose or words.contain_phrase(value)):
                 return True
-        if self.deletes or is_in_prose:
+        if self.deletes or is_in_prose or self._is_decided(value):
             return False
         authors = self.words.people
         return any(source.designated and source.offers(value, authors=authors) for source in self.read.sources)
@@ -499,18 +723,42 @@ class _Judge:
         """Return whether the model made up a name: it is in no result."""
         return not self.deletes and not any(source.has(value) for source in self.read.sources)
 
+    def _is_new_file(self, value: str) -> bool:
+        """Return whether a value that could be a host is the name of a new file."""
+        return not self.tool.may("network") and _FILE.fullmatch(value) is not None and self._is_new(value)
+
     def _in_prose(self, value: str) -> bool:
         return any(source.recommends(value) for source in self.read.sources)
 
     def _origin(self, value: str) -> str:
         """Say where a value came from."""
         for source in reversed(self.read.sources):
-            if mentions(source.text, value):
-                return f"comes from the text of {source.tool}"
+            if mentions(source.text, value) or mentions(source.raw.casefold(), value):
+                return f"comes from the text of {source.label}"
         for source in reversed(self.read.sources):
             if value.casefold().strip() in source.values:
-                return f"comes from an entry of {source.tool} that your words do not single out"
+                return f"comes from an entry of {source.label} that your words do not single out"
         return "is not in your words, nor in a result"
+
+
+def _is_same_number(one: str, other: str) -> bool:
+    """Return whether two texts are the same number, such as 98.7 and 98.70."""
+    return len(found := numbers_in(one)) == 1 and found == numbers_in(other)
+
+
+def _listed(what: str, where: str, places: Mapping[str, str]) -> str:
+    """Return a sentence about the values of a kind in a result."""
+    shown = [f"{value!r:.80} ({place})" for value, place in list(places.items())[:_MAX_CANDIDATES]]
+    more = len(places) - len(shown)
+    if len(places) == 1:
+        return f"One {what} stands in the result of {where}: {shown[0]}."
+    rest = f" and {more} more" if more else ""
+    return f"{len(places)} {_PLURALS.get(what, f'{what}s')} stand in the result of {where}: {', '.join(shown)}{rest}."
+
+
+def _is_pointer(name: str, value: str) -> bool:
+    """Return whether a value identifies what a call is about: an id, an address or an account."""
+    return is_id_name(snake_case(name)) or _is_exact(value) or _TARGET.search(snake_case(name)) is not None
 
 
 def _is_exact(value: str) -> bool:

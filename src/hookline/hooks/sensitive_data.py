@@ -29,6 +29,7 @@ from .._kernel.validation import check_bool, check_names
 from .._kernel.values import Message, ToolCall
 from .._sensitive.detectors import KINDS
 from .._sensitive.redactor import Action, RedactedStream, Redactor
+from ..records.redaction import Redaction
 from ._support.tools import find_tool
 
 POINTS_BY_LOCATION: Mapping[str, frozenset[Point[Any]]] = {
@@ -58,6 +59,10 @@ class SensitiveDataHook:
     held back. See :class:`Redactor` for the replacements. With ``block``, a value in the task or in a reply ends the
     run with ``reply``; a tool result is withheld, and a call with such arguments does not run and gets an error result.
 
+    **Nothing that is stored about a run contains the values**: rows of runs, events, sessions, facts, records,
+    approvals, the audit log and the log lines of a server are cleaned by the same rules, unless ``where`` leaves
+    something out. Tapes and journals have to be exact, so they are encrypted instead if the operator gives a key.
+
     **The contents of attachments are not searched**: of an image, a PDF or another file, only the name is. In a run
     with attachments, the reason of the hook in the events names the files that it did not look into.
 
@@ -71,7 +76,8 @@ class SensitiveDataHook:
         actions: the action for single kinds.
         arguments: the action for arguments of tool calls, or a mapping of kinds to actions. The default is ``block``,
             because a tool would do something else with redacted arguments.
-        where: any of ``input`` (tasks), ``output`` (replies), ``arguments`` and ``results`` of tools.
+        where: any of ``input`` (tasks), ``output`` (replies), ``arguments`` and ``results`` of tools. With fewer than
+            all of them, what is stored is not cleaned any further.
         requests: whether to clean everything that is sent to the model: the system prompt, older messages, and text
             that hooks add.
         extra: further kinds and regular expressions for them, each within one line.
@@ -125,6 +131,10 @@ class SensitiveDataHook:
         self.points = frozenset().union(
             *(POINTS_BY_LOCATION[place] for place in self.where), {BEFORE_LLM} if requests else ()
         )
+        self.storage_redaction: Redaction | None = None
+        """Cleans everything that is stored about a run."""
+        if self.where == POINTS_BY_LOCATION.keys():
+            self.storage_redaction = Redaction.complete(self.redactor)
         if "output" not in self.where:
             self.holds_text = False  # at after_llm it only changes the arguments of calls
         self._handlers: dict[str, Callable[[Any, Any], HookResult | None]] = {

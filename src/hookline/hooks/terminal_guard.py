@@ -28,7 +28,7 @@ from .._toolbox.command_line import (
 )
 from .._toolbox.processes import search_path
 from ._support.tools import find_tool
-from ._terminal.developer import check_policy, possible_commands, scripts_in
+from ._terminal.developer import check_policy, code_in, possible_commands, program_name, scripts_in
 from ._terminal.errors import ApprovalNeededError, BlockedError
 from ._terminal.paths import PathScope
 from ._terminal.patterns import matches, may_occur, parse_patterns
@@ -38,6 +38,9 @@ from ._terminal.strict import check_arguments, is_listed
 _PROGRAM = re.compile(r"[A-Za-z0-9_.+/\[-]+")
 _SIGN = re.compile("[=@:,]")
 _MAX_SCRIPTS = 10
+_MAX_STRING = 300
+_NO_NETWORK = ("bubblewrap", "landlock")
+"""Sandboxes without a network, unless the tool declares one (``Sandbox(hosts=...)``)."""
 _SYSTEM_FOLDERS = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin", "/opt/homebrew/bin")
 _RUN_COMMANDS = SHELLS | set(
     """
@@ -64,10 +67,11 @@ _HINTS = {
 class TerminalGuard:
     """Decides which terminal commands run, are asked about, or are blocked.
 
-    The profile ``strict`` allows a few programs that only read, and blocks everything else that you do not allow. The
-    guard parses the command line and checks every program in it with its arguments; a command line that it cannot parse
-    is blocked. The profile ``developer`` is for a terminal with a sandbox (:func:`shell_tool`): ordinary work inside
-    the folder runs, steps that discard or publish work or need the network need approval, and ``sudo`` is blocked.
+    A tool with a sandbox (:func:`shell_tool`) is judged by the profile ``developer``, others by the profile ``strict``.
+    ``strict`` allows a few programs that only read, and blocks everything else that you do not allow. The guard parses
+    the command line and checks every program in it with its arguments; a command line that it cannot parse is blocked.
+    With ``developer``, ordinary work inside the folder runs, steps that discard or publish work, or use the
+    network of a sandbox with ``hosts``, need approval, and ``sudo`` is blocked; the sandbox limits what commands do.
 
     Patterns are lists of words: ``"git commit *"`` matches that program with that first argument and any others; ``?``
     and ``*`` in a word are wildcards. ``deny`` and ``ask`` also match if other words are in between, and where a glob
@@ -80,7 +84,8 @@ class TerminalGuard:
 
     Args:
         folder: the folder that programs may read in; by default anywhere.
-        profile: ``strict``, or ``developer`` for a terminal with a sandbox; others are blocked in that profile.
+        profile: ``auto`` for the profile that fits the tool, or one of the two for all tools. With ``developer``, calls
+            of tools without a sandbox are blocked.
         tools: glob or globs of the names of the tools that run commands.
         argument: the argument with the command line, or with the list of words to run without a shell.
         allow: patterns of further commands that may run. Their arguments are only checked for secret files.
@@ -106,7 +111,7 @@ class TerminalGuard:
         self,
         folder: str | os.PathLike[str] | None = None,
         *,
-        profile: Literal["strict", "developer"] = "strict",
+        profile: Literal["auto", "strict", "developer"] = "auto",
         tools: str | Iterable[str] = "shell",
         argument: str = "command",
         allow: Iterable[str] = (),
@@ -118,8 +123,8 @@ class TerminalGuard:
         protect: Iterable[str] = (),
     ) -> None:
         self.folder = None if folder is None else check_folder(folder, "folder")
-        if profile not in ("strict", "developer"):
-            raise RegistrationError(f"profile must be 'strict' or 'developer', not {profile!r:.80}")
+        if profile not in ("auto", "strict", "developer"):
+            raise RegistrationError(f"profile must be 'auto', 'strict' or 'developer', not {profile!r:.80}")
         if not isinstance(argument, str) or not argument:
             raise RegistrationError(f"argument must be the name of an argument, not {argument!r:.80}")
         if unknown not in ("block", "ask"):
@@ -135,23 +140,26 @@ class TerminalGuard:
     async def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call, or ask for approval, unless its command may run."""
         tool = find_tool(ctx, request.name)
-        if self.profile == "developer" and not (tool is not None and tool.sandbox):
+        sandboxed = tool is not None and bool(tool.sandbox)
+        if self.profile == "developer" and not sandboxed:
             message = (
                 f"The tool {request.name} has no sandbox, which the developer profile needs. Its owner must give it "
-                "one (shell_tool with sandbox='auto'), or use TerminalGuard with profile='strict'."
+                "one (shell_tool with sandbox='auto'), or use TerminalGuard with profile='auto'."
             )
             return HookResult.block(message, reason="no sandbox")
         start = tool.folder if tool is not None else self.folder or os.getcwd()
-        return await in_thread(self._judge, request.arguments.get(self.argument), start)  # type: ignore[no-any-return]
+        command, strict = request.arguments.get(self.argument), self.profile == "strict" or not sandboxed
+        network = tool is None or tool.sandbox not in _NO_NETWORK or "network" in (tool.effects or ())
+        return await in_thread(self._judge, command, start, strict, network)  # type: ignore[no-any-return]
 
-    def _judge(self, command: Any, start: str) -> HookResult | None:
+    def _judge(self, command: Any, start: str, strict: bool, network: bool = True) -> HookResult | None:
         scope = PathScope(start, self.folder, self._secrets, self.writes, self._protected)
         undecided: list[BlockedError] = []
         try:
-            if self.profile == "developer":
-                self._judge_script(_script(command, self.argument), scope, undecided, 0)
-            else:
+            if strict:
                 self._judge_line(_line(command, self.argument), scope, undecided)
+            else:
+                self._judge_script(_script(command, self.argument), scope, undecided, network)
         except CommandError as error:
             return HookResult.block(f"Not allowed: {error}.", reason="not understood")
         except BlockedError as refused:
@@ -183,26 +191,34 @@ class TerminalGuard:
 
     # The developer profile
 
-    def _judge_script(self, script: Script, scope: PathScope, undecided: list[BlockedError], depth: int) -> None:
+    def _judge_script(
+        self, script: Script, scope: PathScope, undecided: list[BlockedError], network: bool, depth: int = 0
+    ) -> None:
         """Check all commands of a script, and those of scripts inside it (``sh -c '...'``)."""
         if depth > _MAX_SCRIPTS:
             raise BlockedError("nested", "The scripts are nested too deeply. Write a simpler command.", final=True)
-        for target in script.written:
+        for target in (*script.written, *script.read):
             if not target.pattern:
                 scope.check_not_secret(target.text)
+        for target in script.written:
+            if not target.pattern:
                 scope.check_not_protected(target.text)
+        _check_code(script.code, scope)
+        only_prints = depth == 0 and all(program_name(words[0]) in ("echo", "printf") for words in script.commands)
         for words in script.commands:
-            _check_secrets(words, scope, guess=False)
+            if not only_prints:  # echo .env >> .gitignore
+                _check_secrets(words, scope, guess=False)
             for word in words[1:]:
                 scope.check_matches_not_secret(word)
             for form in possible_commands(words):
+                _check_code(code_in(form), scope)
                 try:
                     if not self._judge_patterns(form):
-                        check_policy(form, scope.start)
+                        check_policy(form, scope.start, network)
                 except ApprovalNeededError as needed:
                     undecided.append(needed)
                 for text in scripts_in(form):
-                    self._judge_script(find_commands(text), scope, undecided, depth + 1)
+                    self._judge_script(find_commands(text), scope, undecided, network, depth + 1)
 
     # The strict profile
 
@@ -291,8 +307,9 @@ def _judge_unlisted(name: str | None, words: Sequence[Word], scope: PathScope) -
             if "glob" in word.expansions:
                 scope.check_glob(word)
         scope.check_inside(words[1:])
-        hint = _HINTS.get(name, "Use programs that only read, such as ls, cat, grep and find, or go on without it")
-        raise BlockedError(f"program: {name:.60}", f"{name:.60} is not allowed. {hint}.")
+        hint = _HINTS.get(name, "Use one of those, or go on without it")
+        listed = "Only listed programs run here, such as ls, cat, grep and find"
+        raise BlockedError(f"program: {name:.60}", f"{listed}; {name:.60} is not one of them. {hint}.")
     check_arguments(name, words[1:], scope)
 
 
@@ -332,6 +349,13 @@ def _check_secrets(words: Sequence[Word], scope: PathScope, guess: bool = True) 
                 scope.check_not_secret(text[at:])
 
 
+def _check_code(code: Iterable[str], scope: PathScope) -> None:
+    """Check that no text between quotes in the code for an interpreter names a secret file."""
+    for text in dict.fromkeys(text for each in code for text in re.split("['\"`]", each)[1:-1]):
+        if 0 < len(text) < _MAX_STRING and _names_file(text, scope):
+            scope.check_not_secret(text)
+
+
 def _names_file(text: str, scope: PathScope) -> bool:
     """Return whether a word is the path of a file that exists, or looks like a path (``.env``, ``keys/a.pem``)."""
     looks_like_path = (text.startswith(".") or "/" in text) and not re.search(r"[\s\\]", text)
@@ -353,7 +377,7 @@ def _line(command: Any, argument: str) -> CommandLine:
 
 def _script(command: Any, argument: str) -> Script:
     """Parse the command of a call for the developer profile."""
-    script = find_commands(command) if isinstance(command, str) else Script([_words(command, argument)], [])
+    script = find_commands(command) if isinstance(command, str) else Script([_words(command, argument)], [], [], [])
     if not script.commands and isinstance(command, str) and not command.strip():
         raise CommandError("the command is empty")
     return script

@@ -34,7 +34,7 @@ from .._kernel.payloads import (
     ToolCallRequest,
     ToolCallResult,
 )
-from .._kernel.points import ON_RUN_END, POINTS
+from .._kernel.points import POINTS
 from .._kernel.registry import HookStack
 from .._kernel.results import HookAction, HookResult
 from .._kernel.state import AgentResult, AgentState
@@ -44,6 +44,7 @@ from ..tools.registry import ToolRegistry
 from . import format as fmt
 from .labels import is_person
 from .redaction import Redacted, text_fields
+from .rules import hook_digest, rule_of
 
 log = logging.getLogger("hookline")
 
@@ -189,11 +190,6 @@ def _names_of(points: frozenset[str]) -> Mapping[str, str]:
     return {point: str.__str__(point) for point in points}
 
 
-@lru_cache(maxsize=32)
-def _with_run_end(points: frozenset[str]) -> frozenset[str]:
-    return points | {ON_RUN_END}
-
-
 class RunTree:
     """The lines of an outermost run and its nested runs.
 
@@ -265,12 +261,10 @@ class MomentEncoder(FireObserver):
         self._place = place
         self._names = _names_of(points)
         """The names of the points as plain strings, which the encoder accepts."""
-        self.points = _with_run_end(points)
-        """The points to record, and ``on_run_end``, where the result of the run comes from."""
+        self.points = points
         self.number = next(tree.numbers)
         self.request = ModelRequest()
         """The last request, as it arrived at ``before_llm``."""
-        self._result: AgentResult[Any] | None = None
         self._asked: dict[str, tuple[str, int]] = {}
         """The tools and positions of calls that wait for an approval, by their ids."""
         if redacted is not None:
@@ -281,19 +275,15 @@ class MomentEncoder(FireObserver):
         """Record a fire."""
         arrived, verdict = fire.payload, fire.verdict
         cls = type(arrived)
-        if cls is AgentResult:
-            self._result = verdict.payload
-        name = self._names.get(fire.point)
-        if name is None:
-            return
-        took = round(fire.took, 7)
+        name = self._names[fire.point]
+        took = fire.took and round(fire.took, 7)
         how = None
         if verdict.action is not HookAction.CONT:
             how = fmt.RecordedVerdict(str(verdict.action), verdict.hook, verdict.reason)
         try:
             decided = last = checked = None
-            if fire.calls:
-                decided, last = _decisions(fire.calls, arrived)
+            if fire.calls and (results := fire.results):
+                decided, last = _decisions(results, arrived)
             if cls is ToolCallRequest and verdict.action is not HookAction.INVALID:
                 final = verdict.payload.arguments
                 if final != (arrived if last is None else last).arguments:
@@ -344,9 +334,11 @@ class MomentEncoder(FireObserver):
                     if fields.tool_calls:
                         fields.tool_calls = redacted.calls(fields.tool_calls)
                 elif cls is ToolCallRequest:
-                    fields.name = redacted.value(fields.name)  # a model may call a tool that does not exist
+                    if fields.name not in redacted.texts:  # a model may call a tool that does not exist
+                        fields.name = redacted.value(fields.name)
                     fields.arguments = redacted.object(fields.arguments)
-                    fields.raw = redacted.value(fields.raw)
+                    if fields.raw is not None:
+                        fields.raw = redacted.value(fields.raw)
                 elif cls is AgentResult:
                     fields.steps = redacted.steps(fields.steps)
                     redacted.fields(fields, _RESULT_TEXTS)
@@ -360,13 +352,15 @@ class MomentEncoder(FireObserver):
                 tool = getattr(payload, form.tool)
             elif cls is ApprovalRequest:
                 tool = payload.call.name
-            if tool and redacted is not None:
+            if tool and redacted is not None and tool not in redacted.texts:
                 tool = redacted.value(tool)
             if checked is not None:
                 notes = fmt.Notes(checked=checked if redacted is None else redacted.object(checked))
         if redacted is not None:
-            decided = decided and redacted.value(decided)
-            verdict = verdict and redacted.value(verdict)
+            if decided:
+                decided = redacted.value(decided)
+            if verdict is not None:
+                verdict = redacted.value(verdict)
             if redacted.how:
                 notes = (notes or fmt.Notes()).replace(inexact=redacted.how)
         at = int((_now() - tree.started) * 1e6) / 1e6
@@ -452,9 +446,9 @@ class MomentEncoder(FireObserver):
             redacted.fields(slim, _REQUEST_TEXTS)
         return slim, fmt.NO_NOTES if not kept and not tools_kept else fmt.Notes(kept, tools_kept)
 
-    def finish(self) -> None:
-        """Write the line at the end of the run."""
-        end = _run_end(self._result)
+    def finish(self, result: AgentResult[Any] | None) -> None:
+        """Write the line at the end of the run, with its result; ``None`` if it has none."""
+        end = _run_end(result)
         self._tree.line("end", self.number, end if self._redacted is None else self._redacted.replaced(end, _END_TEXTS))
 
 
@@ -517,7 +511,7 @@ def tool_infos(tools: ToolRegistry) -> tuple[fmt.ToolInfo, ...]:
 
 def _tool_info(tool: Tool) -> fmt.ToolInfo:
     effects = None if tool.effects is None else tuple(sorted(tool.effects))
-    return fmt.ToolInfo(tool.name, effects, tool.untrusted, tool.dangerous)
+    return fmt.ToolInfo(tool.name, effects, tool.untrusted, tool.dangerous, tool.sandbox)
 
 
 _described: dict[int, tuple[HookStack, str, tuple[fmt.HookInfo, ...]]] = {}
@@ -544,23 +538,9 @@ def _hook_infos(stack: HookStack) -> Iterable[fmt.HookInfo]:
             key = id(entry.hook), entry.name
             found.setdefault(key, (entry.hook, entry.name, entry.plugin, {}))[3][str(point)] = at
     for hook, name, plugin, points in found.values():
-        source, module = _source(function_of(hook))
-        yield fmt.HookInfo(name, points, source, module, plugin or "")
-
-
-def _source(hook: Any) -> tuple[str, str]:
-    """Return a digest of the source code of a hook, and its module."""
-    home = hook if inspect.isroutine(hook) else type(hook)
-    return _source_digest(home), str(getattr(home, "__module__", "") or "")
-
-
-_digests: WeakKeyDictionary[Any, str] = WeakKeyDictionary()
-
-
-def _source_digest(home: Any) -> str:
-    try:
-        if home not in _digests:
-            _digests[home] = hashlib.sha256(inspect.getsource(home).encode()).hexdigest()[:16]
-        return _digests[home]
-    except (OSError, TypeError):
-        return ""
+        function = function_of(hook)
+        home = function if inspect.isroutine(function) else type(function)
+        module = str(getattr(home, "__module__", "") or "")
+        # The arguments of an observer, such as the run that it belongs to, make no difference.
+        decides = any(at.phase != "observe" for at in points.values())
+        yield fmt.HookInfo(name, points, hook_digest(hook) if decides else rule_of(function), module, plugin or "")

@@ -35,7 +35,7 @@ VERSION = 1
 
 SUFFIX = ".moments"
 TAPE_SUFFIX = ".tape"
-TAPE_VERSION = 4
+TAPE_VERSION = 5
 """The version of the format of tapes. Tapes of other versions are not read."""
 
 MAIN_POINTS = frozenset(
@@ -97,12 +97,12 @@ class Header(Frozen, frozen=True, omit_defaults=True):
 
 
 class HookInfo(Frozen, frozen=True, omit_defaults=True):
-    """A registered hook: its phase, priority, globs and failure policy at each point, and a digest of its source."""
+    """A registered hook: its phase, priority, globs and failure policy at each point, and a digest of its rule."""
 
     name: str
     points: Mapping[str, HookAtPoint] = {}
     source: str = ""
-    """Digest of the source code, and of the arguments where they are known; empty if there is no source."""
+    """Digest of the code and the arguments."""
     module: str = ""
     plugin: str = ""
 
@@ -118,12 +118,16 @@ class HookAtPoint(Frozen, frozen=True, omit_defaults=True):
 
 
 class ToolInfo(Frozen, frozen=True, omit_defaults=True):
-    """A tool that the run could call. ``effects`` is ``None`` if the tool declares nothing."""
+    """A tool that the run could call.
+
+    ``effects`` is ``None`` if the tool declares nothing; ``sandbox`` is the sandbox in which it runs commands, if any.
+    """
 
     name: str
     effects: tuple[str, ...] | None = None
     untrusted: bool = False
     dangerous: bool = False
+    sandbox: str = ""
 
 
 class RunInfo(Frozen, frozen=True, omit_defaults=True):
@@ -140,6 +144,8 @@ class RunInfo(Frozen, frozen=True, omit_defaults=True):
     tools: tuple[ToolInfo, ...] = ()
     hooks: str = ""
     """The digest of the line with the hooks."""
+    rules: str = ""
+    """The digest of the rules: of the hooks that do not only observe, with their code, arguments and order."""
     points: tuple[str, ...] = ()
     """The points that are recorded; empty for all main points."""
     outer: int | None = None
@@ -267,8 +273,8 @@ class LabelLine(Frozen, frozen=True, array_like=True):
 class Place(Frozen, frozen=True, array_like=True):
     """The place of a moment in a tape, as that of an :class:`~hookline.tape.format.TapeEntry`."""
 
-    branch: int = 0
-    inside: int = 0
+    lane: str = ""
+    inside: str = ""
     readings: tuple[tuple[str, Any], ...] = ()
 
 

@@ -21,6 +21,7 @@ from .._sensitive.redactor import Redactor
 from . import format as fmt
 from .encoding import MomentEncoder, RunTree, describe_hooks, encode_line, tool_infos
 from .redaction import MAX_TEXT, Redacted, Redaction
+from .rules import rules_of
 from .segments import MAX_SIZE, BlockWriter, RecordFolder, default_records_path
 
 log = logging.getLogger("hookline")
@@ -102,13 +103,14 @@ class RecordHook:
             info = info.replace(at=round(time.perf_counter() - block.tree.started, 6))
         if self._recorded_points is not fmt.MAIN_POINTS:
             info = info.replace(points=tuple(sorted(self._recorded_points)))
-        encoder = MomentEncoder(block.tree, info, self._recorded_points, Redacted(self._redaction))
+        redaction = self._redaction.after(engine.hooks.allowed.redactions)
+        encoder = MomentEncoder(block.tree, info, self._recorded_points, Redacted(redaction))
         self._runs[start.ids.run_id] = _Recording(block, encoder)
         engine.add_fire_observer(encoder)
         try:
             yield
         finally:
-            encoder.finish()
+            encoder.finish(engine.result)
             del self._runs[start.ids.run_id]
             if outer is None:
                 block.finish()
@@ -190,6 +192,7 @@ def run_info(engine: Any, start: RunStart, hooks: str, outer: int | None) -> fmt
         dict(state.metadata) or None,
         tool_infos(engine.tools),
         hooks,
+        rules_of(engine.hooks.stack),
         outer=outer,
         call_id=engine.services.call_id,
     )

@@ -15,7 +15,7 @@ import msgspec
 from .format import Label, RecordError
 
 FILE = "labels.jsonl"
-_NOT_PEOPLE = frozenset(("", "expired", "cancelled", "no terminal", "--yes", "--deny"))
+_NOT_PEOPLE = frozenset(("", "expired", "cancelled", "no terminal", "approval policy", "--yes", "--deny"))
 """Deciders of approvals that are not people: nobody answered, or a setting answers every question."""
 
 

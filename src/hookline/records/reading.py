@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import msgspec
 
@@ -18,6 +18,7 @@ from .._kernel.payloads import ErrorReport, ModelReply, ModelRequest, ToolCallRe
 from .._kernel.points import POINTS
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message, ToolSpec
+from .._sensitive.encryption import DataKeyError, open_lines
 from . import format as fmt
 from .account import INCOMPLETE, MAX_LINE, NO_RUN, NOT_A_LINE, TOO_LONG, Account
 from .labels import FILE as LABELS
@@ -74,16 +75,29 @@ def last_written(file: Path) -> float:
         return time.time()
 
 
+def open_recording(file: str | os.PathLike[str]) -> BinaryIO:
+    """Open a file of records or a tape, which may be encrypted.
+
+    Raises:
+        RecordError: it is encrypted, and this process does not have the key.
+        OSError: the file cannot be read.
+    """
+    try:
+        return open_lines(file)
+    except DataKeyError as error:
+        raise fmt.RecordError(str(error)) from error
+
+
 def raw_lines(file: Path, account: Account) -> Iterator[tuple[int, bytes]]:
     """Yield the numbered lines of a file, without the newline. Incomplete and very long lines are skipped.
 
     Raises:
-        RecordError: the file is a tape of another version of the format.
+        RecordError: the file is a tape of another version of the format, or is encrypted with a key that is not here.
     """
     if file.suffix == PARQUET:
         yield from _parquet_lines(file, account)
         return
-    with file.open("rb") as stream:
+    with open_recording(file) as stream:
         number, part = 0, b""
         skipping = False
         while chunk := stream.read(_CHUNK):

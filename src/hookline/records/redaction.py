@@ -8,13 +8,15 @@ log and the guards use.
 from __future__ import annotations
 
 import logging
+import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import msgspec
 
 from .._base.errors import NotInstalledError
-from .._base.frozen import FrozenDict, History, json_encoder
+from .._base.frozen import FrozenDict, FrozenList, History, freeze, json_encoder
 from .._kernel.errors import RegistrationError
 from .._kernel.validation import check_integer
 from .._kernel.values import Ids, Step, ToolCall, ToolSpec, Usage
@@ -53,6 +55,7 @@ NEVER_SENSITIVE = frozenset(
         "kind",
         "status",
         "personality_id",
+        "run_id",
         "session_id",
         "platform",
         "ids",
@@ -61,6 +64,9 @@ NEVER_SENSITIVE = frozenset(
 )
 """Fields of payloads with ids and words of Hookline, which hooks and readers need as they are. The names of tools are
 not among them: a model may call a tool that does not exist, by any name."""
+
+_OWN_ID = re.compile("(run|session)_[0-9a-f]{24}")
+"""Ids that Hookline makes. Each is new, and the search of such a text takes longer than the rest of a short record."""
 
 RedactText = Callable[[str], str]
 T = TypeVar("T", bound=msgspec.Struct)
@@ -80,10 +86,12 @@ class Redaction:
 
     def __init__(self, redact: Any = None, max_text: int = MAX_TEXT) -> None:
         self.max_text = check_integer(max_text, "max_text")
-        if redact is None:
+        is_default = redact is None
+        if is_default:
             redact = _default_redactor()
         self.redactor = redact if isinstance(redact, Redactor) else None
         self._apply = None if redact is False else _function(redact)
+        self._knows_ids = is_default
         self.texts: set[str] = set()
         """Texts in which nothing is replaced."""
         self._changed: dict[str, tuple[str, Inexact]] = {}
@@ -92,6 +100,33 @@ class Redaction:
         self._size = 0
         self.tools: tuple[ToolSpec, ...] = ()
         """The last tools in whose descriptions nothing is replaced."""
+        self._first: tuple[Redaction, ...] = ()
+        self._combined: Redaction | None = None
+
+    @classmethod
+    def complete(cls, redactor: Redactor) -> Self:
+        """Return a redaction that shortens nothing, for values that a run continues with."""
+        made = cls(redactor, sys.maxsize)
+        made._knows_ids = True
+        return made
+
+    def clean(self, value: Any) -> Any:
+        """Return a value with its texts replaced; the same object if there is nothing to replace."""
+        return Redacted(self).value(value)
+
+    def after(self, first: tuple[Redaction, ...]) -> Redaction:
+        """Return this redaction with others before it: those that the hooks of a run declare.
+
+        A redaction of nothing (``redact=False``) stays one.
+        """
+        if not first or self._apply is None:
+            return self
+        combined = self._combined
+        if combined is None or combined._first != first:
+            combined = Redaction(self.redactor or self._apply, self.max_text)
+            combined._first, combined._knows_ids = first, self._knows_ids
+            self._combined = combined
+        return combined
 
     def look_up(self, text: str) -> tuple[str, Inexact] | None:
         """Return the text to record and how it differs, or ``None`` if it is recorded as it is."""
@@ -122,11 +157,15 @@ class Redaction:
         self._size += size
 
     def _searched(self, text: str) -> tuple[str, Inexact] | None:
+        if self._knows_ids and _OWN_ID.fullmatch(text):
+            return None
         shown = text[: self.max_text + WINDOW]
         clean = shown
         if self._apply is not None:
             try:
-                clean = str(self._apply(shown))
+                for each in self._first:
+                    clean = each.clean(clean)
+                clean = str(self._apply(clean))
             except Exception as error:
                 log.exception("the redactor of the records failed")
                 clean = f"[withheld: the redactor failed with {type(error).__name__}]"
@@ -196,7 +235,7 @@ class Redacted:
         """Replace texts in these fields of a struct, in place."""
         for name in names:
             value = getattr(struct, name)
-            if value:
+            if value and (type(value) is not str or value not in self.texts):
                 clean = self.value(value)
                 if clean is not value:
                     setattr(struct, name, clean)
@@ -251,7 +290,9 @@ class Redacted:
                     while new_key in changed:  # two keys may be equal after redaction
                         new_key += "_"
                 changed[new_key] = new
-        return value if changed is None else changed
+        if changed is None:
+            return value
+        return freeze(changed) if type(value) is FrozenDict else changed
 
     def _sequence(self, value: Any) -> Any:
         changed: list[Any] | None = None
@@ -260,7 +301,7 @@ class Redacted:
             if new is not item:
                 changed = list(value) if changed is None else changed
                 changed[index] = new
-        return value if changed is None else changed
+        return value if changed is None else _SEQUENCES.get(type(value), list)(changed)
 
     def _struct(self, value: Any) -> Any:
         return self.replaced(value, text_fields(type(value)))
@@ -275,6 +316,8 @@ class Redacted:
         return value
 
 
+_SEQUENCES: Mapping[type, Callable[[list[Any]], Any]] = {tuple: tuple, History: History, FrozenList: freeze}
+"""How changed items become a sequence of the same type: a run goes on with cleaned messages."""
 _VISITS: dict[type, Callable[[Redacted, Any], Any]] = {}
 
 

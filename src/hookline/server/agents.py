@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 from .._base.frozen import EMPTY, Frozen, freeze_flat
 from .._base.text import did_you_mean
 from .._kernel.registry import HookStack
+from .._run.run_hooks import clean_for, redactions_of
 from .errors import UnknownAgentError
 
 
@@ -18,6 +19,14 @@ class ServedAgent(Frozen, frozen=True):
     description: str = ""
     tools: tuple[str, ...] = ()
     about: Mapping[str, str] = EMPTY
+
+
+class Answerer(NamedTuple):
+    """The object that starts the runs of a served agent, with the name of the agent and the id of a personality."""
+
+    name: str
+    object: Any
+    personality: str
 
 
 class Agents:
@@ -33,18 +42,23 @@ class Agents:
         self._answerers = dict(answerers)
         self._only: tuple[str, ...] = ()
         for name in (wanted := tuple(only)):
-            self.find(name)
+            self.answerer(name)
         self._only = wanted
 
     def list(self) -> list[ServedAgent]:
         """Return the current descriptions of all served agents."""
         return [_describe(name, answerer, id) for name, (answerer, id) in self._all().items()]
 
-    def find(self, name: str = "") -> tuple[ServedAgent, Any, str]:
-        """Find an agent by name; without a name, the first agent.
+    def find(self, name: str = "") -> ServedAgent:
+        """Return the current description of an agent by name; without a name, of the first agent.
 
-        Returns:
-            The description of the agent, the object that runs it, and the id of its personality.
+        Raises:
+            UnknownAgentError: there is no agent with this name.
+        """
+        return _describe(*self.answerer(name))
+
+    def answerer(self, name: str = "") -> Answerer:
+        """Return what runs an agent by name; without a name, the first agent.
 
         Raises:
             UnknownAgentError: there is no agent with this name.
@@ -55,13 +69,24 @@ class Agents:
             raise UnknownAgentError(
                 f"there is no agent {name!r:.80}.{did_you_mean(name, served)} There are: {', '.join(served)}"
             )
-        answerer, id = served[name]
-        return _describe(name, answerer, id), answerer, id
+        return Answerer(name, *served[name])
 
     def hooks(self) -> dict[str, HookStack]:
         """Return the hooks of all served agents by name; of a team, those of its first member."""
         found = {name: _agent_of(answerer, id) for name, (answerer, id) in self._all().items()}
         return {name: agent.hooks.stack for name, agent in found.items() if hasattr(agent, "hooks")}
+
+    def redactions(self) -> Sequence[Any]:
+        """Return what the hooks of all served agents declare for everything that is stored."""
+        return [each for answerer in self._answerers.values() for each in redactions_of(answerer)]
+
+    def clean(self, name: str, value: Any) -> Any:
+        """Return a value about a run of this agent as it may be stored: its hooks declare what is replaced."""
+        try:
+            answerer = self.answerer(name)
+        except UnknownAgentError:
+            return value
+        return clean_for(answerer.object, value)
 
     def _all(self) -> dict[str, tuple[Any, str]]:
         found: dict[str, tuple[Any, str]] = {}

@@ -160,6 +160,7 @@ class Server:
             if hasattr(api, "open"):
                 await api.open()
                 self._opened.append(api)
+        self.service.start_tidying()
 
     async def stop(self, grace: float | None = None) -> None:
         """Stop accepting runs, let running ones finish within the grace period, and close everything.
@@ -228,8 +229,8 @@ class Server:
     def _check_keys(self) -> None:
         if self.keys is not None:
             self.keys.refresh()  # fail now: with unreadable keys every request would be rejected
-        if self._http is None or not self.options.exposed:
-            return
+        if self._http is None or not self.options.exposed or self.options.login is not None:
+            return  # only callers on this machine, or those whom a proxy authenticates, need no key
         now, keys = time.time(), [] if self.keys is None else self.keys.keys()
         if not any(key.state(now) == "active" for key in keys):
             raise ConfigError(

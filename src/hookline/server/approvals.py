@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Annotated, Any, Literal, Self, cast
 
 import msgspec
@@ -13,8 +14,9 @@ from starlette.responses import Response
 from .._base.text import error_text
 from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, GrantRow
 from ..stores.audit.log import AuditLog
+from ..stores.audit.records import VoteRecord
 from ..stores.errors import NotFoundError, StoreError
-from .auth import LOCAL, Caller
+from .auth import LOCAL, USER, Caller
 from .errors import ApiError
 from .routing import Endpoint, body_of, caller_of, correlation_of, json_response, query_of
 from .runs import RunService
@@ -29,6 +31,8 @@ Digest = Annotated[
 Glob = Annotated[str, msgspec.Meta(max_length=1000)]
 ApprovalStatus = Literal["pending", "approved", "denied", "edited", "expired", "cancelled"]
 GrantScope = Literal["once", "session", "always"]
+MAX_WAITING = 1000
+"""Maximum number of waiting calls that are searched for those that a caller may approve."""
 
 
 class Approve(msgspec.Struct, forbid_unknown_fields=True, tag_field="decision", tag="approve"):
@@ -78,11 +82,21 @@ class QuestionView(msgspec.Struct, frozen=True):
     reason: str
 
 
+class PersonApproval(msgspec.Struct, frozen=True):
+    """One person's approval of a call: how it is recorded, the name in the policy or else the id, and the time."""
+
+    by: str
+    person: str
+    at: float
+
+
 class ApprovalView(msgspec.Struct, frozen=True):
     """A call that needs or needed approval.
 
     ``run_id`` is the run that was started, ``asked_in`` the run that asks, which may be inside it. ``digest`` is
     computed from the tool and its arguments: a decision must name it. ``edit`` has the arguments of an edited call.
+    ``approved_by`` has the approvals so far, ``needed`` the number of people who must still approve a waiting call, and
+    ``approvers`` their names; without a policy anybody may who has the right.
     """
 
     id: str
@@ -105,12 +119,18 @@ class ApprovalView(msgspec.Struct, frozen=True):
     message: str
     edit: dict[str, Any] | None
     remember: GrantScope
+    asked_by: str
+    approved_by: tuple[PersonApproval, ...]
+    needed: int
+    approvers: tuple[str, ...]
 
     @classmethod
     def of(cls, row: ApprovalRow) -> Self:
         """Return the view of a stored call."""
         questions = tuple(QuestionView(each.text, each.hook, each.reason) for each in row.questions)
+        approved = tuple(PersonApproval(each.by, each.person, each.at) for each in row.approved_by)
         own: dict[str, Any] = {"run_id": row.root_id, "asked_in": row.run_id, "questions": questions}
+        own["approved_by"] = approved
         return cls(**{name: getattr(row, name) for name in cls.__struct_fields__ if name not in own}, **own)
 
 
@@ -146,37 +166,134 @@ class GrantsPage(msgspec.Struct, frozen=True):
     grants: tuple[GrantView, ...]
 
 
-class GrantAudit:
-    """Audit standing permissions that are given or revoked through the server. Runs audit the decisions about calls.
+def caller_label(caller: Caller) -> str:
+    """Return the name of a caller in decisions and audit records."""
+    if caller.id == LOCAL:
+        return "a local user"
+    return caller.name if caller.id == f"{USER}{caller.name}" else f"key {caller.name} ({caller.id})"
+
+
+class ApprovalService:
+    """Decide about waiting calls, and revoke standing permissions, for the HTTP API, the console and A2A.
+
+    A caller can access the calls of its own runs, and those that a policy lets it approve. With the right ``admin`` it
+    can access all. Runs audit the final decisions about their calls; what else happens here is audited here.
 
     Args:
-        store: the store of permissions.
-        audit: gets the records; ``None`` disables them.
+        store: the waiting calls and permissions.
+        audit: gets a record of every permission that is given or revoked, of every approval that is not enough, and of
+            every decision that a policy refuses; ``None`` disables them.
+        clean: replaces what must not be stored about a run of an agent; see :meth:`Agents.clean`.
     """
 
-    def __init__(self, store: ApprovalStore, audit: AuditLog | None) -> None:
-        self._store = store
+    def __init__(self, store: ApprovalStore, audit: AuditLog | None, clean: Callable[[str, str], str]) -> None:
+        self.store = store
         self._audit = audit
+        self._clean = clean
 
-    async def decided(self, row: ApprovalRow, correlation_id: str) -> None:
-        """Audit the permission that a decision created, if it created one."""
-        if self._audit is None or row.remember == "once":
-            return
+    def rows(self, caller: Caller, *, status: str = "", root_id: str = "", limit: int = 100) -> list[ApprovalRow]:
+        """Return the calls that a caller can access, newest first.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        found = self.store.rows(status=status, owner=caller.owner, root_id=root_id, limit=limit)
+        if caller.owner is None or status not in ("", "pending"):
+            return found
+        waiting = self.store.rows(status="pending", root_id=root_id, limit=MAX_WAITING)
+        more = [row for row in waiting if row.owner != caller.owner and _may_access(row, caller)]
+        return sorted([*found, *more], key=lambda row: row.asked, reverse=True)[:limit] if more else found
+
+    async def find(self, id: str, caller: Caller) -> ApprovalRow:
+        """Return a call.
+
+        Raises:
+            ApiError: there is no such call, or the caller cannot access it.
+            StoreError: the file cannot be used.
+        """
         try:
-            grants = await asyncio.to_thread(self._store.grants, owner=row.owner)
+            row = await asyncio.to_thread(self.store.find, id)
+        except NotFoundError:
+            raise _unknown_approval(id) from None
+        if not _may_access(row, caller):
+            raise _unknown_approval(id)
+        return row
+
+    async def decide(self, id: str, decision: Decision, caller: Caller, correlation_id: str) -> ApprovalRow:
+        """Decide about a call, and return it.
+
+        Raises:
+            ApiError: there is no such call, or the decision was not accepted.
+            StoreError: the file cannot be used.
+        """
+        row = await self.find(id, caller)
+        given: dict[str, Any] = {"decision": "deny"}
+        if isinstance(decision, Approve):
+            given = {"decision": "approve", "remember": decision.remember, "pattern": decision.pattern}
+        elif isinstance(decision, Edit):
+            given = {"decision": "edit", "arguments": decision.arguments}
+        given |= {"digest": decision.digest, "message": decision.message}
+        try:
+            return await self.store_decision(row, caller, correlation_id, **given)
+        except DecisionRefusedError as error:
+            raise _decision_error(error) from None
+        except NotFoundError:
+            raise _unknown_approval(row.id) from None
+
+    async def store_decision(
+        self, row: ApprovalRow, caller: Caller, correlation_id: str, **decision: Any
+    ) -> ApprovalRow:
+        """Decide about a call that the caller can access, with the arguments of :meth:`ApprovalStore.decide`.
+
+        Raises:
+            DecisionRefusedError: the decision was not accepted.
+            StoreError: the call does not exist, or the file cannot be used.
+        """
+        by, message = caller_label(caller), self._clean(row.agent, decision.pop("message", ""))
+        try:
+            done = await asyncio.to_thread(
+                self.store.decide, row.id, by=by, person=caller.id, owner=row.owner, message=message, **decision
+            )
+        except DecisionRefusedError as error:
+            if error.code == "rights":
+                self._record_vote("refused", row, by, correlation_id, str(error))
+            raise
+        if done.status == "pending":
+            self._record_vote("approved", done, by, correlation_id)
+        if done.remember != "once":
+            await self._record_given(done, correlation_id)
+        return done
+
+    async def revoke(self, id: str, caller: Caller, correlation_id: str) -> None:
+        """Revoke a standing permission.
+
+        Raises:
+            ApiError: there is no such permission, or it belongs to another caller.
+            StoreError: the file cannot be used.
+        """
+        grants = await asyncio.to_thread(self.store.grants, owner=caller.owner)
+        grant = next((each for each in grants if each.id == id), None)
+        if grant is None:
+            raise _unknown_grant(id)
+        try:
+            await asyncio.to_thread(self.store.revoke, id, owner=caller.owner)
+        except NotFoundError:  # another request revoked it in between
+            raise _unknown_grant(id) from None
+        self._record_grant("revoked", grant, caller_label(caller), correlation_id)
+
+    async def _record_given(self, row: ApprovalRow, correlation_id: str) -> None:
+        """Audit the permission that a decision created."""
+        try:
+            grants = await asyncio.to_thread(self.store.grants, owner=row.owner)
         except StoreError as error:  # the decision is valid even if it is not audited
             log.error("the permission created by %s is not in the audit log: %s", row.id, error_text(error))
             return
         for grant in grants:
             if (grant.at, grant.by, grant.tool, grant.digest) == (row.decided, row.by, row.tool, row.digest):
-                self._record("given", grant, row.by, correlation_id, approval=row.id, run_id=row.root_id)
+                self._record_grant("given", grant, row.by, correlation_id, approval=row.id, run_id=row.root_id)
                 return
 
-    def revoked(self, grant: GrantRow, caller: Caller, correlation_id: str) -> None:
-        """Audit that a permission was revoked."""
-        self._record("revoked", grant, caller_label(caller), correlation_id)
-
-    def _record(self, action: str, grant: GrantRow, by: str, correlation_id: str, **more: str) -> None:
+    def _record_grant(self, action: str, grant: GrantRow, by: str, correlation_id: str, **more: str) -> None:
         if self._audit is not None:
             self._audit.record(
                 "grant",
@@ -194,87 +311,32 @@ class GrantAudit:
                 **more,
             )
 
-
-def caller_label(caller: Caller) -> str:
-    """Return the name of a caller in decisions and audit records."""
-    return "a local user" if caller.id == LOCAL else f"key {caller.name} ({caller.id})"
-
-
-class ApprovalService:
-    """Decide about waiting calls, and revoke standing permissions, for the HTTP API and the console.
-
-    A caller can access the calls of its own runs only, unless it has the right ``admin``.
-
-    Args:
-        store: the waiting calls and permissions.
-        audit: gets a record of every permission that is given or revoked here.
-    """
-
-    def __init__(self, store: ApprovalStore, audit: AuditLog | None) -> None:
-        self.store = store
-        self._grant_audit = GrantAudit(store, audit)
-
-    async def find(self, id: str, caller: Caller) -> ApprovalRow:
-        """Return a call.
-
-        Raises:
-            ApiError: there is no such call, or it belongs to another caller.
-            StoreError: the file cannot be used.
-        """
-        try:
-            return await asyncio.to_thread(self.store.find, id, owner=caller.owner)
-        except NotFoundError:
-            raise _unknown_approval(id) from None
-
-    async def decide(self, id: str, decision: Decision, caller: Caller, correlation_id: str) -> ApprovalRow:
-        """Decide about a call, and return it.
-
-        Raises:
-            ApiError: there is no such call, or the decision was not accepted.
-            StoreError: the file cannot be used.
-        """
-        row = await self.find(id, caller)
-        given: dict[str, Any] = {"decision": "deny"}
-        if isinstance(decision, Approve):
-            given = {"decision": "approve", "remember": decision.remember, "pattern": decision.pattern}
-        elif isinstance(decision, Edit):
-            given = {"decision": "edit", "arguments": decision.arguments}
-        try:
-            row = await asyncio.to_thread(
-                self.store.decide,
-                row.id,
-                digest=decision.digest,
-                by=caller_label(caller),
-                message=decision.message,
-                owner=caller.owner,
-                **given,
+    def _record_vote(self, action: str, row: ApprovalRow, by: str, correlation_id: str, why: str = "") -> None:
+        if self._audit is not None:
+            self._audit.record(
+                VoteRecord.type,
+                action=action,
+                approval=row.id,
+                by=by,
+                tool=row.tool,
+                digest=row.digest,
+                why=why,
+                correlation_id=correlation_id,
+                run_id=row.root_id,
             )
-        except DecisionRefusedError as error:
-            raise _decision_error(error) from None
-        except NotFoundError:
-            raise _unknown_approval(row.id) from None
-        await self._grant_audit.decided(row, correlation_id)
-        return row
-
-    async def revoke(self, id: str, caller: Caller, correlation_id: str) -> None:
-        """Revoke a standing permission.
-
-        Raises:
-            ApiError: there is no such permission, or it belongs to another caller.
-            StoreError: the file cannot be used.
-        """
-        grants = await asyncio.to_thread(self.store.grants, owner=caller.owner)
-        grant = next((each for each in grants if each.id == id), None)
-        if grant is None:
-            raise _unknown_grant(id)
-        try:
-            await asyncio.to_thread(self.store.revoke, id, owner=caller.owner)
-        except NotFoundError:  # another request revoked it in between
-            raise _unknown_grant(id) from None
-        self._grant_audit.revoked(grant, caller, correlation_id)
 
 
-_DECIDE = """The first decision counts. `digest` must be that of the call as the caller saw it, or the decision is
+def _may_access(row: ApprovalRow, caller: Caller) -> bool:
+    if caller.owner in (None, row.owner):
+        return True
+    if row.policy is None:
+        return False
+    took_part = row.policy.person(caller.id) in {each.person for each in row.approved_by}
+    return took_part or not row.objection(caller.id)
+
+
+_DECIDE = """The first decision counts, unless a policy wants two people to approve the call: then it stays pending
+after the first approval. `digest` must be that of the call as the caller saw it, or the decision is
 rejected. The events of the run show what happens next."""
 
 
@@ -283,11 +345,11 @@ class ApprovalsApi:
 
     Args:
         service: runs the agents.
-        audit: gets a record of every permission that is given or revoked here.
+        audit: gets a record of what is decided here, besides the records of the runs.
     """
 
     def __init__(self, service: RunService, audit: AuditLog | None = None) -> None:
-        self._service = ApprovalService(service.approvals, audit)
+        self._service = ApprovalService(service.approvals, audit, service.agents.clean)
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
@@ -315,7 +377,7 @@ class ApprovalsApi:
                 "Approve, deny or edit a waiting call",
                 body=Decision,
                 response=ApprovalView,
-                errors=(409, 410),
+                errors=(403, 409, 410),
                 description=_DECIDE,
             ),
             Endpoint(
@@ -335,9 +397,9 @@ class ApprovalsApi:
     async def _list(self, request: Request) -> Response:
         query, caller = query_of(request, ApprovalsQuery), caller_of(request)
         rows = await asyncio.to_thread(
-            self._service.store.rows,
+            self._service.rows,
+            caller,
             status="" if query.status == "all" else query.status,
-            owner=caller.owner,
             root_id=query.run,
             limit=query.limit,
         )
@@ -378,4 +440,6 @@ def _decision_error(error: DecisionRefusedError) -> ApiError:
         return ApiError(409, "decided", message)
     if error.code == "digest":
         return ApiError(409, "other_digest", message)
+    if error.code == "rights":
+        return ApiError(403, "may_not_approve", message)
     return ApiError(422, "bad_decision", message)

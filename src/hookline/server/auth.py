@@ -23,19 +23,33 @@ from ..stores.errors import StoreError
 from ..stores.keys import CACHE_SECONDS, OPERATOR, RIGHTS, KeyRow, KeyStore, Right
 from ..stores.limits import BucketStore
 from .errors import ApiError
-from .options import ServerOptions
+from .options import LoginOptions, ServerOptions
 from .proxies import Proxies, network_of
 from .rate_limits import RateLimiter, SharedRateLimiter, WrongKeyLimiter
 
 if TYPE_CHECKING:
     from starlette.requests import Request
 
-__all__ = ["ANONYMOUS", "LOCAL", "PUBLIC", "RIGHTS", "Authenticator", "Caller", "Operation", "RequestInfo", "Right"]
+__all__ = [
+    "ANONYMOUS",
+    "LOCAL",
+    "PUBLIC",
+    "RIGHTS",
+    "USER",
+    "Authenticator",
+    "Caller",
+    "Operation",
+    "RequestInfo",
+    "Right",
+]
 
 log = logging.getLogger("hookline")
 
 LOCAL = "local"
 """The id of a caller on this machine, where no key is needed."""
+
+USER = "user:"
+"""The id of a person whom a proxy has authenticated begins with this, so that it is never the id of a key."""
 
 LOGIN_COOKIE = "hookline_login"
 """The cookie of a browser that is logged in; see :meth:`KeyStore.add_login`."""
@@ -45,6 +59,9 @@ PUBLIC: tuple[str, ...] = ("public",)
 
 CLIENT_DISCONNECTED = 499
 """The status, in logs, of a request whose client disconnected before the response."""
+
+MAX_PERSON = 200
+"""Maximum length of the name of a person in an identity header."""
 
 CHECK_SECONDS = 10.0
 """Seconds after which the host application is asked again who the caller of an open stream is."""
@@ -150,6 +167,35 @@ class KeyRevokedError(Exception):
     """The caller lost its access while its request was handled."""
 
 
+class ProxyLogin:
+    """Identify people by a header of a reverse proxy that has authenticated them.
+
+    Args:
+        options: the header, the addresses of the proxy, and the rights of people.
+    """
+
+    def __init__(self, options: LoginOptions) -> None:
+        self._options = options
+        self._header = options.header.lower().encode()
+        self._proxies = Proxies(options.addresses)
+
+    def identify(self, scope: Scope) -> tuple[Caller | None, str]:
+        """Return the person of a request; ``None`` if the request names nobody, and the problem if it must not."""
+        named = [value.decode("utf-8", "replace").strip() for key, value in scope["headers"] if key == self._header]
+        if not named:
+            return None, ""
+        if not self._proxies.is_peer(scope):
+            return None, "an identity header came from an address that is not trusted"
+        if len(named) > 1 or not 0 < len(named[0]) <= MAX_PERSON or not named[0].isprintable():
+            return None, "the identity header does not name one person"
+        return self.caller(USER + named[0]), ""
+
+    def caller(self, id: str) -> Caller:
+        """Return the person with this id, with the rights that the options give."""
+        name = id.removeprefix(USER)
+        return Caller(id, name, frozenset(RIGHTS if name in self._options.admins else self._options.rights))
+
+
 class Authenticator:
     """Authenticate and authorize requests, and audit each decision.
 
@@ -176,6 +222,7 @@ class Authenticator:
         self._audit = audit
         self._keys_required = keys_required or options.exposed
         self._proxies = Proxies(options.trusted_proxies)
+        self._login = None if options.login is None else ProxyLogin(options.login)
         self._rates = RateLimiter(options.rate, options.burst)
         self._shared_rates = None if buckets is None else SharedRateLimiter(buckets, self._rates)
         self._wrong_keys = WrongKeyLimiter()
@@ -231,10 +278,25 @@ class Authenticator:
             if rejection is None:
                 log.error("the API keys cannot be read: %s", error)
             raise rejection or _unreadable() from None
+        if self._login is not None and self._admit_person(self._login, scope, request, operation, network):
+            return
         if self._keys_required or not is_local(scope):
             self._authenticate(scope, request, operation, network)
         else:
             request.caller = Caller(LOCAL, LOCAL, frozenset(RIGHTS))
+
+    def _admit_person(
+        self, login: ProxyLogin, scope: Scope, request: RequestInfo, operation: Operation | None, network: str
+    ) -> bool:
+        """Identify the person whom the proxy names. Return false if it names nobody, so that a key is needed."""
+        person, problem = login.identify(scope)
+        if problem:
+            raise self._reject_unknown(request, operation, problem, network) or _unauthorized(problem)
+        if person is None:
+            return False
+        _check_same_origin(scope)  # the proxy knows the browser by a cookie
+        request.caller = person
+        return True
 
     async def _admit_user(
         self,
@@ -269,8 +331,7 @@ class Authenticator:
         row = None if secret is None or self._keys is None else self._keys.lookup(secret)
         login = "" if secret is not None else cookie_of(scope)
         if login and self._keys is not None and (found := self._keys.lookup_login(login)) is not None:
-            if scope["method"] not in SAFE_METHODS and not _is_same_origin(scope):
-                raise ApiError(403, "cross_site", "the request does not come from a page of this server")
+            _check_same_origin(scope)
             request.login = login
             if found.key_id == OPERATOR:
                 request.caller = Caller(LOCAL, LOCAL, frozenset(RIGHTS))
@@ -290,21 +351,51 @@ class Authenticator:
         rejection = _unauthorized("a key is needed" if secret is None else "this key is not valid")
         raise self._reject_unknown(request, operation, problem, network) or rejection
 
-    def open_login(self, scope: Scope, secret: str, seconds: float) -> str:
+    def open_login(self, scope: Scope, route: str, secret: str, seconds: float) -> str:
         """Log a browser in with a key, and return the value of its cookie. Wrong keys are counted as usual.
 
         Raises:
             ApiError: the key is not valid, or too many wrong keys came from this address.
             StoreError: the keys cannot be read or written.
         """
-        network = network_of(self._proxies.client_address(scope))
+        request, network = self._login_request(scope, route)
         if wait := self._wrong_keys.wait(network):
-            raise _too_many(wait, "too many wrong keys came from this address")
+            raise self._reject_unknown(request, None, "too many wrong keys", network) or _too_many(
+                wait, "too many wrong keys came from this address"
+            )
         row = None if self._keys is None else self._keys.find(secret)
         if row is None or self._keys is None:
             self._wrong_keys.add(network)
-            raise _unauthorized("this key is not valid")
-        return self._keys.add_login(row.id, seconds)
+            rejection = self._reject_unknown(request, None, "no such key", network)
+            raise rejection or _unauthorized("this key is not valid")
+        cookie = self._keys.add_login(row.id, seconds)
+        request.caller = _caller_of(row)
+        self._record(request, None)
+        return cookie
+
+    def use_login_link(self, scope: Scope, route: str, secret: str, seconds: float) -> str | None:
+        """Log a browser in with a link, and return the value of its cookie; ``None`` if the link is not valid.
+
+        Raises:
+            ApiError: too many requests without a valid key or link came from this address.
+            StoreError: the keys cannot be read or written.
+        """
+        request, network = self._login_request(scope, route)
+        cookie = None if self._keys is None else self._keys.use_link(secret, seconds)
+        if cookie is None:
+            if rejection := self._reject_unknown(request, None, "no such link", network):
+                raise rejection
+            return None
+        request.caller = Caller(LOCAL, LOCAL, frozenset(RIGHTS))
+        self._record(request, None)
+        return cookie
+
+    def _login_request(self, scope: Scope, route: str) -> tuple[RequestInfo, str]:
+        """Return a login as it is audited, and the network that it comes from. ``scope`` has passed the gate."""
+        address = str((scope.get("client") or ("",))[0])
+        request = RequestInfo(scope["method"], route, scope["hookline.correlation_id"], time.monotonic())
+        request.address = address
+        return request, network_of(address)
 
     def _reject_unknown(
         self, request: RequestInfo, operation: Operation | None, reason: str, network: str
@@ -381,6 +472,8 @@ class Authenticator:
             return await self._current_user(self._application, id, scope)
         if id == LOCAL:  # as for open streams: it has access as long as it needed no key when it began
             return Caller(LOCAL, LOCAL, frozenset(RIGHTS))
+        if id.startswith(USER) and self._login is not None:  # the proxy is not asked again
+            return self._login.caller(id)
         await self._refresh()
         row = None if self._keys is None else self._keys.lookup_key(id)
         return None if row is None or self._keys is None or self._keys.state(row) != "active" else _caller_of(row)
@@ -478,14 +571,19 @@ def cookie_of(scope: Scope) -> str:
     return found.pop() if len(found) == 1 else ""
 
 
-def _is_same_origin(scope: Scope) -> bool:
-    """Return whether a browser says that a page of this server sent the request.
+def _check_same_origin(scope: Scope) -> None:
+    """Check that a request which changes something was sent by a page of this server, as the browser says.
 
     The middleware has compared the origin with the host already. A cookie is sent by the browser whoever made it send
     the request, so a request that does not say where it comes from is not enough.
+
+    Raises:
+        ApiError: it was not, or the browser does not say it.
     """
     site = header(scope, b"sec-fetch-site")
-    return site == "same-origin" if site is not None else header(scope, b"origin") not in (None, "", "null")
+    own = site == "same-origin" if site is not None else header(scope, b"origin") not in (None, "", "null")
+    if scope["method"] not in SAFE_METHODS and not own:
+        raise ApiError(403, "cross_site", "the request does not come from a page of this server")
 
 
 def _forbidden(who: str, operation: Operation) -> ApiError:

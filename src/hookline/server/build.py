@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from .._base.errors import NotInstalledError
 from .._run.deps import need_of_deps
 from ..config.errors import ConfigError
-from ..config.factory import NAME, make_context
+from ..config.factory import KEEP_DAYS, NAME, approval_store, make_context
 from ..config.settings import Settings
 from ..hooks.audit_log import AuditLogHook
 from ..hooks.metrics import MetricsHook
+from ..hooks.observability import ObservabilityHook
 from ..records.hook import RecordHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
@@ -28,12 +29,18 @@ from .app import Api, Server
 from .auth import Authenticate
 from .errors import UnknownAgentError
 from .health import MetricsServer, Traffic, add_fleet_metrics
+from .logs import AUDIT_LOGGER
 from .options import ServerOptions
 from .routing import Gate
 from .runs import RunService
 
 if TYPE_CHECKING:
     from .worker import Worker
+
+
+FLUSH_SECONDS = 5.0
+"""Seconds for which a server that stops waits until the runs of its program are stored."""
+IN_MEMORY = ":memory:"
 
 
 def build_server(settings: Settings, answerer: Any, *, home: Path | None = None) -> Server:
@@ -104,7 +111,10 @@ def build_parts(
     authenticate: Authenticate | None = None,
     listen: bool = True,
 ) -> Server:
-    """Build a server for agents by name, and add a metrics hook to each of them until the server stops.
+    """Build a server for agents by name, and add hooks to each of them until the server stops.
+
+    One counts for the metrics. The other lists the runs that the program itself starts with these agents, beside those
+    of callers.
 
     Args:
         settings: the settings.
@@ -121,6 +131,7 @@ def build_parts(
     from .chat.api import ChatApi
     from .console.api import ConsoleApi
     from .explain import ExplainApi, RunRecords
+    from .halts import HaltApi, HaltService
     from .links import LinksApi, build_links
     from .replay import ReplayApi, ReplayService
     from .statistics import StatisticsApi
@@ -132,7 +143,9 @@ def build_parts(
     traffic = Traffic(metrics)
     stores = _open_stores(settings, options)
     store = stores.runs
-    add_fleet_metrics(metrics, store)
+    close_metrics = add_fleet_metrics(metrics, store)
+    if authenticate is not None and options.login is not None:
+        raise ConfigError("server.login has no effect with authenticate=, which identifies the callers: remove one")
     keys = None if authenticate is not None else KeyStore(options.keys_path(settings.runs, home))
     buckets = None
     if settings.runs and store.db.is_shared:
@@ -140,8 +153,16 @@ def build_parts(
     links = build_links(options, stores.approvals)
     service = _build_service(settings, agents, options, stores, links)
     audit = _audit_log(settings, hooks)
+    if options.audit_stream:
+        if audit is None:
+            raise ConfigError("server.audit_stream copies the audit log, and there is none: set audit")
+        audit.copy_to(AUDIT_LOGGER)
+    halts = HaltService(store.halts, audit)
     log = AuditService(audit, settings.audit_index or "")
-    records = RunRecords([hook.folder for hook in hooks if isinstance(hook, RecordHook)], settings.tapes)
+    folders = [hook.folder for hook in hooks if isinstance(hook, RecordHook)]
+    if settings.records and Path(settings.records).is_dir():  # those of other programs of the project
+        folders.append(Path(settings.records))
+    records = RunRecords(list(dict.fromkeys(folders)), settings.tapes)
     replays = ReplayService(service, records, options.rules, home)
     gate = Gate(
         keys,
@@ -161,17 +182,23 @@ def build_parts(
         StatisticsApi(service),
         AuditApi(log),
         ReplayApi(replays, service),
+        HaltApi(halts),
     ]
     if links is not None:
         apis.append(LinksApi(links, lambda: server.url))
     tickets = TicketBoard(settings.tickets) if settings.tickets else None
-    apis.append(ConsoleApi(service, keys, gate, records, log, replays, audit, tickets))
+    apis.append(ConsoleApi(service, keys, gate, records, log, replays, halts, audit, tickets))
 
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
+    recorder = ObservabilityHook(store)
+    unlisted = [registry for registry in registries if not any(_lists_runs(hook, store) for hook in registry)]
 
-    def detach_metrics() -> None:
+    def detach_hooks() -> None:
         for registry in registries:
             registry.unregister(metrics)
+        for registry in unlisted:
+            registry.unregister(recorder)
+        recorder.flush(FLUSH_SECONDS)
 
     server = Server(
         service,
@@ -181,12 +208,17 @@ def build_parts(
         keys=keys,
         metrics=metrics,
         traffic=traffic,
-        closing=[*(each.close for each in (stores, keys, buckets) if each is not None), detach_metrics],
+        closing=[detach_hooks, close_metrics, *(each.close for each in (stores, keys, buckets) if each is not None)],
         listen=listen,
     )
     for registry in registries:
-        registry.extend([metrics])
+        registry.extend([metrics, recorder] if registry in unlisted else [metrics])
     return server
+
+
+def _lists_runs(hook: Any, store: RunStore) -> bool:
+    """Whether a hook puts runs into the list of this server."""
+    return isinstance(hook, ObservabilityHook) and hook.store.path == store.path and store.path != IN_MEMORY
 
 
 def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None, metrics: str = "") -> Worker:
@@ -215,13 +247,13 @@ def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None,
     agents = find_agents({getattr(answerer, "name", NAME): answerer}, options)
     stores = _open_stores(settings, options)
     service = _build_service(settings, agents, options, stores, build_links(options, stores.approvals))
-    served = None
+    served, closing = None, list[Callable[[], object]]([stores.close])
     if metrics:
         hook = MetricsHook(every_call=True)
-        add_fleet_metrics(hook, stores.runs)
+        closing.append(add_fleet_metrics(hook, stores.runs))
         served = MetricsServer(hook, metrics)
         answerer.hooks.extend([hook])
-    return Worker(service, options, metrics=served, closing=[stores.close])
+    return Worker(service, options, metrics=served, closing=closing)
 
 
 class _Stores(NamedTuple):
@@ -243,8 +275,9 @@ def _open_stores(settings: Settings, options: ServerOptions) -> _Stores:
         raise ConfigError("server.execute = false leaves durable runs to workers: set server.durable = true too")
     if settings.database:
         check_database(settings.database)
-    store = RunStore(settings.runs or ":memory:", pinned=True, lease_seconds=options.lease_seconds)
-    return _Stores(store, ApprovalStore(settings.approval_file), session_store_at(settings.sessions))
+    place, kept = settings.runs or IN_MEMORY, float(KEEP_DAYS)
+    store = RunStore(place, keep_days=kept, pinned=True, lease_seconds=options.lease_seconds)
+    return _Stores(store, approval_store(settings), session_store_at(settings.sessions))
 
 
 def _build_service(
@@ -262,9 +295,10 @@ def _build_service(
         approvals=stores.approvals,
         sessions=stores.sessions,
         options=options,
-        context=lambda session: make_context(settings, session),
+        context=lambda session: make_context(settings, session, halts=stores.runs.halts),
         metadata=settings.metadata,
         notify=notifier(links),
+        required=settings.runs_required,
     )
 
 

@@ -162,6 +162,8 @@ class ControlReceiver:
         self._store = store
         self._runs = runs
         self._new = asyncio.Event()
+        self.looked = 0
+        """How often messages to the live runs were looked for."""
         self._answers: list[tuple[int, ControlAnswer]] = []
         self._task: asyncio.Task[None] | None = None
 
@@ -180,6 +182,7 @@ class ControlReceiver:
             while True:
                 await wait_at_most(self._new, POLL_SECONDS)
                 self._new.clear()
+                self.looked += 1
                 try:
                     await self._take()
                 except StoreError as error:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -15,11 +15,11 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.frozen import json_encoder, plain
 from .._base.text import error_text
+from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._kernel.values import Ids
 from .._run.durable import DurableRun
 from .._run.journal import (
-    NO_MARK,
     RUN_STATUSES,
     Append,
     Claim,
@@ -27,6 +27,7 @@ from .._run.journal import (
     JournalFormatError,
     LeaseLostError,
     RecoveryError,
+    RunHaltedError,
     RunHead,
     RunHeldError,
     RunPinnedError,
@@ -39,11 +40,27 @@ from .._run.journal import (
     with_contents,
 )
 from .._run.session import Session
+from .._sensitive.encryption import DataKeyError
 from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
+from ..stores.facts import RunFact
 from ..stores.pinning import digest_of, version_of
-from ..stores.runs import Accepted, IdempotencyKey, RunRecord, RunStore, StoredEvent, run_row
+from ..stores.runs import (
+    Accepted,
+    IdempotencyKey,
+    NewRun,
+    QueuedRun,
+    RunRecord,
+    RunStore,
+    StoredEvent,
+    ended_run,
+    first_open,
+    index_texts,
+    run_row,
+)
 from ..stores.sessions import SessionRecord
+from ..stores.sql import Connection
+from .admission import Admission
 from .agents import Agents
 from .auth import Caller
 from .control import DONE, Cancel, ControlReceiver
@@ -71,13 +88,18 @@ def open_queue(store: RunStore, concurrency: int) -> RunQueue:
         from .postgres_queue import PostgresQueue
 
         return PostgresQueue(store, concurrency)
-    return LocalQueue(concurrency)
+    return LocalQueue(store, concurrency)
 
 
 class ServedHead(RunHead, frozen=True, omit_defaults=True):
-    """The input of a served run. With ``keeps_session``, ``messages`` is the conversation, which the caller keeps."""
+    """The input of a served run.
+
+    With ``keeps_session``, ``messages`` is the conversation, which the caller keeps. ``is_first`` says that the
+    conversation begins with this run, so that nothing is stored of it.
+    """
 
     keeps_session: bool = False
+    is_first: bool = False
 
 
 _heads = msgspec.json.Decoder(ServedHead)
@@ -95,7 +117,7 @@ class DurableRuns:
         live: the runs of this process by id.
         controls: takes the messages to the runs of this process.
         on_executing: called when this process begins or ceases to execute a run.
-        options: limits: ``max_attempts`` and ``pin_seconds``.
+        options: limits: ``max_attempts``, ``max_runs``, ``max_runs_per_caller``, ``max_queued`` and ``pin_seconds``.
     """
 
     def __init__(
@@ -118,10 +140,9 @@ class DurableRuns:
         self._live = live
         self._controls = controls
         self._on_executing = on_executing
-        self._max_attempts = options.max_attempts
+        self._admission = Admission(store, options.max_runs_per_caller, options.max_queued, queue.put_in)
+        self._max_attempts, self._max_runs = options.max_attempts, options.max_runs
         self._pin_seconds = options.pin_seconds
-        self._queued: dict[str, float] = {}
-        """When this process found a run that nobody executes, and queued it."""
         self._pinned: dict[str, float] = {}
         """By the runs that no process can continue, when this process noticed it."""
         self._durable: dict[str, DurableRun] = {}
@@ -171,65 +192,69 @@ class DurableRuns:
     @property
     def digests(self) -> list[str]:
         """The digests of the agents of this process."""
-        return sorted({digest_of(self._agents.find(served.name)[1]) for served in self._agents.list()})
+        return sorted({digest_of(self._agents.answerer(served.name).object) for served in self._agents.list()})
 
     def _register(self) -> None:
         """Say which versions this process has."""
-        versions = [version_of(self._agents.find(served.name)[1]) for served in self._agents.list()]
-        self._store.workers.register({version.digest: version.parts for version in versions})
+        versions = [version_of(self._agents.answerer(served.name).object) for served in self._agents.list()]
+        self._store.workers.register({version.digest: version.parts for version in versions}, self._max_runs)
 
     # Accepting.
 
     async def accept(
         self,
         record: RunRecord,
+        task: str,
         event: StoredEvent,
         caller: Caller,
         personality: str,
         given: Session | None,
         attachments: Sequence[Attachment],
         key: IdempotencyKey | None,
-        limit: int,
+        *,
+        is_first: bool,
     ) -> Accepted:
         """Store a new run and queue it, in one transaction: once it is stored, it will be executed.
 
         Args:
             record: the run.
+            task: the task as the caller gave it.
             event: its first event.
             caller: its owner.
             personality: the personality that answers.
             given: the conversation before the task, if the caller keeps it.
             attachments: files for the model.
             key: the idempotency key.
-            limit: maximum number of unfinished runs of the caller.
+            is_first: whether the conversation begins with this run.
 
         Raises:
             StoreError: the database cannot be used.
         """
         head = ServedHead(
             ids=Ids(record.id, record.task_id, record.correlation_id, record.session_id, record.agent),
-            task=record.task,
+            task=task,
             messages=() if given is None else tuple(given.messages),
             metadata=plain(self._executor.metadata_of(record, caller)),
             attachments=tuple(attachments),
             contents=contents_of(attachments),
             personality=personality,
             keeps_session=given is not None,
+            is_first=is_first,
         )
-        start, job = json_encoder.encode(head), self._queue.put_in(record.id, record.session_id)
-        store = partial(self._store.accept, record, event, start, key=key, limit=limit, also=job)
-        accepted = await asyncio.to_thread(store)
-        if accepted.stored and job is None:
-            await self._put(record.id, record.session_id)
+        accepted = await self._admission.accept(NewRun(record, event, json_encoder.encode(head), key))
+        if accepted.stored and not self._store.db.is_shared:  # otherwise the queue is in the database
+            await self._put(QueuedRun(record.id, record.session_id, record.owner))
         return accepted
 
-    async def _put(self, run_id: str, session_id: str, digest: str = "") -> None:
-        if digest and not self._store.db.is_shared and digest not in self.digests:
+    async def _put(self, run: QueuedRun | None) -> None:
+        if run is None:
+            return
+        if run.digest and not self._store.db.is_shared and run.digest not in self.digests:
             return  # only this process has the queue
         try:
-            await self._queue.put(run_id, session_id, digest)
+            await self._queue.put(run)
         except StoreError as error:  # it is found again when the queue can be used
-            log.error("the run %s could not be queued: %s", run_id, error_text(error))
+            log.error("the run %s could not be queued: %s", run.run_id, error_text(error))
 
     # Finding runs.
 
@@ -237,11 +262,9 @@ class DurableRuns:
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             try:
-                # A new run is in the queue. If its job was lost, it is found later.
-                shared = self._store.db.is_shared
                 await self._release()
                 await asyncio.to_thread(self._register)
-                await self._look(self._store.journal.lease_seconds if shared else 0.0)
+                await self._look()
             except StoreError as error:
                 log.error("the durable runs cannot be read: %s", error_text(error))
             except Exception:
@@ -256,25 +279,25 @@ class DurableRuns:
             if await durable.release():
                 self._unreleased.pop(run_id, None)
 
-    async def _look(self, queued_seconds: float = 0.0) -> None:
-        """Queue the runs that no process executes, and those that wait for an approval that was decided."""
-        free = await asyncio.to_thread(self._store.to_execute, queued_seconds)
+    async def _look(self) -> None:
+        """Queue the runs that the queue has lost, and those that wait for an approval that was decided."""
+        if await self._store.halts.current_async() is not None:
+            return
+        # In this order: a run that ends meanwhile is not free, although its job is gone.
+        queued = await self._queue.queued()
+        free = await asyncio.to_thread(self._store.to_execute, begun=True)
         for run in await asyncio.to_thread(self._decided):
             record = await asyncio.to_thread(self._store.get, run.run_id)
             if record is not None and record.is_durable:  # others belong to gateways and programs
-                free.append((run.run_id, record.session_id, run.digest))
+                free.append(QueuedRun(run.run_id, record.session_id, record.owner, run.digest, begun=True))
         have = {"", *self.digests}
-        if not have.issuperset(digest for _, _, digest in free):
+        if not have.issuperset(each.digest for each in free):
             have |= await asyncio.to_thread(self._store.workers.digests)
-        shared, now = self._store.db.is_shared, time.monotonic()
-        recent = now - self._store.journal.lease_seconds / 3
-        self._queued = {run_id: at for run_id, at in self._queued.items() if at > recent}
-        for run_id, session_id, digest in free:
-            if digest in have and run_id not in self._queued:
-                await self._put(run_id, session_id, digest)
-                if shared:  # its job waits for a free process
-                    self._queued[run_id] = now
-        pinned = [run_id for run_id, _, digest in free if digest not in have]
+        for each in free:
+            if each.digest in have and queued.get(each.run_id, "missing") not in (None, each.digest):
+                await self._put(each)
+        await self._queue.fill()  # after those that have begun, which go on before new ones
+        pinned = [each.run_id for each in free if each.digest not in have]
         self._pinned = {run_id: self._pinned.get(run_id, 0.0) for run_id in pinned}
         for run_id in pinned:
             await self._report_pinned(run_id)
@@ -315,7 +338,14 @@ class DurableRuns:
 
         Nobody tells when such an approver has decided, so it is asked after intervals that grow with the waiting time.
         """
-        undecided = {*waiting_calls(run)} - pending
+        try:
+            undecided = {*waiting_calls(run)} - pending
+        except msgspec.MsgspecError as error:
+            if run.run_id not in self._logged:
+                text = "the calls that the run %s waits for cannot be read (%s): hookline db repair"
+                log.error(text, run.run_id, error)
+                self._logged.add(run.run_id)
+            return False
         if not undecided:
             return False
         asked = self._approvals.rows(root_id=run.run_id, limit=MAX_WAITING)
@@ -339,28 +369,56 @@ class DurableRuns:
 
     async def _execute(self, run_id: str) -> bool:
         """Execute a run. Return whether it was suspended, but can go on at once."""
-        record, first_open = await asyncio.to_thread(self._find, run_id)
-        if record is None or record.is_over:
-            return False
-        if self._is_leaving:
-            await self._put(run_id, record.session_id)
-            return False
-        if first_open != run_id:
-            return False  # it is queued again when the run before it ends
-        try:
-            _, answerer, _ = self._agents.find(record.agent)
-        except UnknownAgentError as error:
-            self._leave_to_others(run_id, error)
+        is_halted = run_id not in self._stop_reasons and await self._store.halts.current_async() is not None
+        if self._is_leaving or is_halted:  # after a halt, it is found again
+            record = await asyncio.to_thread(self._store.get, run_id)
+            if record is not None and not record.is_over and self._is_leaving:
+                await self._put(QueuedRun(run_id, record.session_id, record.owner))
             return False
         try:
-            claim, began = await self._claim(run_id, digest_of(answerer))
+            async with self._claiming_of(run_id):
+                began, looked = time.monotonic(), self._controls.looked
+                turn = await in_thread(self._store.take_turn, run_id, self._digest)
         except (RunPinnedError, JournalFormatError) as pinned:
-            if pinned.digest:
-                await self._put(run_id, record.session_id, pinned.digest)
+            record = await asyncio.to_thread(self._store.get, run_id)
+            if record is not None:
+                await self._fill(record.owner)
+            if pinned.digest and record is not None:
+                await self._put(QueuedRun(run_id, record.session_id, record.owner, pinned.digest, begun=True))
             else:  # somebody has unpinned it, but only a version with its format of journals can execute it
                 self._leave_to_others(run_id, pinned)
             return False
-        return not claim.run.is_over and await self._execute_claimed(record, claim, began, answerer)
+        except DataKeyError as error:
+            self._leave_to_others(run_id, error)
+            return False
+        record, claim = turn.record, turn.claim
+        if record is None:
+            return False
+        await self._fill(record.owner)
+        if not turn.is_first:
+            return False  # it has ended, or is queued again when the run before it ends
+        try:
+            answerer = self._agents.answerer(record.agent).object
+        except UnknownAgentError as error:
+            self._leave_to_others(run_id, error)
+            return False
+        if claim is None or claim.run.is_over:
+            return False
+        return await self._execute_claimed(record, claim, began, answerer, None if turn.has_messages else looked)
+
+    def _digest(self, agent: str) -> str | None:
+        """Return the digest of an agent of this process, or ``None``."""
+        try:
+            return digest_of(self._agents.answerer(agent).object)
+        except UnknownAgentError:
+            return None
+
+    async def _fill(self, owner: str) -> None:
+        """Queue a run of a caller that was held back, instead of one that was taken from the queue."""
+        try:
+            await self._queue.fill(owner)
+        except StoreError as error:  # it is queued later
+            log.error("the next run of a caller could not be queued: %s", error_text(error))
 
     def _leave_to_others(self, run_id: str, reason: Exception) -> None:
         """Log, once, why this process does not execute a run."""
@@ -368,56 +426,62 @@ class DurableRuns:
             log.warning("the run %s is left to others: %s", run_id, reason)
             self._logged.add(run_id)
 
-    def _find(self, run_id: str) -> tuple[RunRecord | None, str | None]:
-        """Return a run, and the id of the run of its conversation whose turn it is."""
-        record = self._store.get(run_id)
-        return record, None if record is None else self._store.first_open(record.session_id)
-
-    async def _claim(self, run_id: str, digest: str, *, to_end: bool = False) -> tuple[Claim, float]:
-        """Take the lease of a run. If this process has it, the run is live by the time this raises ``RunHeldError``."""
+    @asynccontextmanager
+    async def _claiming_of(self, run_id: str) -> AsyncIterator[None]:
+        """Take the lease of a run inside the block. If it raises because this process has it, the run is live."""
         if run_id in self._unreleased:
             await self._release()
         while run_id in self._claiming:
             await asyncio.sleep(0.005)
         self._claiming.add(run_id)
-        began = time.monotonic()
         try:
-            claim = partial(self._store.journal.claim, run_id, "", b"", digest, to_end=to_end)
-            return await asyncio.to_thread(claim), began
+            yield
         finally:
             self._claiming.discard(run_id)
 
-    async def _execute_claimed(self, record: RunRecord, claim: Claim, began: float, answerer: Any) -> bool:
+    async def _execute_claimed(
+        self, record: RunRecord, claim: Claim, began: float, answerer: Any, looked: int | None
+    ) -> bool:
+        """Execute a run. Return whether it was suspended, but can go on at once.
+
+        ``looked`` is how often messages had been looked for before the claim found none; ``None`` if it found some.
+        """
         run_id = record.id
+        while (former := self._durable.get(run_id)) is not None:  # this process could not renew its lease in time
+            former.lose()
+            await asyncio.sleep(0.005)
         log_ = _EventLog(self._store)
         # The journal says that the run has not ended, whatever an earlier process wrote into its row.
         record = msgspec.structs.replace(record, last_seq=claim.last_event, ended=None, elapsed=None)
-        live = LiveRun(record, log_.put)
+        live = LiveRun(record, log_.put, clean=partial(self._agents.clean, record.agent))
         durable = DurableRun(log_, claim, began, stores_events=False)
         log_.attach(live, durable)
         if claim.run.status == "running":  # its process has not released it
-            former = f"process {claim.run.pid} on {claim.run.host.partition('#')[0]}"
-            log.warning("run %s is taken over from %s", run_id, former, extra={"run_id": run_id})
+            process = f"process {claim.run.pid} on {claim.run.host.partition('#')[0]}"
+            log.warning("run %s is taken over from %s", run_id, process, extra={"run_id": run_id})
         live.task, live.durable = asyncio.current_task(), durable
         live.stop_reason = self._stop_reasons.pop(run_id, "")
         self._live[run_id], self._durable[run_id] = live, durable
         self._on_executing(run_id)
-        again = False
+        again, following = False, None
         try:
             async with durable.opened():
                 try:
-                    await self._controls.deliver(live)
+                    if self._is_leaving:  # since it was claimed
+                        durable.suspend()
+                    if looked != self._controls.looked:
+                        await self._controls.deliver(live)
                     await self._run(live, durable, claim, answerer)
                 except RecoveryError as error:
                     # The journal is unchanged, but the same rules would differ again.
-                    await self._end_claimed(record, claim, "failed", error=error_text(error))
+                    following = await self._end_claimed(record, claim, "failed", error=error_text(error))
         except RunWaitingError:
             again = bool(await asyncio.to_thread(self._decided, run_id))
             if live.stop_reason:  # it was asked to stop while it was suspended
                 self._stop_reasons[run_id], again = live.stop_reason, True
         except RunSuspendedError as suspended:
             log.info("%s", suspended, extra={"run_id": run_id})
-            again = True
+            again = not isinstance(suspended, RunHaltedError)  # it is found again after the release
         finally:
             self._live.pop(run_id, None)
             self._durable.pop(run_id, None)
@@ -425,24 +489,18 @@ class DurableRuns:
             self._on_executing(run_id)
             if isinstance(durable.error, (StoreError, RunSuspendedError)) and not await durable.release():
                 self._unreleased[run_id] = durable
-        if live.closed:
+        if live.closed and durable.may_have_asked:
             await asyncio.to_thread(self._cancel_questions, run_id)
         if again and self._is_leaving:
-            await self._put(run_id, record.session_id, claim.run.digest)
+            await self._put(QueuedRun(run_id, record.session_id, record.owner, claim.run.digest, begun=True))
             again = False
-        await self._queue_next(record.session_id, run_id)
+        await self._put(following or log_.following)
         return again
-
-    async def _queue_next(self, session_id: str, after: str) -> None:
-        """Queue the run that waited for this one, if it has ended."""
-        following = await asyncio.to_thread(self._store.first_open, session_id)
-        if following is not None and following != after:
-            await self._put(following, session_id)
 
     async def _run(self, live: LiveRun, durable: DurableRun, claim: Claim, answerer: Any) -> None:
         head = with_contents(_heads, claim.run.start)
         record, begun = live.record, bool(claim.entries)
-        live.attachments = head.attachments
+        live.attachments, live.given_task = head.attachments, head.task
         if claim.run.attempts >= self._max_attempts:
             error = (
                 f"the run was interrupted {claim.run.attempts} times: the processes that executed it ended. Their logs "
@@ -473,7 +531,10 @@ class DurableRuns:
         if head.keeps_session:
             return Session(record.session_id, head.messages, platform=record.transport, personality_id=head.personality)
         # The stored conversation has the contents of its attachments, also for the recorded one.
-        stored = await self._executor.load(record, head.personality)
+        if head.is_first:
+            stored = self._executor.new_session(record, head.personality)
+        else:
+            stored = await self._executor.load(record, head.personality)
         call = await durable.begin("session")
         if call.answered is not None:
             data = (await durable.answer_of(call)).value.encode()
@@ -521,7 +582,7 @@ class DurableRuns:
         elif stored.epoch:
             message = msgspec.json.encode(Cancel(reason))
             await asyncio.to_thread(self._store.controls.send, run_id, "cancel", message)
-            await self._put(run_id, record.session_id, stored.digest)
+            await self._put(QueuedRun(run_id, record.session_id, record.owner, stored.digest, begun=True))
             deadline = time.monotonic() + CANCEL_SECONDS
             while time.monotonic() < deadline and not await self._is_over(run_id):
                 await asyncio.sleep(CANCEL_SECONDS / 50)
@@ -544,21 +605,32 @@ class DurableRuns:
             RunHeldError: another process executes the run.
         """
         record = await asyncio.to_thread(self._store.get, run_id)
-        claim, _ = await self._claim(run_id, "", to_end=True)
+        async with self._claiming_of(run_id):
+            claim = await asyncio.to_thread(self._store.journal.claim, run_id, "", b"", to_end=True)
         if record is not None and not claim.run.is_over:
-            await self._end_claimed(record, claim, status, **fields)
+            following = await self._end_claimed(record, claim, status, **fields)
             with suppress(StoreError):
                 await self._queue.remove(run_id)
-            await self._queue_next(record.session_id, run_id)
+            await self._put(following)
 
-    async def _end_claimed(self, record: RunRecord, claim: Claim, status: str, **fields: str) -> None:
+    async def _end_claimed(self, record: RunRecord, claim: Claim, status: str, **fields: str) -> QueuedRun | None:
+        """End a run that this process has claimed. Return the run of its conversation that waited for it."""
         seq = claim.last_event + 1
-        over = msgspec.structs.replace(record, status=status, ended=time.time(), last_seq=seq, **fields)
+        clean = {name: self._agents.clean(record.agent, text) for name, text in fields.items()}
+        over = msgspec.structs.replace(record, status=status, ended=time.time(), last_seq=seq, **clean)
         event = closing_event(over).replace(seq=seq)
-        events = [(seq, "run_closed", event.at, event.to_json(), *NO_MARK)]
-        write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null")
-        await asyncio.to_thread(self._store.journal.append, write, row=run_row(over))
+        events = [(seq, "run_closed", event.at, event.to_json())]
+        records = [ended_run(over)]
+        write = Append(record.id, claim.epoch, len(claim.entries) + 1, (), events, status, b"null", records=records)
+        following = list[QueuedRun | None]()
+
+        def also(db: Connection) -> None:
+            index_texts(over, db)
+            following.append(first_open(db, record.session_id))
+
+        await asyncio.to_thread(self._store.journal.append, write, row=run_row(over), also=also)
         await asyncio.to_thread(self._cancel_questions, record.id)
+        return following[-1]
 
     def _cancel_questions(self, run_id: str) -> None:
         """Cancel the questions of a run that has ended."""
@@ -582,23 +654,34 @@ class _EventLog:
         self._journal, self._controls = store.journal, store.controls
         self.lease_seconds = store.journal.lease_seconds
         self.get, self.claim, self.renew = store.journal.get, store.journal.claim, store.journal.renew
-        self.discount, self.entries = store.journal.discount, store.journal.entries
+        self.discount, self.entries, self.is_in = store.journal.discount, store.journal.entries, store.journal.is_in
+        self.abandon = store.journal.abandon
+        self._db = store.db
         self._written: RunRecord | None = None
         self._over: RunRecord | None = None
         """The final record, which is stored with the end of the journal."""
+        self.following: QueuedRun | None = None
+        """The run of the conversation that waited for the end of this one."""
 
     def attach(self, live: LiveRun, durable: DurableRun) -> None:
         """Store the events of this run."""
-        self._live, self._put_event = live, durable.put_event
-        self._stored_seq = live.record.last_seq
+        self._live, self._durable = live, durable
+        self._stored_seq = live.last_seq
         self._loop = asyncio.get_running_loop()
 
-    def put(self, run: RunRecord | None, event: StoredEvent | None) -> None:
-        """Store an event with the next entries of the journal. The row of the run is stored with them."""
+    def put(
+        self,
+        run: RunRecord | None = None,
+        event: StoredEvent | None = None,
+        record: RunFact | RunRecord | None = None,
+    ) -> None:
+        """Store an event and a record with the next entries of the journal, and with them the row of the run."""
         if run is not None and run.is_over:
             self._over = run
         if event is not None:
-            self._put_event(event.row)
+            self._durable.put_event(event.row)
+        if record is not None:
+            self._durable.put_record(self._db, record)
 
     def append(self, write: Append) -> None:
         """Append entries and events in one transaction, and what belongs to them.
@@ -613,8 +696,15 @@ class _EventLog:
         changed = bool(status) or self._written != msgspec.structs.replace(row, last_seq=0)
         carried_out = [int(key) for entry in write.entries if (key := control_of(entry))]
 
-        answer = partial(self._controls.answer_in, seqs=carried_out, answer=DONE) if carried_out else None
-        self._journal.append(write, row=run_row(row) if changed else None, also=answer)
+        def also(db: Connection) -> None:
+            if carried_out:
+                self._controls.answer_in(db, seqs=carried_out, answer=DONE)
+            if record is self._over:
+                index_texts(row, db)
+                self.following = first_open(db, row.session_id)
+
+        extra = also if carried_out or record is self._over else None
+        self._journal.append(write, row=run_row(row) if changed else None, also=extra)
         if carried_out:
             self._controls.announce_answers(carried_out)
         if changed:

@@ -63,6 +63,13 @@ class UnavailableError(ServiceError):
     status = 503
 
 
+class HaltedError(ServiceError):
+    """All runs are halted: no run is accepted until they are released."""
+
+    code = "halted"
+    status = 503
+
+
 class ConflictError(ServiceError):
     """The state of the run does not allow this."""
 

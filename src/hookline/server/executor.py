@@ -7,13 +7,17 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
 from .._base.text import error_text
+from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
+from .._kernel.registry import stack_of
 from .._kernel.state import AgentResult
-from .._run.context import AgentContext, services_of
+from .._run.context import AgentContext, services_of, set_origin
+from .._run.halt import POLL_SECONDS, HaltSwitch
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook, Notifier
@@ -21,9 +25,10 @@ from ..stores.approvals import ApprovalStore
 from ..stores.errors import StoreError
 from ..stores.runs import RunRecord
 from ..stores.sessions import SessionStore, was_saved
+from ..stores.sql import Database
 from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
-from .figures import FigureRecorder, FiguresHook
+from .facts import ServedFacts
 from .live_run import LiveRun
 from .logs import LogFieldsHook
 from .options import ServerOptions
@@ -34,6 +39,22 @@ HOLD_SECONDS = 5.0
 """Seconds that a durable run waits for the approval of a call before it is suspended."""
 MAX_FOLLOW_UPS = 8
 """Maximum number of handoffs in one served run."""
+
+
+_RUN: ContextVar[RunRecord] = ContextVar("hookline_served_run")
+"""The served run that the current task executes."""
+
+
+class ServedApprovals(ApprovalsHook):
+    """Asks for approvals in the name of the served run, also for its subagents and the agents that it hands over to.
+
+    All runs share one hook, so that they have the same rules.
+    """
+
+    def asked_for(self) -> tuple[str, str]:
+        """Return the owner and the id of the served run."""
+        run = _RUN.get()
+        return run.owner, run.id
 
 
 class RunExecutor:
@@ -47,7 +68,9 @@ class RunExecutor:
         metadata: metadata for the hooks of every run.
         notify: announces calls that wait for approval.
         wait_for_turn: waits until other servers have no run in the conversation of a run.
-        figures: counts what hooks decide and what models cost.
+        db: the database of the runs.
+        problem: says why runs cannot be stored now, if they fail then; ``None`` if they go on.
+        halts: the stop switch. A run does not begin while it is on.
     """
 
     def __init__(
@@ -59,23 +82,35 @@ class RunExecutor:
         metadata: Mapping[str, Any],
         notify: Notifier,
         wait_for_turn: Callable[[RunRecord], Awaitable[None]],
-        figures: FigureRecorder,
+        db: Database,
+        problem: Callable[[], str] | None,
+        halts: HaltSwitch,
     ) -> None:
-        self._approvals = approvals
         self._sessions = sessions
-        self._approval_seconds = options.approval_seconds
         self._context = context
         self._metadata = metadata
-        self._notify = notify
         self._wait_for_turn = wait_for_turn
-        self._figures = figures
+        self._halts = halts
         self._session_locks = KeyedLocks()
         self._slots = RunSlots(options.max_runs)
+        asking = ServedApprovals(approvals, seconds=options.approval_seconds, hold_seconds=HOLD_SECONDS, notify=notify)
+        self._facts = ServedFacts(db, problem)
+        self.hooks = stack_of([asking, LogFieldsHook(), self._facts])
+        """The hooks that every served run has in addition to those of its agent."""
 
     async def execute(
-        self, live: LiveRun, caller: Caller, answerer: Any, personality: str, session: Session | None
+        self,
+        live: LiveRun,
+        caller: Caller,
+        answerer: Any,
+        personality: str,
+        session: Session | None,
+        *,
+        is_new: bool = False,
     ) -> None:
-        """Execute a run once its session and a slot are free. The run is always finished when this returns.
+        """Execute a run once its session and a slot are free, and runs are not halted.
+
+        The run is always finished when this returns.
 
         Args:
             live: the run.
@@ -83,13 +118,21 @@ class RunExecutor:
             answerer: the agent, roster or team that answers.
             personality: the personality of the agent in a new conversation.
             session: the conversation, if the caller keeps it; otherwise it is loaded and saved here.
+            is_new: whether the conversation begins with this run, so that nothing is stored of it.
         """
+        save = self.save if session is None else None
+        if session is None and is_new:
+            session = self.new_session(live.record, personality)
         try:
             async with self._session_locks.hold(live.record.session_id):
                 await self._wait_for_turn(live.record)
                 async with live.slot(self._slots):
+                    while not live.closed and await self._halts.current_async() is not None:
+                        await asyncio.sleep(POLL_SECONDS)
                     if not live.closed:
-                        await self._run(live, caller, answerer, personality, session)
+                        if session is None:
+                            session = await self.load(live.record, personality)
+                        await self._run(live, caller, answerer, session, save)
         except asyncio.CancelledError:
             live.finish("interrupted", reason="the server stopped")
         except HooklineError as error:
@@ -99,14 +142,16 @@ class RunExecutor:
             live.finish("failed", error=f"the run failed with an internal error: {type(error).__name__}")
 
     async def _run(
-        self, live: LiveRun, caller: Caller, answerer: Any, personality: str, session: Session | None
+        self,
+        live: LiveRun,
+        caller: Caller,
+        answerer: Any,
+        session: Session,
+        save: Callable[[Session], Awaitable[str]] | None,
     ) -> None:
-        save = session is None
-        if session is None:
-            session = await self.load(live.record, personality)
         live.update(status="running", started=time.time())
         metadata = self.metadata_of(live.record, caller)
-        status, fields = await self.run_agents(live, answerer, session, metadata, save=self.save if save else None)
+        status, fields = await self.run_agents(live, answerer, session, metadata, save=save)
         live.finish(status, **fields)
 
     async def load(self, record: RunRecord, personality: str) -> Session:
@@ -116,9 +161,11 @@ class RunExecutor:
             StoreError: the conversation cannot be read.
         """
         session = await asyncio.to_thread(self._sessions.load, record.session_id)
-        if session is None:
-            session = Session(record.session_id, platform=record.transport, personality_id=personality)
-        return session
+        return self.new_session(record, personality) if session is None else session
+
+    def new_session(self, record: RunRecord, personality: str) -> Session:
+        """Return the conversation of a run that begins it."""
+        return Session(record.session_id, platform=record.transport, personality_id=personality)
 
     def metadata_of(self, record: RunRecord, caller: Caller) -> dict[str, Any]:
         """Return the metadata for the hooks of a run."""
@@ -129,18 +176,6 @@ class RunExecutor:
             "session": record.session,
         }
         return {**self._metadata, **caller.metadata, **origin}
-
-    def hooks_of(self, record: RunRecord) -> list[Any]:
-        """Return the hooks that a served run has in addition to those of its agent."""
-        approvals = ApprovalsHook(
-            self._approvals,
-            seconds=self._approval_seconds,
-            owner=record.owner,
-            root_id=record.id,
-            hold_seconds=HOLD_SECONDS,
-            notify=self._notify,
-        )
-        return [approvals, LogFieldsHook(), FiguresHook(self._figures, record)]
 
     async def run_agents(
         self,
@@ -164,16 +199,17 @@ class RunExecutor:
             HooklineError: the run did not start, or a durable run goes on elsewhere or later.
         """
         record, durable = live.record, live.durable
-        task: str | None = record.task
+        task: str | None = live.given_task
         results: list[AgentResult[Any]] = []
         follow_up_error = ""
         try:
-            while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stop_reason):
-                number = len(results) + 1
-                results.append(await self._run_agent(live, answerer, session, task, metadata, number))
-                follow_up = getattr(answerer, "follow_up", None)
-                task = None if follow_up is None else follow_up(session, results[-1])
-                task = await task if inspect.isawaitable(task) else task
+            with self._facts.recording(record, live.put_fact):
+                while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stop_reason):
+                    number = len(results) + 1
+                    results.append(await self._run_agent(live, answerer, session, task, metadata, number))
+                    follow_up = getattr(answerer, "follow_up", None)
+                    task = None if follow_up is None else follow_up(session, results[-1])
+                    task = await task if inspect.isawaitable(task) else task
         except Exception as error:
             if not results or (durable is not None and durable.error is not None):
                 raise
@@ -201,7 +237,9 @@ class RunExecutor:
     ) -> AgentResult[Any]:
         """Run one agent of a served run. The first one gets the id of the served run."""
         record, durable = live.record, live.durable
+        _RUN.set(record)
         ctx = self._context(session)
+        set_origin(ctx, record.origin, record.id)
         environment = services_of(ctx).environment
         if number == 1:
             environment.name_run(record.id)
@@ -213,7 +251,7 @@ class RunExecutor:
             task,
             session=session,
             ctx=ctx,
-            hooks=self.hooks_of(record),
+            hooks=self.hooks,
             sinks=[live.add_event],
             keep=False,
             metadata=metadata,
@@ -241,7 +279,7 @@ class RunExecutor:
     async def save(self, session: Session) -> str:
         """Save a session. Return the error as text if that fails; the reply is still valid."""
         try:
-            await asyncio.to_thread(self._sessions.save, session)
+            await in_thread(self._sessions.save, session)
         except StoreError as error:
             log.error("the session %s could not be stored: %s", session.id, error_text(error))
             return f"the conversation could not be stored: {error_text(error)}"
@@ -264,4 +302,5 @@ def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[
         "output_tokens": sum(result.usage.output_tokens for result in results),
         "cached_tokens": sum(result.usage.cached_tokens for result in results),
         "cost": None if None in costs else sum(cost for cost in costs if cost is not None),
+        "elapsed": sum(result.elapsed for result in results),
     }

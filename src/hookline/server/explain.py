@@ -11,6 +11,7 @@ from starlette.responses import Response
 
 from .._base.files import file_name_for
 from ..explain.find import find_run
+from ..explain.from_facts import stored_view
 from ..explain.html import page_policy
 from ..explain.page import EXPLAIN_ASSETS, explain_html
 from ..explain.view import RunView, explain
@@ -27,7 +28,8 @@ HTML = "text/html"
 
 _ABOUT = """Each step, what each hook decided and changed, and why the run stopped. The page contains what hooks hid
 from the caller of the run and from the model, so only callers with the right `admin` may read it. The server must
-record its runs (`record = true`) or keep tapes of them (`tapes`)."""
+record its runs (`record = true`) or keep tapes of them (`tapes`). A run of another program that is not recorded is
+shown from what is stored about it, without texts."""
 
 
 class RunRecords:
@@ -129,7 +131,12 @@ class ExplainApi:
         if not media:
             raise ApiError(406, "not_acceptable", f"the page is available as {HTML} or {JSON}: accept one of them")
         run = await self._service.get(request.path_params["id"], caller_of(request))
-        view = await self._records.view(run.id)
+        try:
+            view = await self._records.view(run.id)
+        except ApiError:
+            if run.is_served:
+                raise
+            view = await asyncio.to_thread(stored_view, self._service.store, run)
         if media == JSON:
             return json_response(view)
         page = await asyncio.to_thread(explain_html, view)

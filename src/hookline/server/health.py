@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 import msgspec
 
@@ -14,8 +15,10 @@ from .._base.text import error_text
 from .._base.workers import in_thread
 from ..config.errors import ConfigError
 from ..hooks.metrics import MetricsHook
+from ..stores.run_queries import QueueState, queue_state
 from ..stores.runs import RunStore
 from .auth import PUBLIC
+from .consistency import ConsistencyCheck
 from .errors import RETRY_SECONDS
 from .routing import Endpoint, json_response
 from .runs import RunService
@@ -23,6 +26,9 @@ from .runs import RunService
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 RATE_WINDOW = 10.0
 """Seconds over which the current request rate is measured."""
@@ -115,35 +121,72 @@ class HealthApi:
         return Response(text, media_type=self._metrics.content_type)
 
 
-def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> None:
-    """Add metrics of all servers and workers that share a database. They are read from it when they are exported."""
-    journal = store.journal
+class _Reading(Generic[T]):
+    """A value from the database that several gauges show. It is read once for an export of all of them."""
 
-    def depth() -> float:
-        return store.count(served=True, states=("queued",))
+    def __init__(self, read: Callable[[], T]) -> None:
+        self._read = read
+        self._lock = threading.Lock()
+        self._value: T | None = None
+        self._shown: set[object] = set()
+        """The gauges that have shown the value."""
 
-    def oldest() -> float:
-        waiting = store.oldest("queued")
-        return 0.0 if waiting is None else max(0.0, time.time() - waiting)
+    def gauge(self, part: Callable[[T], R]) -> Callable[[], R]:
+        """Return the function that reads one of the gauges."""
 
-    def leases() -> dict[str, float]:
-        states = journal.states()
+        def read() -> R:
+            with self._lock:
+                if not self._shown or part in self._shown:
+                    self._shown.clear()
+                    self._value = self._read()
+                self._shown.add(part)
+                return part(cast(T, self._value))
+
+        return read
+
+
+def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> Callable[[], object]:
+    """Add metrics of all servers and workers that share a database. They are read from it when they are exported.
+
+    Returns what closes a connection of their own. The caller closes the store.
+    """
+    queue, journal = _Reading(lambda: queue_state(store)), _Reading(store.journal.states)
+    totals = _Reading(store.journal.totals)
+
+    def starts(state: QueueState) -> dict[str, float]:
+        return {"0.5": state.start_median, "0.95": state.start_95}
+
+    def slots(state: QueueState) -> dict[str, float]:
+        return {"used": state.used, "all": state.slots}
+
+    def leases(states: dict[str, int]) -> dict[str, float]:
         return {"held": states["running"], "expired": states["expired"]}
 
-    def idle() -> dict[str, float]:
-        states = journal.states()
+    def idle(states: dict[str, int]) -> dict[str, float]:
         return {state: states[state] for state in ("new", "waiting", "interrupted")}
 
     def workers() -> dict[str, float]:
         return dict(Counter(digest for worker in store.workers.running() for digest in worker.digests))
 
     def total(name: str, part: int) -> Callable[[], float]:
-        return lambda: journal.totals()[name][part]
+        return totals.gauge(lambda found: found[name][part])
 
+    # A check reads many rows, so it does not use the connection that the server needs for its runs.
+    is_pooled = store.db.in_memory or store.db.is_shared
+    checked = store if is_pooled else RunStore(store.path)
+    consistency = ConsistencyCheck(checked)
+    contradictions = "Rows about durable runs that contradict each other, by kind."
+    metrics.gauge("hookline_contradictions", contradictions, consistency.counts, ["kind"])
+    metrics.gauge("hookline_halted", "1 if all runs are halted.", lambda: float(store.halts.current() is not None))
+    depth, oldest = queue.gauge(lambda state: state.depth), queue.gauge(lambda state: state.oldest)
+    started = "Time from acceptance to start of recent runs."
+    used = "Runs that workers execute at once, and those that they can."
     metrics.gauge("hookline_queue_depth", "Queued runs of all servers.", depth)
     metrics.gauge("hookline_queue_oldest_seconds", "Age of the oldest queued run.", oldest)
-    metrics.gauge("hookline_leases", "Durable runs that a process executes, or lost.", leases, ["state"])
-    metrics.gauge("hookline_durable_runs", "Durable runs that no process executes.", idle, ["state"])
+    metrics.gauge("hookline_start_seconds", started, queue.gauge(starts), ["quantile"])
+    metrics.gauge("hookline_slots", used, queue.gauge(slots), ["state"])
+    metrics.gauge("hookline_leases", "Durable runs that a process executes, or lost.", journal.gauge(leases), ["state"])
+    metrics.gauge("hookline_durable_runs", "Durable runs that no process executes.", journal.gauge(idle), ["state"])
     metrics.gauge("hookline_workers", "Processes that execute durable runs, by version.", workers, ["digest"])
     waiting = "Durable runs that no process can continue, by the version they need."
     metrics.gauge("hookline_pinned_runs", waiting, store.workers.pinned_by_digest, ["digest"])
@@ -152,6 +195,7 @@ def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> None:
     metrics.gauge("hookline_takeover_seconds_total", "Time from its last sign to the takeover.", total("takeovers", 1))
     metrics.gauge("hookline_recoveries_total", continued, total("recoveries", 0))
     metrics.gauge("hookline_recovery_seconds_total", "Time from claim to first new entry.", total("recoveries", 1))
+    return (lambda: None) if is_pooled else checked.close
 
 
 class MetricsServer:

@@ -112,7 +112,11 @@ class LinksApi:
                 "use_approval_link",
                 "Approve or deny a call with a link",
                 media=HTML,
-                responses=(*expired, ResponseSpec(409, "The call was decided before.", media=HTML)),
+                responses=(
+                    *expired,
+                    ResponseSpec(403, "A policy does not let this person approve the call.", media=HTML),
+                    ResponseSpec(409, "The call was decided before.", media=HTML),
+                ),
                 description=f"{_ABOUT} The form has `decision` (`approve` or `deny`) and, for `deny`, a `message`.",
             ),
         ]

@@ -9,12 +9,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, asynccontextmanager
 from contextvars import Context
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
 from .._base.attachment import Attachment
+from .._base.frozen import encoded
 from .._base.tasks import wait_at_most, wake_from_thread
 from .._base.text import error_text
 from .._kernel.events import Event, HookExecuted, PointFired
@@ -32,11 +33,11 @@ from .._run.events import (
     is_silent,
 )
 from .._run.run import Run
-from ..stores.runs import RunRecord, RunStore, StoredEvent, limit_bytes
+from ..stores.facts import RunFact
+from ..stores.runs import RunRecord, RunStore, StoredEvent, ended_run, limit_bytes
 from .concurrency import RunSlots
 from .errors import BusyError, ConflictError, UnavailableError
 from .events import RunClosed
-from .marks import mark_of
 
 if TYPE_CHECKING:
     from .._run.durable import DurableRun
@@ -53,12 +54,41 @@ PAGE_BYTES = 256_000
 """Maximum size in bytes of the events that a reader returns at once, not counting the last event."""
 COLLECT_SECONDS = 0.005
 """Seconds for which events are collected before they are written: one transaction costs as much as many rows."""
+MAX_COLLECT_SECONDS = 0.05
+"""Seconds for which events are collected at most, if the last transaction took that long."""
+FACT_SECONDS = 0.5
+"""Seconds for which facts are collected before they are written: many of them add to the same sums. Somebody who reads
+statistics gets all of them; a process that is killed loses those that it has not written."""
 MAX_UNREAD = 100
 """Maximum number of unread messages for one run."""
 RETRY_SECONDS = 1.0
 """Seconds to wait after a write error before the next attempt."""
 
-Put = Callable[[RunRecord | None, StoredEvent | None], None]
+_TRACKED = frozenset({StepStarted, Steered, ToolStarted, ToolEnded, ApprovalAsked, ApprovalDecided})
+"""Events that change the state of a :class:`LiveRun`."""
+
+_TEXTS = frozenset({"task", "reply", "error", "reason"})
+
+_CHECKED = frozenset({SubagentEvent, HookExecuted, PointFired, RunFinished})
+"""Events that a :class:`LiveRun` may leave out or change."""
+
+
+@cache
+def _tag(kind: type[Event]) -> str:
+    return str(kind.__struct_config__.tag)
+
+
+class Put(Protocol):
+    """Stores the row of a run, an event, and a record of :meth:`RunStore.add`."""
+
+    def __call__(
+        self,
+        run: RunRecord | None = None,
+        event: StoredEvent | None = None,
+        record: RunFact | RunRecord | None = None,
+    ) -> None:
+        """Store them soon, in this order."""
+        ...
 
 
 class LiveRun:
@@ -70,12 +100,28 @@ class LiveRun:
 
     Args:
         record: the state of the run.
-        put: stores a run or an event.
+        put: stores a run, an event or a fact.
         is_stuck: whether the file cannot be written now.
+        events: the events so far, if they are few. They are stored.
+        task: the task as the caller gave it. That of the record is cleaned, because it is stored and shown.
+        clean: replaces what must not be stored; see :meth:`Agents.clean`.
     """
 
-    def __init__(self, record: RunRecord, put: Put, is_stuck: Callable[[], bool] = lambda: False) -> None:
-        self.record = record
+    def __init__(
+        self,
+        record: RunRecord,
+        put: Put,
+        is_stuck: Callable[[], bool] = lambda: False,
+        events: Sequence[StoredEvent] = (),
+        *,
+        task: str = "",
+        clean: Callable[[str], str] = str,
+    ) -> None:
+        self._record = record
+        self.given_task = task
+        self._clean = clean
+        self.last_seq = record.last_seq
+        """The number of the last event, stored or not."""
         self.run: Run[Any] | None = None
         self.task: asyncio.Task[Any] | None = None
         self.durable: DurableRun | None = None
@@ -104,15 +150,24 @@ class LiveRun:
         self._slots: RunSlots | None = None
         self._has_slot = False
         self._stored_seq = record.last_seq
-        self._events: list[StoredEvent] = []
-        self._event_bytes = 0
-        self._first_seq = record.last_seq + 1
+        self._events = list(events)
+        self._event_bytes = sum(len(event.data) for event in events)
+        self._first_seq = record.last_seq + 1 - len(events)
         self._waiters: list[asyncio.Future[None]] = []
+
+    @property
+    def record(self) -> RunRecord:
+        """The state of the run."""
+        return msgspec.structs.replace(self._record, last_seq=self.last_seq)
 
     def update(self, **fields: Any) -> None:
         """Change fields of the record and store it."""
-        self.record = msgspec.structs.replace(self.record, **fields)
-        self._put(self.record, None)
+        self._record = msgspec.structs.replace(self.record, **self._cleaned(fields))
+        self._put(self._record, None)
+
+    def _cleaned(self, fields: dict[str, Any]) -> dict[str, Any]:
+        """Clean the texts of a record. Events come cleaned from the run."""
+        return {name: self._clean(value) if value and name in _TEXTS else value for name, value in fields.items()}
 
     def add_event(self, event: Event) -> None:
         """Number an event and store it. This is the event sink of the run.
@@ -121,22 +176,28 @@ class LiveRun:
         """
         if self.closed or self._has_last_event:  # a run that ignores its cancellation may continue for a while
             return
-        inner = event.event if isinstance(event, SubagentEvent) else event
-        if isinstance(inner, PointFired) or (isinstance(inner, HookExecuted) and is_silent(inner)):
-            return
-        seq = self.record.last_seq + 1
-        if isinstance(event, RunFinished):  # the messages are in the events before it, and in the session
-            event = event.replace(result=event.result.replace(messages=(), steps=()))
-        data = (event if event.seq == seq else event.replace(seq=seq)).to_json()
-        tag = str(event.__struct_config__.tag)
-        stored = StoredEvent(self.record.id, seq, tag, event.at, data, *mark_of(event))
-        self.record = msgspec.structs.replace(self.record, last_seq=seq)
-        self._track(event)
+        kind, inner = type(event), event
+        if kind in _CHECKED:
+            if kind is SubagentEvent:
+                inner = event.event  # type: ignore[attr-defined]
+            if type(inner) is PointFired or (type(inner) is HookExecuted and is_silent(inner)):
+                return
+            if kind is RunFinished:  # the messages are in the events before it, and in the session
+                event = event.replace(result=event.result.replace(messages=(), steps=()))  # type: ignore[attr-defined]
+        seq = self.last_seq + 1
+        data = encoded(msgspec.structs.replace(event, seq=seq))
+        self.last_seq = seq
+        stored = StoredEvent(self._record.id, seq, _tag(kind), event.at, data)
+        if type(inner) in _TRACKED:
+            self._track(inner, is_nested=inner is not event)
         self._events.append(stored)
         self._event_bytes += len(data)
         self._put(None, stored)
-        if self._is_stuck():
-            self.wake_readers()
+
+    def put_fact(self, record: RunFact | RunRecord) -> None:
+        """Store a fact, or the row of a subagent's run."""
+        if not self.closed:
+            self._put(record=record)
 
     vars(add_event)["events"] = AllEventsExcept(PointFired)  # a run that nobody asks for every fire is much cheaper
 
@@ -147,22 +208,22 @@ class LiveRun:
             return f"asks for {', '.join(self.pending.values())}"
         return ", ".join(self._tools.values()) or (f"step {self._steps}" if self._steps else "")
 
-    def _track(self, event: Event) -> None:
+    def _track(self, event: Event, *, is_nested: bool) -> None:
         """Update the state from an event. Calls of subagents wait for approval too."""
-        match event.event if isinstance(event, SubagentEvent) else event:
+        match event:
             case StepStarted():
-                self._steps += not isinstance(event, SubagentEvent)
+                self._steps += not is_nested
+            case ToolStarted():
+                self._tools[event.run_id, event.call_id] = event.tool
+            case ToolEnded():
+                self._tools.pop((event.run_id, event.call_id), None)
             case Steered():
                 self.unread = max(0, self.unread - 1)
-            case ToolStarted() as started:
-                self._tools[started.run_id, started.call_id] = started.tool
-            case ToolEnded() as ended:
-                self._tools.pop((ended.run_id, ended.call_id), None)
-            case ApprovalAsked() as asked:
-                self.pending[asked.run_id, asked.call_id] = asked.tool
+            case ApprovalAsked():
+                self.pending[event.run_id, event.call_id] = event.tool
                 self._approvals_changed()
-            case ApprovalDecided() as decided:
-                self.pending.pop((decided.run_id, decided.call_id), None)
+            case ApprovalDecided():
+                self.pending.pop((event.run_id, event.call_id), None)
                 self._approvals_changed()
 
     def _approvals_changed(self) -> None:
@@ -175,7 +236,7 @@ class LiveRun:
     @asynccontextmanager
     async def slot(self, slots: RunSlots) -> AsyncIterator[None]:
         """Hold a slot inside the block, except while the run waits for a person."""
-        await slots.acquire()
+        await slots.acquire(self.record.owner)
         self._slots, self._has_slot = slots, True
         try:
             yield
@@ -188,7 +249,7 @@ class LiveRun:
         """Mark all events up to ``seq`` as stored, drop events that need not stay in memory, and wake readers."""
         self._stored_seq = seq
         self.wake_readers()
-        count = min(seq, self.record.last_seq - KEPT_EVENTS) + 1 - self._first_seq
+        count = min(seq, self.last_seq - KEPT_EVENTS) + 1 - self._first_seq
         drop = count if count > KEPT_EVENTS else 0
         self._event_bytes -= sum(len(event.data) for event in self._events[:drop])
         while self._event_bytes > KEPT_BYTES and self._first_seq + drop <= seq:
@@ -200,12 +261,12 @@ class LiveRun:
     def events_after(self, seq: int, limit: int) -> Sequence[StoredEvent] | None:
         """Return the events after ``seq``; ``None`` if they are no longer in memory."""
         start = seq + 1 - self._first_seq
-        last = self.record.last_seq if self._is_stuck() else self._stored_seq
+        last = self.last_seq if self._is_stuck() else self._stored_seq
         return None if start < 0 else self._events[start : min(start + limit, last + 1 - self._first_seq)]
 
     def is_read(self, seq: int) -> bool:
         """Return whether ``seq`` is the last event: no further event exists or will follow."""
-        return self.closed and seq >= self.record.last_seq
+        return self.closed and seq >= self.last_seq
 
     def finish(self, status: str, **fields: Any) -> None:
         """Mark the run finished. Later calls are ignored."""
@@ -219,17 +280,18 @@ class LiveRun:
         """
         self.run = None
         ended, started = time.time(), self.record.started
-        elapsed = None if started is None else ended - started
-        over = msgspec.structs.replace(self.record, status=status, ended=ended, elapsed=elapsed, **fields)
+        elapsed = None if started is None else ended - started  # of a run without a result
+        fields = {"elapsed": elapsed, **self._cleaned(fields)}
+        over = msgspec.structs.replace(self.record, status=status, ended=ended, **fields)
         self.add_event(closing_event(over))
         self._has_last_event = True
-        over = msgspec.structs.replace(over, last_seq=self.record.last_seq)
-        self._put(over, None)
+        over = msgspec.structs.replace(over, last_seq=self.last_seq)
+        self._put(over, record=ended_run(over))
         return over
 
     def close(self, over: RunRecord) -> None:
         """Mark the run finished, with its final record."""
-        self.record = over
+        self._record = over
         self.closed = True
         self.wake_readers()
 
@@ -303,11 +365,14 @@ class LiveRun:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         try:
-            done, _ = await asyncio.wait([waiter], timeout=timeout)
+            if timeout is None:
+                await waiter
+            else:
+                await asyncio.wait([waiter], timeout=timeout)
+            return waiter.done()
         finally:
-            if not waiter.done():
+            if not waiter.done() or waiter.cancelled():
                 self._waiters = [each for each in self._waiters if each is not waiter]
-        return bool(done)
 
     def wake_readers(self) -> None:
         """Wake all readers so that they check for new events."""
@@ -345,7 +410,7 @@ class RunRecorder:
         store: the store.
         on_stored: called with the events that have been written.
         on_lost: called with the ids of runs that another process had ended.
-        on_error: called when the file cannot be written.
+        on_error: called when the file cannot be written, and then for everything that is queued.
     """
 
     def __init__(
@@ -361,20 +426,42 @@ class RunRecorder:
         self._on_error = on_error
         self._runs: dict[str, RunRecord] = {}
         self._events: list[StoredEvent] = []
+        self._records: list[RunFact | RunRecord] = []
+        self._records_due: float | None = None
+        """When the first of the records is to be written, by the clock of the event loop."""
         self._waiters: list[asyncio.Future[None]] = []
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "hookline-runs")
-        self._is_checking = False
+        self._is_checking = self._is_closing = False
         self.problem = ""
         """Why the file cannot be written now; empty if it can."""
 
-    def put(self, run: RunRecord | None = None, event: StoredEvent | None = None) -> None:
-        """Queue the current state of a run, an event, or both, for writing."""
-        if run is not None:
-            self._runs[run.id] = run
+    def put(
+        self,
+        run: RunRecord | None = None,
+        event: StoredEvent | None = None,
+        record: RunFact | RunRecord | None = None,
+    ) -> None:
+        """Queue the current state of a run, an event, or a record of :meth:`RunStore.add`, for writing."""
         if event is not None:
             self._events.append(event)
-        self._start()
+        if run is not None:
+            self._runs[run.id] = run
+        if record is not None:
+            self._records.append(record)
+            if self._records_due is None:
+                loop = asyncio.get_running_loop()
+                self._records_due = loop.time() + FACT_SECONDS
+                loop.call_at(self._records_due, self._start)
+        if self._task is None and (event is not None or run is not None):
+            self._start()
+        if self.problem:  # readers get events from memory
+            self._on_error()
+
+    @property
+    def _has_due_records(self) -> bool:
+        due = self._records_due
+        return due is not None and (self._is_closing or asyncio.get_running_loop().time() >= due)
 
     def report(self, problem: str) -> None:
         """Note that a run could not be stored. Until the file can be written again, :attr:`problem` says so."""
@@ -392,6 +479,8 @@ class RunRecorder:
         Raises:
             UnavailableError: the file cannot be written now.
         """
+        if self._records:
+            self._start()
         if self._task is None:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -400,7 +489,9 @@ class RunRecorder:
 
     async def close(self, seconds: float) -> None:
         """Write all queued items, for at most ``seconds``, and stop."""
-        self._is_checking = False
+        self._is_checking, self._is_closing = False, True
+        if self._records:
+            self._start()
         if self._task is not None:
             await asyncio.wait([self._task], timeout=seconds)
         if self._task is not None:
@@ -411,20 +502,29 @@ class RunRecorder:
 
     async def _write(self) -> None:
         loop = asyncio.get_running_loop()
+        took = 0.0
         try:
-            while self._runs or self._events or self._waiters or self._is_checking:
-                if not self._waiters:
-                    await asyncio.sleep(RETRY_SECONDS if self._is_checking else COLLECT_SECONDS)
+            while self._runs or self._events or self._has_due_records or self._waiters or self._is_checking:
+                if not self._waiters:  # a busy database gets larger transactions
+                    await asyncio.sleep(RETRY_SECONDS if self._is_checking else max(COLLECT_SECONDS, took))
                 runs, events, waiters = self._runs, self._events, self._waiters
                 self._runs, self._events, self._waiters = {}, [], []
+                records = list[RunFact | RunRecord]()
+                if waiters or self._has_due_records:
+                    records, self._records, self._records_due = self._records, [], None
                 try:
                     # A caller may wait for writes that are done by now. An empty write could fail without anything left
                     # to try again, and the problem would stay.
                     lost = set[str]()
-                    if runs or events or self._is_checking:
-                        lost = await loop.run_in_executor(self._thread, self._store.write, runs.values(), events)
+                    if runs or events or records or self._is_checking:
+                        write = partial(self._store.write, runs.values(), events, records)
+                        began = loop.time()
+                        lost = await loop.run_in_executor(self._thread, write)
+                        took = min(loop.time() - began, MAX_COLLECT_SECONDS)
                 except BaseException as error:
                     self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
+                    if records:
+                        self._records, self._records_due = [*records, *self._records], 0.0
                     if not isinstance(error, Exception):
                         self._fail(waiters, self.problem or "the server stops")
                         raise
@@ -550,7 +650,7 @@ class EventReader:
             if self._live is not None:
                 if self._live.is_read(self.seq):
                     return None
-                if self._live.record.last_seq > self.seq:  # further events are being written
+                if self._live.last_seq > self.seq:  # further events are being written
                     left = None
                 if (left is not None and left <= 0) or not await self._live.changed(left):
                     return ()

@@ -12,7 +12,7 @@ import os
 import re
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar, Token
 from datetime import UTC, datetime
@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO, get_args
 from .._base.frozen import EMPTY
 from .._kernel.payloads import RunStart
 from .._kernel.points import SESSION_START
+from .._run.run_hooks import clean_with
 from .._sensitive.assignments import is_value, name_of_secret
 from .._sensitive.redactor import Redactor
 
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ..stores.approvals import ApprovalRow
 
 approval_log = logging.getLogger("hookline.waiting")
+
+AUDIT_LOGGER = "hookline.audit"
+"""The logger of the records of the audit log, which are written as they are."""
 
 LogFormat = Literal["auto", "json", "text"]
 LOG_FORMATS: tuple[LogFormat, ...] = get_args(LogFormat)
@@ -91,13 +95,11 @@ class LogFieldsHook:
     priority = 0
 
     def __call__(self, point: str, ctx: Any, payload: Any) -> None:
-        """Do nothing: only :meth:`wrap` matters."""
+        """Do nothing: only :meth:`instrument` matters."""
 
-    def wrap(self, ctx: Any, payload: Any) -> AbstractContextManager[None] | None:
+    def instrument(self, engine: Any, start: RunStart) -> AbstractContextManager[None]:
         """Set the log fields for the duration of a run."""
-        if not isinstance(payload, RunStart):
-            return None
-        ids = payload.ids
+        ids = start.ids
         return logging_with(run_id=ids.run_id, task_id=ids.task_id, correlation_id=ids.correlation_id)
 
 
@@ -106,9 +108,33 @@ async def log_approval_request(row: ApprovalRow) -> None:
     approval_log.info("%s waits for approval of %s: hookline approvals show %s", row.root_id, row.tool, row.id[5:13])
 
 
+class cleaned_for:  # noqa: N801 - used like a function
+    """Inside a ``with`` block, remove from log lines what hooks declare for everything that is stored.
+
+    Args:
+        redactions: returns what the hooks of the agents of this process declare.
+    """
+
+    def __init__(self, redactions: Callable[[], Iterable[Any]]) -> None:
+        self._redactions = redactions
+
+    def __enter__(self) -> None:
+        _declared.append(self._redactions)
+
+    def __exit__(self, *_: object) -> None:
+        _declared.remove(self._redactions)
+
+
+_declared: list[Callable[[], Iterable[Any]]] = []
+
+
 def redacted(text: str, max_length: int = _MAX_MESSAGE) -> str:
     """Remove secrets and cut the text at ``max_length``, but never through a secret."""
     seen = text[: max_length + _LOOKAHEAD]
+    for redactions in _declared:
+        seen = clean_with(redactions(), seen)
+    if len(text) > max_length:  # what the end of the searched part cuts in two is not recognized
+        max_length = max(0, min(max_length, len(seen) - _LOOKAHEAD))
     cut = _SECRETS.render(seen, _SECRETS.find(seen), 0, min(max_length, len(seen)))
     return cut if len(text) <= max_length else f"{cut}... ({len(text) - max_length:,} more characters)"
 
@@ -117,9 +143,9 @@ class _Formatter(logging.Formatter, ABC):
     """A formatter that never raises, so that no record is lost because of an unusual value."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Format a record."""
+        """Format a record. One of the audit log is a JSON object already, whose fields have their own limits."""
         try:
-            return self.write(record)
+            return record.getMessage() if record.name == AUDIT_LOGGER else self.write(record)
         except Exception as error:  # noqa: BLE001
             given = {"name": "hookline", "levelno": logging.ERROR, "levelname": "ERROR"}
             message = f"a record of {_text(record.name)} could not be formatted: {type(error).__name__}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from ipaddress import ip_network
 from pathlib import Path
@@ -15,7 +16,11 @@ from .._web.middleware import is_loopback
 from ..config.errors import ConfigError
 from ..config.settings import parse_table
 from ..config.sources import parse_reference
+from ..stores.keys import Right
 from ..stores.paths import is_database_url
+
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
+_OTHER_HEADERS = frozenset(("authorization", "cookie", "forwarded", "host", "origin", "x-api-key", "x-forwarded-for"))
 
 PositiveInt = Annotated[int, msgspec.Meta(ge=1)]
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -38,6 +43,33 @@ class LinkOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     private: bool = False
 
 
+class LoginOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """People whom a reverse proxy in front of the server has authenticated, for example with OpenID Connect.
+
+    Args:
+        header: the header in which the proxy names the person, such as ``X-Forwarded-Email``. The proxy must remove it
+            from the requests that it gets.
+        addresses: the addresses or networks of the proxy. The header is refused from any other address.
+        rights: the rights of each person: ``read``, ``run``, ``approve`` and ``admin``.
+        admins: the people who have all rights, as the header names them.
+    """
+
+    header: str
+    addresses: tuple[str, ...]
+    rights: tuple[Right, ...] = ("read", "run", "approve")
+    admins: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Check values that have the right type but cannot work."""
+        if not _HEADER.fullmatch(self.header) or self.header.lower() in _OTHER_HEADERS:
+            raise ValueError(f"header has {self.header!r:.80}: name a header of its own, such as X-Forwarded-Email")
+        if not self.addresses:
+            raise ValueError("addresses is empty: list the addresses of the proxy, such as 10.0.0.5")
+        _check_networks("addresses", self.addresses)
+        if not self.rights:
+            raise ValueError("rights is empty, so that people could not do anything")
+
+
 class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """The options of ``hookline serve``.
 
@@ -48,6 +80,8 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         hosts: further host names to accept, such as that of a reverse proxy.
         public_url: the URL of the server for clients, such as ``https://agents.example.com``; used in descriptions.
         trusted_proxies: addresses or networks of reverse proxies whose forwarding headers are trusted.
+        login: people whom a reverse proxy authenticates: a table with ``header``, ``addresses``, ``rights`` and
+            ``admins``.
         rate: how many requests a caller may send per minute.
         burst: how many requests a caller may send at once.
         max_body: the limit for a request body, in bytes.
@@ -77,6 +111,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         chat_stream: when chat clients get streamed text: ``live``, as soon as the run shows it (see ``stream`` of the
             agent), or ``settled``, after all hooks have seen it, so that nothing is ever withdrawn.
         logs: the log format: ``json``, ``text``, or ``auto``: text on a terminal, otherwise JSON.
+        audit_stream: whether each record of the audit log is also written to the log stream, as one JSON object a line.
         agents: the personalities to serve; all by default.
         rules: the files of hooks that can be tried on recorded runs in the console: ``rules.py``, or ``rules.py:name``
             for one hook of a file.
@@ -88,6 +123,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     hosts: tuple[str, ...] = ()
     public_url: str = ""
     trusted_proxies: tuple[str, ...] = ()
+    login: LoginOptions | None = None
     rate: PositiveNumber = 600.0
     burst: PositiveInt = 100
     max_body: Annotated[int, msgspec.Meta(ge=1000, le=1_000_000_000)] = 1_000_000
@@ -111,6 +147,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     push_hosts: tuple[str, ...] = ()
     chat_stream: Literal["live", "settled"] = "live"
     logs: Literal["auto", "json", "text"] = "auto"
+    audit_stream: bool = False
     agents: tuple[str, ...] = ()
     rules: tuple[str, ...] = ()
 
@@ -121,13 +158,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
         for name in ("hosts", "push_hosts"):
             for given in getattr(self, name):
                 _check_host(name, given)
-        for network in self.trusted_proxies:
-            try:
-                ip_network(network, strict=False)
-            except ValueError:
-                raise ValueError(
-                    f"trusted_proxies has {network!r:.80}: use addresses or networks such as 10.0.0.0/8"
-                ) from None
+        _check_networks("trusted_proxies", self.trusted_proxies)
         for rules in self.rules:
             if parse_reference(rules).file is None:
                 raise ValueError(f"rules has {rules!r:.80}: name a file such as rules.py, or rules.py:name")
@@ -151,7 +182,7 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
     @property
     def exposed(self) -> bool:
         """Whether other machines can reach the server, also through a proxy. Then callers need keys."""
-        return not is_loopback(self.host) or bool(self.hosts or self.trusted_proxies or self.public_url)
+        return not is_loopback(self.host) or bool(self.hosts or self.trusted_proxies or self.login or self.public_url)
 
     def keys_path(self, runs: str | None, home: Path) -> str:
         """Return the path of the file of API keys.
@@ -168,6 +199,14 @@ class ServerOptions(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_
             return str(runs)
         folder = user_folder("data") if runs in (None, ":memory:") else Path(str(runs)).expanduser().absolute().parent
         return str(folder / "keys.db")
+
+
+def _check_networks(name: str, given: tuple[str, ...]) -> None:
+    for network in given:
+        try:
+            ip_network(network, strict=False)
+        except ValueError:
+            raise ValueError(f"{name} has {network!r:.80}: use addresses or networks such as 10.0.0.0/8") from None
 
 
 def _check_host(name: str, given: str) -> None:

@@ -3,6 +3,9 @@
 It is procrastinate: a job for each run, a lock for each conversation, heartbeats of workers, and notifications of new
 jobs. What it does not do is done by the journal: it decides who may execute a run. So a job says only that a run should
 be executed now, and is deleted when a process has done so or has suspended the run.
+
+Jobs are taken in the order in which they were added, whoever owns them. So only a few conversations of a caller have a
+waiting job at a time (``SHARE``): the other runs are held back, without a job, and get one as the former begin.
 """
 
 from __future__ import annotations
@@ -10,14 +13,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from .._base.text import error_text
 from ..stores.errors import StoreError
-from ..stores.runs import RunStore
+from ..stores.runs import DURABLE, IN_TURN, QueuedRun, RunRecord, RunStore
 from ..stores.sql import Connection
 from .queue import Execute
 
@@ -33,12 +36,22 @@ NAME = "runs"
 """Name of the queue. Runs that only some processes can continue are in queues ``runs-DIGEST``."""
 TASK = "hookline_run"
 """Name of the jobs."""
+SHARE = 10
+"""Number of conversations of a caller that may have a waiting job."""
 CHECK_SECONDS = 1.0
 """Interval in seconds at which jobs of processes that have ended are looked for."""
 RETRY_SECONDS = 1.0
 """Seconds until the queue is used again after an error."""
 CLOSE_SECONDS = 10.0
 """Seconds that the end of the last jobs may take to be stored."""
+
+_OWNERS = f"""WITH RECURSIVE owners (owner) AS (
+    SELECT min(owner) FROM runs WHERE status = 'queued' AND ended IS NULL AND transport != ''
+    UNION ALL SELECT (SELECT min(r.owner) FROM runs r WHERE r.status = 'queued' AND r.ended IS NULL
+        AND r.transport != '' AND r.owner > owners.owner) FROM owners WHERE owner IS NOT NULL
+) SELECT owner, {{waiting}} < {SHARE} FROM owners
+    WHERE owner IS NOT NULL AND (SELECT held.run_id FROM ({{held}}) AS held) IS NOT NULL"""
+"""The callers that have new runs without a job, and whether their share has room. Each takes one look at an index."""
 
 
 class PostgresQueue:
@@ -58,12 +71,16 @@ class PostgresQueue:
         except ImportError as error:
             raise StoreError("durable runs on PostgreSQL need a package: pip install 'hookline[postgres]'") from error
         self._db: PostgresDatabase = store.db  # type: ignore[assignment]
+        self._jobs = jobs_of(self._db)
         self._lease = store.journal.lease_seconds
         self._concurrency = concurrency
         self._execute: Execute | None = None
         self._queues: list[str] = []
         self._tasks: list[asyncio.Task[None]] = []
         self._paused = False
+        self._held_back: set[str] = set()
+        """The callers that have runs without a job, as far as this process knows."""
+        self._filling: set[str] = set()
         self._ended: dict[int, float] = {}
         """When jobs ended here. The queue deletes them, unless the database accepts no changes just then."""
 
@@ -73,9 +90,10 @@ class PostgresQueue:
 
         await asyncio.to_thread(create_queue, self._db)
         # A job that is lost in a power failure is found in the journal, so no commit waits for the disk.
-        configure = partial(_configure, self._db.settings_for(_namespace(self._db), synchronous_commit="off"))
+        configure = partial(_configure, self._db.settings_for(namespace_of(self._db), synchronous_commit="off"))
         pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": configure}
-        self._app = App(connector=PsycopgConnector(conninfo=self._db.conninfo, **pool))
+        connector = PsycopgConnector(pool_factory=_pool, conninfo=self._db.conninfo, **pool)
+        self._app = App(connector=connector)
         self._run_task = self._app.task(name=TASK, queue=NAME, pass_context=True)(self._run)
         with self._errors():
             await self._app.open_async()
@@ -84,36 +102,119 @@ class PostgresQueue:
         if execute is not None:
             self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._keep_retrying())]
 
-    async def put(self, run_id: str, session_id: str, digest: str) -> None:
+    async def put(self, run: QueuedRun) -> None:
         """Add a job for a run, unless one waits. One that waits for another version of the agent is replaced."""
         from procrastinate.exceptions import AlreadyEnqueued
 
-        queue = f"{NAME}-{digest}" if digest else NAME
-        deferrer = self._run_task.configure(queue=queue, lock=session_id, queueing_lock=run_id)
-        defer = partial(deferrer.defer_async, run_id=run_id, session_id=session_id, digest=digest)
+        options, arguments = _job(run)
+        defer = partial(self._run_task.configure(**options).defer_async, **arguments)
         with self._errors(), suppress(AlreadyEnqueued):
             try:
                 await defer()
             except AlreadyEnqueued:
-                if await self._delete(run_id, but_not_in=queue):
+                if await self._delete(run.run_id, but_not_in=options["queue"]):
                     await defer()
 
-    def put_in(self, run_id: str, session_id: str) -> Callable[[Connection], object]:
-        """Return the function that adds the job of a new run in the transaction that stores the run."""
+    def put_in(self, db: Connection, runs: Sequence[RunRecord]) -> None:
+        """Add the jobs of new runs in the transaction that stores them, as the last part of it."""
+        owners = sorted({run.owner for run in runs})
+        query = f"""SELECT r.owner, j.lock FROM {self._jobs} j JOIN runs r ON r.run_id = j.queueing_lock
+            WHERE j.status = 'todo' AND r.owner IN ({",".join("?" * len(owners))})"""
+        queued: dict[str, set[str]] = {owner: set() for owner in owners}
+        for owner, conversation in db.execute(query, owners):
+            queued[owner].add(conversation)
+        to_queue = list[QueuedRun]()
+        for run in runs:
+            conversations = queued[run.owner]
+            if len(conversations) >= SHARE:
+                self._held_back.add(run.owner)
+            elif run.session_id not in conversations:
+                conversations.add(run.session_id)
+                to_queue.append(QueuedRun(run.id, run.session_id, run.owner))
+        if to_queue:
+            self.defer(db, to_queue)
+
+    def defer(self, db: Connection, runs: Sequence[QueuedRun]) -> None:
+        """Add jobs inside a transaction, as the last part of it."""
         from procrastinate import App, SyncPsycopgConnector
+        from procrastinate.jobs import Job
 
-        def defer(db: Connection) -> None:
-            with self._errors():
-                # It uses the given connection only, so it is not opened.
-                App(connector=SyncPsycopgConnector()).configure_task(
-                    TASK,
-                    queue=NAME,
-                    lock=session_id,
-                    queueing_lock=run_id,
-                    connection=self._db.lend(db, _namespace(self._db)),
-                ).defer(run_id=run_id, session_id=session_id, digest="")
+        with self._errors():
+            connection = self._db.lend(db, namespace_of(self._db))
+            app = App(connector=SyncPsycopgConnector())  # it uses the given connection only, so it is not opened
+            jobs = [
+                Job(id=None, task_name=TASK, task_kwargs=arguments, **options) for options, arguments in map(_job, runs)
+            ]
+            app.job_manager.batch_defer_jobs(jobs, connection)
 
-        return defer
+    async def fill(self, owner: str | None = None) -> None:
+        """Add jobs for runs that were held back, up to the share of their callers, and for those whose job was lost.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        if owner is None:
+            for each in await asyncio.to_thread(self._find_held_back):
+                await self._fill(each)
+        elif owner in self._held_back and owner not in self._filling:
+            await self._fill(owner)
+
+    async def _fill(self, owner: str) -> None:
+        from procrastinate.exceptions import AlreadyEnqueued
+
+        self._filling.add(owner)
+        try:
+            with suppress(AlreadyEnqueued):  # another process has just queued such a run
+                await asyncio.to_thread(self._add_jobs, owner)
+        finally:
+            self._filling.discard(owner)
+
+    def _find_held_back(self) -> list[str]:
+        """Note the callers that have runs without a job, and return those whose share has room."""
+        held, waiting = self._held("owners.owner", 1), self._waiting("owners.owner")
+        rows = self._db.execute(_OWNERS.format(held=held, waiting=waiting))
+        self._held_back = {owner for owner, _ in rows}
+        return sorted(owner for owner, has_room in rows if has_room)
+
+    def _add_jobs(self, owner: str) -> None:
+        query = f"SELECT run_id, session_id, owner, {self._waiting('?')} FROM ({self._held('?', SHARE + 1)}) AS held"
+        # Servers hold this lock while they accept a run of the caller.
+        with self._db.transaction(write=True, lock=f"admission {owner}") as db:
+            found = db.execute(query, (owner, owner)).fetchall()
+            room = SHARE - found[0][-1] if found else 0
+            runs = [QueuedRun(*run) for *run, _ in found[: max(0, room)]]
+            if runs:
+                self.defer(db, runs)
+        if len(runs) == len(found):
+            self._held_back.discard(owner)
+
+    def _held(self, owner: str, limit: int) -> str:
+        """Return the query for the first new runs of a caller that have no job, although it is their turn.
+
+        It looks at one run after another, in the order of an index, until it has found enough. With joins, PostgreSQL
+        would read all runs that wait, whenever it does not know how many there are.
+        """
+        return f"""SELECT r.run_id, r.session_id, r.owner FROM runs r
+            WHERE r.owner = {owner} AND r.status = 'queued' AND r.ended IS NULL AND r.transport != ''
+            AND r.host = '{DURABLE}' AND {IN_TURN}
+            AND (SELECT d.status FROM durable_runs d WHERE d.run_id = r.run_id) = 'new'
+            AND (SELECT j.id FROM {self._jobs} j
+                WHERE j.queueing_lock = r.run_id AND j.status IN ('todo', 'doing') LIMIT 1) IS NULL
+            ORDER BY r.created, r.run_id LIMIT {limit}"""
+
+    def _waiting(self, owner: str) -> str:
+        """Return the query for the number of conversations of a caller that have a waiting job."""
+        return f"""(SELECT count(DISTINCT j.lock) FROM {self._jobs} j JOIN runs r ON r.run_id = j.queueing_lock
+            WHERE j.status = 'todo' AND r.owner = {owner})"""
+
+    async def queued(self) -> dict[str, str | None]:
+        """Return the runs that have a job: for those that wait, the digest of their process; otherwise ``None``."""
+        query = f"SELECT queueing_lock, status, args->>'digest' FROM {self._jobs} WHERE status IN ('todo', 'doing')"
+        rows = await asyncio.to_thread(self._db.execute, query)
+        found: dict[str, str | None] = {}
+        for run_id, status, digest in rows:
+            found[run_id] = None if status == "doing" or found.get(run_id, "") is None else digest
+        return found
 
     async def remove(self, run_id: str) -> None:
         """Delete the job of a run: it would block the conversation if no process listens to its queue."""
@@ -131,7 +232,7 @@ class PostgresQueue:
 
     async def _run(self, context: JobContext, run_id: str, session_id: str, digest: str) -> None:
         if self._paused or self._execute is None:
-            await self.put(run_id, session_id, digest)
+            await self.put(QueuedRun(run_id, session_id, "", digest))
             return
         try:
             await self._execute(run_id)
@@ -185,7 +286,8 @@ class PostgresQueue:
         for job in stalled:
             with suppress(ProcrastinateException):  # another process has done it
                 await manager.finish_job(job, Status.FAILED, delete_job=True)
-                await self.put(*(str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest")))
+                run_id, session_id, digest = (str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest"))
+                await self.put(QueuedRun(run_id, session_id, "", digest, begun=True))
 
     async def _left_over(self) -> list[Job]:
         """Return the jobs that ended in this process a while ago, and could not be deleted."""
@@ -225,14 +327,55 @@ class PostgresQueue:
             raise StoreError(f"the queue of runs in {self._db.path} cannot be used ({error_text(error)})") from error
 
 
+def _job(run: QueuedRun) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options and the arguments of the job of a run."""
+    queue = f"{NAME}-{run.digest}" if run.digest else NAME
+    options = {"queue": queue, "lock": run.session_id, "queueing_lock": run.run_id, "priority": int(run.begun)}
+    return options, {"run_id": run.run_id, "session_id": run.session_id, "digest": run.digest}
+
+
 async def _configure(settings: str, connection: Any) -> None:
     """Make each statement of procrastinate a transaction of its own: it has only such."""
     await connection.set_autocommit(True)
     await connection.execute(settings)
 
 
-def _namespace(db: Any) -> str:
+def _pool(**options: Any) -> Any:
+    """Return the connections of procrastinate. It would ask the server whether one is alive before each use of it."""
+    from psycopg_pool import AsyncConnectionPool
+
+    return AsyncConnectionPool(**{**options, "check": _check})
+
+
+async def _check(connection: Any) -> None:
+    from psycopg import OperationalError
+
+    from ..stores.postgres import has_ended
+
+    if has_ended(connection):
+        await connection.close()  # otherwise the pool would offer it again
+        raise OperationalError("the server has closed the connection")
+
+
+def namespace_of(db: Any) -> str:
+    """Return the schema of the queue in the database of a run store."""
     return f"{db.prefix}_queue"
+
+
+def jobs_of(db: Any) -> str:
+    """Return the table of jobs in the database of a run store."""
+    return f"{namespace_of(db)}.procrastinate_jobs"
+
+
+def delete_waiting_job(db: Any, run_id: str) -> None:
+    """Delete the job of a run that no process has taken from the queue.
+
+    Raises:
+        StoreError: the database cannot be used.
+    """
+    with db.transaction(write=True, lock=None) as connection:
+        lent = db.lend(connection, namespace_of(db))
+        lent.execute("DELETE FROM procrastinate_jobs WHERE queueing_lock = %s AND status = 'todo'", (run_id,))
 
 
 def create_queue(db: PostgresDatabase) -> bool:
@@ -243,4 +386,4 @@ def create_queue(db: PostgresDatabase) -> bool:
     """
     from procrastinate.schema import SchemaManager
 
-    return db.create_beside(_namespace(db), "procrastinate_jobs", SchemaManager.get_schema())
+    return db.create_beside(namespace_of(db), "procrastinate_jobs", SchemaManager.get_schema())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 from .._web.middleware import Scope
@@ -45,17 +46,22 @@ class Proxies:
 
     def scheme(self, scope: Scope) -> str:
         """Return the scheme that the client used: ``http`` or ``https``."""
-        peer = parse_address(str((scope.get("client") or ("",))[0]))
-        if peer is not None and self._trusts(peer):
+        if self.is_peer(scope):
             named = [each.strip().lower() for each in _values(scope, b"x-forwarded-proto")]
             if named and named[-1] in ("http", "https"):
                 return named[-1]
         return str(scope.get("scheme", "http"))
 
+    def is_peer(self, scope: Scope) -> bool:
+        """Whether the connection itself comes from a trusted proxy."""
+        peer = parse_address(str((scope.get("client") or ("",))[0]))
+        return peer is not None and self._trusts(peer)
+
     def _trusts(self, address: Address) -> bool:
         return any(address in network for network in self._trusted)
 
 
+@lru_cache(maxsize=1024)
 def parse_address(text: str) -> Address | None:
     """Parse an IP address, with or without brackets and a port. An IPv4-mapped IPv6 address becomes IPv4.
 

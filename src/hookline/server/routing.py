@@ -145,6 +145,7 @@ class Gate:
         )
         self._audit = audit
         self._count = count
+        self._formats: dict[str, ErrorPage] = {}  # of errors, by the first part of the path
 
     @property
     def needs_keys(self) -> bool:
@@ -156,9 +157,13 @@ class Gate:
         """Whether callers are identified by API keys, and not by a host application."""
         return self._authenticator.uses_keys
 
-    def open_login(self, scope: Scope, secret: str, seconds: float) -> str:
+    def open_login(self, scope: Scope, route: str, secret: str, seconds: float) -> str:
         """Log a browser in with a key; see :meth:`Authenticator.open_login`."""
-        return self._authenticator.open_login(scope, secret, seconds)
+        return self._authenticator.open_login(scope, route, secret, seconds)
+
+    def use_login_link(self, scope: Scope, route: str, secret: str, seconds: float) -> str | None:
+        """Log a browser in with a link; see :meth:`Authenticator.use_login_link`."""
+        return self._authenticator.use_login_link(scope, route, secret, seconds)
 
     async def current_caller(self, id: str, scope: Scope | None) -> Caller | None:
         """Return a caller with its present rights; see :meth:`Authenticator.current_caller`."""
@@ -191,6 +196,7 @@ class Gate:
             elif endpoint.error_body is not None:
                 formats[endpoint.path] = _json_errors(endpoint.error_body)
         default = _json_errors(error_body)
+        self._formats |= {_first_part(path): page for path, page in formats.items() if _first_part(path)}
         return [
             Route(path, self._path_app(path, operations, formats.get(path, default)))
             for path, operations in paths.items()
@@ -202,12 +208,23 @@ class Gate:
         """
         from starlette.routing import Route
 
-        route = Route("/{path:path}", self._path_app("*", {}, _json_errors(error_body)))
+        default = _json_errors(error_body)
+
+        def errors(error: ApiError, scope: Scope) -> Response:
+            # As for the paths beside it, so that the form of an error does not say which paths exist.
+            path = scope["path"].removeprefix(scope.get("root_path", ""))
+            return self._formats.get(_first_part(path), default)(error, scope)
+
+        route = Route("/{path:path}", self._path_app("*", {}, errors))
         route.path_regex = re.compile(r"(?s)(?P<path>.*)\Z")  # also paths with line breaks or without a slash
         return route
 
     def _path_app(self, route: str, operations: Mapping[str, Operation], errors: ErrorPage) -> _PathApp:
         return _PathApp(self._authenticator, self._count, route, operations, errors)
+
+
+def _first_part(path: str) -> str:
+    return path.lstrip("/").partition("/")[0]
 
 
 class _PathApp:

@@ -8,7 +8,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Unpack
 from weakref import WeakSet
 
@@ -17,11 +18,10 @@ import msgspec
 from .._base.attachment import Attachment
 from .._base.attachment_files import available_data
 from .._base.frozen import EMPTY
-from .._base.tasks import uninterrupted
+from .._base.tasks import defer_cancellation, uninterrupted
 from .._base.text import error_text
-from .._kernel.hook import compile_hook
 from .._kernel.values import Message
-from .._run.context import AgentContext
+from .._run.context import AgentContext, obey
 from .._run.environment import make_id
 from .._run.session import Session
 from ..config.hook_order import HookPlace, hook_order
@@ -34,6 +34,7 @@ from ..stores.runs import (
     OPEN_STATES,
     Accepted,
     IdempotencyKey,
+    NewRun,
     RunFilter,
     RunRecord,
     RunSearch,
@@ -42,17 +43,17 @@ from ..stores.runs import (
 )
 from ..stores.sessions import SessionStore
 from ..stores.sql import Owner
+from .admission import Admission
 from .agents import Agents
 from .auth import Caller
 from .control import ControlReceiver, ControlSender
-from .errors import BusyError, ConflictError, UnavailableError, UnknownAttachmentError, UnknownRunError
+from .errors import BusyError, ConflictError, HaltedError, UnavailableError, UnknownAttachmentError, UnknownRunError
 from .events import RunAccepted
 from .executor import RunExecutor
 from .feed import FeedReader
-from .figures import FigureRecorder
 from .idempotency import IdempotencyKeys, run_of
 from .live_run import EventReader, LiveRun, RunRecorder, RunWatch, closing_event, not_running
-from .logs import log_approval_request
+from .logs import cleaned_for, log_approval_request
 from .options import ServerOptions
 
 if TYPE_CHECKING:
@@ -60,14 +61,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
+ORIGIN = "server"
+"""Where served runs come from, for the list of runs."""
 CANCEL_SECONDS = 10.0
 """Seconds that a cancellation waits for the run to finish."""
 TURN_SECONDS = 1.0
 """Interval in seconds at which a run looks whether the run before it, at another server, has lost its process."""
 STORE_SECONDS = 5.0
 """Seconds that a shutdown without a grace period waits until the last events are stored."""
-PRUNE_SECONDS = 3600.0
-"""Interval in seconds at which old runs are deleted."""
+TIDY_CHECK_SECONDS = 60.0
+"""Interval in seconds at which a process looks whether old runs are to be deleted."""
+IDLE_SECONDS = 1.0
+"""Seconds after the last new run after which a process without runs deletes old ones with short rests only."""
+REST_SECONDS = 0.05
+"""Such a rest in seconds: other processes can write to the file then."""
 
 
 class RunService:
@@ -75,7 +82,8 @@ class RunService:
 
     Runs of one session are executed one after another, also by several servers on one PostgreSQL database. The number
     of concurrent runs is limited; the others are queued.
-    The service belongs to one event loop. A caller sees its own runs only, unless it has the right ``admin``.
+    The service belongs to one event loop. A caller sees its own runs only, unless it has the right ``admin``. Callers
+    with this right also see the runs that other programs stored in the same database.
 
     Args:
         agents: the served agents.
@@ -86,6 +94,7 @@ class RunService:
         context: makes the context of a run, with its budget.
         metadata: metadata for the hooks of every run.
         notify: announces calls that wait for approval; by default in the log.
+        required: whether runs fail at their next step while they cannot be stored. Durable runs are suspended then.
     """
 
     def __init__(
@@ -99,19 +108,36 @@ class RunService:
         context: Callable[[Session], AgentContext] | None = None,
         metadata: Mapping[str, Any] = EMPTY,
         notify: Notifier = log_approval_request,
+        required: bool = False,
     ) -> None:
         self.agents = agents
         self.approvals = approvals
         self.options = options
         self._store = store
-        context = context or (lambda session: AgentContext(session=session))
+        make_context = context or (lambda session: AgentContext(session=session))
+
+        def with_switch(session: Session) -> AgentContext:
+            ctx = make_context(session)
+            obey(ctx, store.halts)
+            return ctx
+
         self._sessions = sessions
-        self.figures = FigureRecorder(store.figures)
-        self._executor = RunExecutor(
-            approvals, sessions, options, context, metadata, notify, self._wait_for_turn, self.figures
-        )
         self._recorder = RunRecorder(store, self._on_stored, self._on_lost, self._on_store_error)
+        self._executor = RunExecutor(
+            approvals,
+            sessions,
+            options,
+            with_switch,
+            metadata,
+            notify,
+            self._wait_for_turn,
+            store.db,
+            (lambda: self._recorder.problem) if required else None,
+            store.halts,
+        )
         self._keys = IdempotencyKeys(store)
+        # The runs of a file are those of this process, which are counted.
+        self._admission = Admission(store, options.max_runs_per_caller if store.db.is_shared else None)
         self._control_sender = ControlSender(store.controls)
         self._control_receiver = ControlReceiver(store.controls, lambda: list(self._live.values()))
         self._live: dict[str, LiveRun] = {}
@@ -120,8 +146,10 @@ class RunService:
         self._watches: WeakSet[RunWatch] = WeakSet()
         self._accepting = self._stopping = False
         self._being_stored: list[str] = []
+        self._last_accepted = float("-inf")
         """The owners of the runs that are being stored."""
-        self._pruned = 0.0
+        self._tidying: asyncio.Task[None] | None = None
+        self._until_closed = ExitStack()
 
     def _durable_runs(self) -> DurableRuns:
         from .durable import DurableRuns, open_queue
@@ -147,16 +175,24 @@ class RunService:
         Raises:
             StoreError: the file cannot be used.
         """
+        self._until_closed.enter_context(cleaned_for(self.agents.redactions))
         await self._close_all_abandoned()
         if self._durable is not None:
             await self._durable.open(execute=self.options.execute)
         if self._store.db.is_shared or self._durable is not None:
             self._control_receiver.open()
+        await self._store.halts.current_async()  # the first callers need not wait for it
         self._accepting = True
+
+    def start_tidying(self) -> None:
+        """Delete old runs from now on. Call it last: what comes before does not wait for a step of this then."""
+        self._tidying = asyncio.create_task(self._keep_tidying(), name="hookline-tidy")
 
     async def drain(self) -> None:
         """Accept no more runs, interrupt queued runs, and wait until running runs have finished."""
         self._accepting, self._stopping = False, True
+        if self._tidying is not None:
+            self._tidying.cancel()
         for watch in list(self._watches):
             watch.wake()
         for live in list(self._live.values()):
@@ -184,8 +220,10 @@ class RunService:
                 live.finish("interrupted", reason="the server stopped")  # the run ignored its cancellation
                 live.task.cancel()
         await self._control_receiver.close()
-        await self.figures.close()
+        if self._tidying is not None:
+            await asyncio.wait([self._tidying])
         await self._recorder.close(max(self.options.grace, STORE_SECONDS))
+        self._until_closed.close()
 
     def _tasks(self) -> list[asyncio.Task[None]]:
         return [live.task for live in self._live.values() if live.task is not None and not live.task.done()]
@@ -200,13 +238,19 @@ class RunService:
         """The store of the runs."""
         return self._store
 
+    async def stored(self) -> None:
+        """Wait until everything that has happened in the runs of this process is stored, unless that is impossible."""
+        with suppress(UnavailableError):
+            await self._recorder.flushed()
+
     async def pulse(self) -> object:
-        """Return a value that differs after every change of runs and approvals, in any process.
+        """Return a value that differs after every change of runs, approvals and halts, in any process.
 
         Raises:
             StoreError: a file cannot be used.
         """
-        return await asyncio.to_thread(lambda: (pulse(self._store), self.approvals.pulse()))
+        halts = self._store.halts
+        return await asyncio.to_thread(lambda: (halts.current(), pulse(self._store), self.approvals.pulse()))
 
     @property
     def is_shared(self) -> bool:
@@ -234,8 +278,7 @@ class RunService:
 
     def hook_orders(self) -> dict[str, list[HookPlace]]:
         """Return the hooks of a run of each served agent by name, in firing order, with those that the server adds."""
-        example = RunRecord("", "", "", "", "", "", "", "", "")
-        added = [entry for hook in self._executor.hooks_of(example) for entry in compile_hook(hook)]
+        added = [entry for layer in self._executor.hooks.layers for entry in layer]
         return {name: hook_order(stack, added) for name, stack in self.agents.hooks().items()}
 
     # Operations of callers
@@ -275,6 +318,7 @@ class RunService:
             BusyError: too many runs are running or queued.
             IdempotencyError: the idempotency key was used for a different request.
             UnavailableError: the server is stopping, or runs cannot be stored.
+            HaltedError: all runs are halted.
             StoreError: this run cannot be stored.
         """
         id = make_id("run")
@@ -287,9 +331,7 @@ class RunService:
                     id, key, caller, task, agent, session, history, attachments, task_id, correlation_id, transport
                 )
 
-        run = await uninterrupted(accept())
-        await self._prune()
-        return run
+        return await uninterrupted(accept())
 
     async def _accept(
         self,
@@ -309,27 +351,32 @@ class RunService:
             # The problem of the store names files, so callers do not see it; it is in the log.
             reason = "they cannot be stored" if self._accepting else self.problem
             raise UnavailableError(f"no runs are accepted now: {reason}")
-        served, answerer, personality = self.agents.find(agent)
+        if (halt := await self._store.halts.current_async()) is not None:
+            raise HaltedError(f"no runs are accepted now: {halt.text}")
+        served, answerer, personality = self.agents.answerer(agent)
         name = session or make_id("session")
-        conversation = hashlib.sha256(msgspec.json.encode([caller.id, served.name, name])).hexdigest()[:40]
+        conversation = hashlib.sha256(msgspec.json.encode([caller.id, served, name])).hexdigest()[:40]
         owner = Owner(DURABLE, 0, None)
         if self._durable is None:
-            owner = await asyncio.to_thread(self._store.db.leases.owner)
+            leases = self._store.db.leases
+            owner = await asyncio.to_thread(leases.owner) if self._store.db.is_shared else leases.owner()
         record = RunRecord(
             id,
-            served.name,
+            served,
             caller.id,
             name,
             f"served-{conversation}",
             task_id or id,
             correlation_id or task_id or id,
             transport,
-            task,
+            self.agents.clean(served, task),
+            origin=ORIGIN,
             created=time.time(),
             last_seq=1,
             host=owner.host,
             pid=owner.pid,
             born=owner.born,
+            observed=True,
         )
         found = None
         if history is not None:  # checked before the run is stored
@@ -338,32 +385,37 @@ class RunService:
             at=record.created,
             seq=1,
             run_id=id,
-            agent=served.name,
+            agent=served,
             session=name,
             task_id=record.task_id,
             correlation_id=record.correlation_id,
         )
         event = StoredEvent(id, 1, "run_accepted", first.at, first.to_json())
-        limit = self.options.max_runs_per_caller
 
         async def store() -> Accepted:
-            if self._durable is not None:
-                return await self._durable.accept(
-                    record, event, caller, personality, found, attachments, key=key, limit=limit
-                )
-            # The runs of a file are those of this process, which are counted.
-            shared = limit if self._store.db.is_shared else None
-            return await asyncio.to_thread(self._store.accept, record, event, key=key, limit=shared)
+            if self._durable is None:
+                return await self._admission.accept(NewRun(record, event, key=key))
+            return await self._durable.accept(
+                record, task, event, caller, personality, found, attachments, key, is_first=not session
+            )
 
+        self._last_accepted = time.monotonic()
         with self._within_limits(caller):
             known = await self._store_new(store, key)
         if known:
             return await self.get(known, caller)
         if self._durable is not None:
             return self._latest(record)
-        live = self._live[id] = LiveRun(record, self._recorder.put, lambda: bool(self._recorder.problem))
+        live = self._live[id] = LiveRun(
+            record,
+            self._recorder.put,
+            lambda: bool(self._recorder.problem),
+            [event],
+            task=task,
+            clean=partial(self.agents.clean, served),
+        )
         live.attachments = tuple(attachments)
-        work = self._executor.execute(live, caller, answerer, personality, found)
+        work = self._executor.execute(live, caller, answerer, personality, found, is_new=not session)
         live.task = asyncio.create_task(work, name=f"hookline-{id}")
         if not self._accepting:
             live.interrupt()
@@ -388,17 +440,16 @@ class RunService:
         return run_of(accepted.key, key)
 
     async def _try_to_store(self, store: Callable[[], Awaitable[Accepted]]) -> Accepted:
-        # The queue of durable runs is in the database, so all replicas share its limit.
-        if self._durable is not None and await asyncio.to_thread(self._store.journal.queued) >= self.options.max_queued:
-            raise _full_queue()
         accepted = await store()
+        if accepted.is_queue_full:
+            raise _full_queue()
         if not accepted.stored and accepted.key is None:
             await self._close_all_abandoned()  # runs of replicas that were killed do not count
             accepted = await store()
         return accepted
 
     async def get(self, id: str, caller: Caller) -> RunRecord:
-        """Return the current record of a run.
+        """Return the current record of a run, of this server or of any other program with the same database.
 
         Raises:
             UnknownRunError: there is no such run, or it belongs to another caller.
@@ -567,10 +618,11 @@ class RunService:
 
         Raises:
             UnknownRunError: there is no such run, or it belongs to another caller.
-            ConflictError: the run belongs to another process that uses the same SQLite file.
+            ConflictError: the run belongs to another process that uses the same SQLite file, or to no server.
             StoreError: the file cannot be used.
         """
         run, live = await self.get(id, caller), self._live.get(id)
+        _check_served(run)
         reason = reason or f"cancelled by {caller.name}"
         if live is None or live.closed:
             if run.is_over:
@@ -606,6 +658,7 @@ class RunService:
             StoreError: the file cannot be read.
         """
         run, live = await self.get(id, caller), self._live.get(id)
+        _check_served(run)
         durable = None if live is None else live.durable
         may_wait = durable is not None or self._store.db.is_shared
         is_next = not may_wait or not await self._control_sender.has_waiting(id)
@@ -633,7 +686,7 @@ class RunService:
             if live is None:
                 continue
             live.mark_stored(seq)
-            if live.closed and seq == live.record.last_seq:
+            if live.closed and seq == live.last_seq:
                 del self._live[run_id]  # readers now read the file
 
     def _on_lost(self, ids: set[str]) -> None:
@@ -653,10 +706,10 @@ class RunService:
         if live is not None:
             return live.record
         run = await asyncio.to_thread(self._store.get, id)
-        if run is None or not run.is_served:
+        if run is None:
             raise _unknown(id)
         run = self._latest(run)
-        return await self._close_abandoned(id) if run.is_abandoned else run
+        return await self._close_abandoned(id) if run.is_served and run.is_abandoned else run
 
     def _latest(self, run: RunRecord) -> RunRecord:
         live = self._live.get(run.id)
@@ -694,21 +747,52 @@ class RunService:
         finally:
             self._being_stored.remove(caller.id)
 
-    async def _prune(self) -> None:
-        if time.monotonic() > self._pruned + PRUNE_SECONDS:
-            self._pruned = time.monotonic()
+    def _forget(self, run_ids: Sequence[str], sessions: Sequence[str]) -> None:
+        """Delete the calls that old runs asked about, and conversations that have no newer run."""
+        self.approvals.forget(run_ids)
+        for id in sessions:
+            self._sessions.delete(id)
+
+    async def _keep_tidying(self) -> None:
+        """Delete old runs from time to time, in steps, between which others can write."""
+        while not self._stopping:
             try:
-                await asyncio.to_thread(self._store.prune_served, self.options.keep_days)
+                steps = self._store.tidy(self.options.keep_days, self._forget)
+                try:
+                    began = time.monotonic()
+                    while await defer_cancellation(asyncio.to_thread(next, steps, None)) is not None:
+                        now = time.monotonic()
+                        is_idle = not self._live and now > self._last_accepted + IDLE_SECONDS
+                        await asyncio.sleep(REST_SECONDS if is_idle else now - began)
+                        began = time.monotonic()
+                finally:
+                    await defer_cancellation(asyncio.to_thread(steps.close))
             except StoreError as error:
                 log.error("old runs could not be deleted: %s", error_text(error))
+            except Exception:
+                log.exception("old runs could not be deleted")
+            if not self._stopping:  # such an error may take the place of the cancellation
+                await asyncio.sleep(TIDY_CHECK_SECONDS)
 
 
 def _restrict(filters: RunFilter, caller: Caller) -> bool:
     """Restrict a filter to the runs that a caller may see. Return false if there are none."""
     wanted = filters.get("owner") or None
     owner = wanted if caller.owner is None else caller.owner
-    filters.update({"served": True, "owner": owner})
+    filters.update({"outermost": True, "owner": owner})
     return wanted is None or wanted == owner
+
+
+def _check_served(run: RunRecord) -> None:
+    """Check that a run can be controlled here.
+
+    Raises:
+        ConflictError: no server executes the run, and it has not ended.
+    """
+    if not run.is_served and not run.is_over:
+        raise ConflictError(
+            f"the run {run.id} was started by another program ({run.origin or 'unknown'}): control it there"
+        )
 
 
 def _too_many_runs(own: int) -> BusyError:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from .._base.workers import in_thread
 from ..config.hook_order import HookPlace
-from ..stores.run_figures import Costs, HookFigures, Period, period_of
+from ..stores.run_figures import Costs, HookFigures, Period, costs, hook_figures, period_of
 from ..stores.run_queries import Verdict, verdicts
 from ..stores.run_statistics import RunStats, run_stats
 from .auth import Caller
@@ -26,17 +26,18 @@ subagent or are no longer registered. `verbs` has the number of results by verb:
 raised an error. `shadow` has what a hook in shadow mode would have done. `p50` and `p95` are seconds, with an error of
 at most 10 %. `source` is shown to admins only. Hooks with the same name at a point are counted together."""
 
-_COSTS = """The use of models in served runs: in all, over time, and by agent, caller and model. `cost` is
-in US dollars and covers the calls with a known price; `unpriced` is the number of the others. A call of a subagent
-belongs to the agent that was asked."""
+_COSTS = """The use of models: in all, over time, and by agent, caller and model. `cost` is in US dollars and covers the
+calls with a known price; `unpriced` is the number of the others. A call of a subagent belongs to the agent that was
+asked. Admins also get what other commands and programs used that record their runs in the same database, without a
+caller."""
 
-_STATS = """The same as `hookline stats --json`: statistics of the runs that an `ObservabilityHook` recorded, which
-`hookline serve` adds. Callers get those of their own runs and their subagents, admins those of all runs, also of other
-commands. By default, of the runs that began in the last 24 hours: with many runs, more takes seconds."""
+_STATS = """The same as `hookline stats --json`: statistics of the runs of the server, and of the runs that an
+`ObservabilityHook` recorded in the same database. Callers get those of their own runs and their subagents, admins those
+of all runs, also of other commands. By default, of the runs that began in the last 24 hours."""
 
 _VERDICTS = """Results of hooks that did something, in the run and in its subagents, and calls that a person denied.
-`refused` says whether the verdict prevented something. The verb `shadow` is that of a hook in shadow mode, whose reason
-says what it would have done."""
+`refused` says whether the verdict prevented something, and `rules` is the digest of the rules in force. The verb
+`shadow` is that of a hook in shadow mode, whose reason says what it would have done."""
 
 _DAY = 86400.0
 
@@ -97,7 +98,7 @@ class HooksView(msgspec.Struct, frozen=True):
 
 
 class VerdictsQuery(msgspec.Struct, forbid_unknown_fields=True):
-    """The page of verdicts: those after the event with the number ``after``."""
+    """The page of verdicts: those after the one with the number ``after``."""
 
     after: Sequence = 0
     limit: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 200
@@ -126,13 +127,13 @@ class Statistics:
         Raises:
             StoreError: the file cannot be read.
         """
-        await self._service.figures.flushed()
+        await self._service.stored()
         found: HooksView = await in_thread(self._hooks, caller, period, agent, _whose(caller, owner))
         return found
 
     def _hooks(self, caller: Caller, period: str, agent: str, owner: str | None) -> HooksView:
         now, by_agent = time.time(), dict[str, dict[tuple[str, str], HookFigures]]()
-        for each in self._service.store.figures.hooks(period, owner=owner, agent=agent, now=now):
+        for each in hook_figures(self._service.store, period, owner=owner, agent=agent, now=now):
             by_agent.setdefault(each.agent, {})[each.point, each.hook] = each
         orders = {name: places for name, places in self._service.hook_orders().items() if agent in ("", name)}
         agents = [
@@ -147,9 +148,8 @@ class Statistics:
         Raises:
             StoreError: the file cannot be read.
         """
-        await self._service.figures.flushed()
-        figures = self._service.store.figures
-        found: Costs = await in_thread(figures.costs, period, agent=agent, owner=_whose(caller, owner))
+        await self._service.stored()
+        found: Costs = await in_thread(costs, self._service.store, period, agent=agent, owner=_whose(caller, owner))
         return found
 
 
@@ -227,6 +227,7 @@ class StatisticsApi:
 
     async def _stats(self, request: Request) -> Response:
         query, caller = query_of(request, StatsQuery), caller_of(request)
+        await self._service.stored()
         found = await in_thread(
             run_stats,
             self._service.store,
@@ -240,6 +241,7 @@ class StatisticsApi:
     async def _verdicts(self, request: Request) -> Response:
         query = query_of(request, VerdictsQuery)
         run = await self._service.get(request.path_params["id"], caller_of(request))
+        await self._service.stored()
         found = await in_thread(verdicts, self._service.store, run.id, query.after, query.limit + 1)
         page = tuple(found[: query.limit])
         return json_response(VerdictsPage(page, page[-1].seq if len(found) > len(page) else 0))

@@ -93,7 +93,7 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     ``status`` may be given several times. ``since`` and ``until`` limit the time at which a run was accepted. ``tool``
     selects runs that called a tool or tried to; ``hook`` and ``verb`` those with such a verdict; ``text`` those with a
     text in the task or the reply; ``model`` those that called a model. ``owner`` is for admins, who see the runs of all
-    callers.
+    callers. ``origin`` selects runs by where they came from.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
@@ -110,6 +110,7 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     text: Name = ""
     correlation_id: IdText = ""
     model: Name = ""
+    origin: Name = ""
 
     def chosen(self) -> RunFilter:
         """Return the filter for the store."""
@@ -126,6 +127,7 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
             "text": self.text,
             "correlation_id": self.correlation_id,
             "model": self.model,
+            "origin": self.origin,
         }
 
 
@@ -161,7 +163,12 @@ class RunView(msgspec.Struct, frozen=True):
     """A run.
 
     ``error`` says what went wrong, ``reason`` what stopped or ended the run, ``last_seq`` is its number of events so
-    far. Times are Unix times in seconds. ``cost`` is in US dollars, and null if it is unknown.
+    far. Times are Unix times in seconds. ``elapsed`` is the number of seconds that the run took, without the time that
+    it was queued or suspended. ``cost`` is in US dollars, and null if it is unknown.
+
+    ``origin`` says where the run came from: ``server``, ``command line``, ``library``, ``channel NAME``, or the name of
+    a framework or a coding agent. Only admins see runs that no caller started. What the server did not serve has no
+    ``transport``, and mostly neither texts nor events.
     """
 
     id: str
@@ -170,6 +177,7 @@ class RunView(msgspec.Struct, frozen=True):
     session: str
     task_id: str
     correlation_id: str
+    origin: str
     transport: str
     task: str
     status: RunStatus
@@ -185,6 +193,7 @@ class RunView(msgspec.Struct, frozen=True):
     created: float
     started: float | None
     ended: float | None
+    elapsed: float | None
     last_seq: int
 
     @classmethod

@@ -71,6 +71,7 @@ class Worker:
         if self._metrics is not None:
             self.metrics_url = self._metrics.start()
         await self.service.open()
+        self.service.start_tidying()
 
     async def _stop(self, grace: float) -> None:
         await self._lifecycle.wait_within_grace(grace, self.service.drain())

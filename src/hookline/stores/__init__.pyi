@@ -1,4 +1,7 @@
 from .._toolbox.tickets import ticket_tools as ticket_tools
+from .approval_policy import ApprovalPolicy as ApprovalPolicy
+from .approval_policy import ApproverRights as ApproverRights
+from .approval_policy import CallPattern as CallPattern
 from .approvals import ApprovalStore as ApprovalStore
 from .approvals import DecisionRefusedError as DecisionRefusedError
 from .artifacts import Artifact as Artifact
@@ -16,6 +19,10 @@ from .audit.verify import verify_audit as verify_audit
 from .blackboard import Blackboard as Blackboard
 from .blackboard import DatabaseBlackboard as DatabaseBlackboard
 from .errors import StoreError as StoreError
+from .facts import Gate as Gate
+from .facts import ObservedRun as ObservedRun
+from .facts import RunFact as RunFact
+from .halts import HaltStore as HaltStore
 from .keys import KeyStore as KeyStore
 from .mailbox import Mailbox as Mailbox
 from .memory import Episode as Episode

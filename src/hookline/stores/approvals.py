@@ -9,7 +9,7 @@ import secrets
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
 from itertools import islice
@@ -22,6 +22,7 @@ from .._base.text import is_number
 from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
+from .approval_policy import ApprovalPolicy, CallPattern, as_text
 from .database import open_database
 from .errors import LockedFileError, NotFoundError, StoreError
 from .sql import Connection, Leases, Schema, storable
@@ -39,7 +40,17 @@ MAX_PATTERN_NAMES = 100
 _STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
 _DECIDED = "decided"  # the topic of announcements
 _SCOPES = ("once", "session", "always")
+_POLICY = "approval policy"
+_TOO_FEW = "The approval policy lets too few people approve this call."
 _GLOB_CHARACTERS = re.compile(r"([*?[])")
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """One person's approval of a call: how the person is recorded, the name in the policy or else the id, the time."""
+
+    by: str
+    person: str
+    at: float
 
 
 class ApprovalRow(msgspec.Struct, frozen=True):
@@ -47,7 +58,9 @@ class ApprovalRow(msgspec.Struct, frozen=True):
 
     ``status`` is ``pending``, ``approved``, ``denied``, ``edited``, ``expired`` or ``cancelled``. ``digest`` is a hash
     of the tool's name and the arguments; a decision must contain it. ``run_id`` is the run that asks, and ``root_id``
-    the outermost run that it belongs to. ``remember`` is ``once``, ``session`` or ``always``.
+    the outermost run that it belongs to. ``remember`` is ``once``, ``session`` or ``always``. ``asked_by`` is the id of
+    the person who started the run, ``policy`` says who may approve the call, and ``approved_by`` has the approvals so
+    far: a call that needs two people stays pending after the first.
     """
 
     id: str
@@ -71,6 +84,44 @@ class ApprovalRow(msgspec.Struct, frozen=True):
     message: str
     edit: dict[str, Any] | None
     remember: str
+    asked_by: str = ""
+    policy: ApprovalPolicy | None = None
+    approved_by: tuple[Approval, ...] = ()
+
+    @property
+    def needed(self) -> int:
+        """Number of people who must still approve the call."""
+        if self.status != "pending":
+            return 0
+        needed = 1 if self.policy is None else self.policy.needed(self.tool, self.arguments)
+        return max(0, needed - len(self.approved_by))
+
+    @property
+    def approvers(self) -> tuple[str, ...]:
+        """Names of the people who may still approve the call; empty if no policy limits them."""
+        if self.policy is None or self.status != "pending":
+            return ()
+        return self.policy.approvers(self.tool, self.arguments, self.asked_by, self._persons)
+
+    @property
+    def who_is_needed(self) -> str:
+        """Sentences that say who has approved a pending call and who may; empty if no policy limits them."""
+        if self.policy is None or self.status != "pending":
+            return ""
+        done = " and ".join(each.by for each in self.approved_by)
+        more = "One more person" if done else {1: "One person", 2: "Two people"}[self.needed]
+        return f"{f'Approved by {done}. ' if done else ''}{more} must approve it: {' or '.join(self.approvers)}."
+
+    def objection(self, id: str, arguments: Mapping[str, Any] | None = None) -> str:
+        """Return the reason why a person may not approve the call, with these arguments; empty if they may."""
+        if self.policy is None:
+            return ""
+        given = self.arguments if arguments is None else arguments
+        return self.policy.objection(id, self.tool, given, self.asked_by, self._persons)
+
+    @property
+    def _persons(self) -> list[str]:
+        return [each.person for each in self.approved_by]
 
     @property
     def hooks(self) -> tuple[str, ...]:
@@ -83,7 +134,8 @@ class GrantRow(msgspec.Struct, frozen=True):
 
     With the ``scope`` ``session`` it holds in the session ``session_id``, with ``always`` in every session. It holds
     only for runs of ``agent`` and ``owner``, and only for questions of ``hooks``. It covers the calls that match
-    ``pattern``; if the pattern is empty, calls with exactly ``arguments``.
+    ``pattern``; if the pattern is empty, calls with exactly ``arguments``. ``person`` gave it: where a policy says who
+    may approve a call, it covers only calls that one person must approve, and that this person may.
     """
 
     id: str
@@ -98,19 +150,23 @@ class GrantRow(msgspec.Struct, frozen=True):
     hooks: tuple[str, ...]
     by: str
     at: float
+    person: str = ""
 
-    def covers(self, digest: str, arguments: Mapping[str, Any], hooks: Iterable[str]) -> bool:
-        """Whether the grant answers all questions of these hooks about a call of its tool."""
-        if not set(hooks) <= set(self.hooks):
+    def covers(self, row: ApprovalRow, arguments: Mapping[str, Any]) -> bool:
+        """Whether the grant answers all questions about a call of its tool with these arguments."""
+        if not set(row.hooks) <= set(self.hooks):
             return False
-        return matches(self.pattern, arguments) if self.pattern else digest == self.digest
+        if row.policy is not None and (row.needed > 1 or row.approved_by or row.objection(self.person)):
+            return False
+        return matches(self.pattern, arguments) if self.pattern else row.digest == self.digest
 
 
 class DecisionRefusedError(StoreError):
     """A decision was not accepted.
 
     ``code`` is ``gone`` (the call is already decided, or its run has ended), ``digest`` (the decider saw other
-    arguments) or ``bad`` (the decision is not valid). ``row`` is the call as stored, if it was read.
+    arguments), ``rights`` (the policy does not let the decider approve it) or ``bad`` (the decision is not valid).
+    ``row`` is the call as stored, if it was read.
     """
 
     def __init__(self, code: str, message: str, row: ApprovalRow | None = None) -> None:
@@ -140,7 +196,7 @@ def _mismatch(pattern: Mapping[str, str], arguments: Mapping[str, Any]) -> str:
         glob = pattern.get(name, pattern.get("*"))
         if glob is None:
             return f"the pattern has no glob for {name!r:.80}, and none for all others ('*')"
-        if not fnmatchcase(_as_text(value), glob):
+        if not fnmatchcase(as_text(value), glob):
             return f"{name!r:.80} does not match {glob!r:.80}"
     return ""
 
@@ -150,15 +206,10 @@ def exact_pattern(arguments: Mapping[str, Any]) -> dict[str, str] | None:
 
     It is ``None`` if lines of visible text of at most :data:`MAX_GLOB` characters cannot express it.
     """
-    globs = {name: _GLOB_CHARACTERS.sub(r"[\1]", _as_text(value)) for name, value in arguments.items()}
+    globs = {name: _GLOB_CHARACTERS.sub(r"[\1]", as_text(value)) for name, value in arguments.items()}
     if "*" in globs or not 0 < len(globs) <= MAX_PATTERN_NAMES:
         return None
     return globs if all(name and glob.isprintable() and len(glob) <= MAX_GLOB for name, glob in globs.items()) else None
-
-
-def _as_text(value: Any) -> str:
-    value = scrub(value)
-    return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
 def _checked_pattern(pattern: object) -> dict[str, str]:
@@ -180,6 +231,8 @@ class ApprovalStore:
     Args:
         path: the file, created when first used, readable by its owner only; ``:memory:`` keeps everything in memory;
             or the address of a PostgreSQL database.
+        policy: who may approve the calls that this program asks about. It is stored with each call, so that every
+            program that shares the store obeys it. By default everyone who can decide may approve.
 
     Raises:
         StoreError: the path cannot be used.
@@ -191,8 +244,9 @@ class ApprovalStore:
             store.decide(row.id, decision="approve", digest=row.digest, by="ada")
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, policy: ApprovalPolicy | None = None) -> None:
         self.db = open_database(path, SCHEMA, durable=True)
+        self.policy = policy
         self._watcher = _Watcher(self.path, self._stored, is_shared=self.db.is_shared)
         self._pruned = float("-inf")
 
@@ -222,9 +276,13 @@ class ApprovalStore:
         ids: Ids,
         owner: str = "",
         root_id: str = "",
+        asked_by: str = "",
         durable: bool = False,
+        clean: Callable[[Any], Any] = lambda value: value,
     ) -> ApprovalRow:
-        """Store a call that needs approval. If a grant covers the call, it is approved at once.
+        """Store a call that needs approval.
+
+        If a grant covers the call, it is approved at once. If too few people may approve it, it is denied at once.
 
         Args:
             request: the call, its questions and its digest.
@@ -232,8 +290,10 @@ class ApprovalStore:
             ids: ids of the run that asks.
             owner: owner of the run.
             root_id: the outermost run, if the run that asks is nested.
+            asked_by: id of the person who started the run; the owner if left out.
             durable: whether the run can be suspended: the call waits even if no process does, and if the run asks about
                 it again, the same row is returned.
+            clean: replaces what must not be stored in the arguments and questions. The digest is that of the call.
 
         Raises:
             StoreError: the file cannot be used.
@@ -241,7 +301,7 @@ class ApprovalStore:
         if not is_number(seconds) or not 0 < seconds < 1e12:
             raise StoreError(f"seconds must be a positive number, not {seconds!r:.80}")
         call = request.call
-        now = time.time()
+        now, exact = time.time(), scrub(thaw(call.arguments))
         row = ApprovalRow(
             id=f"appr_{secrets.token_hex(16)}",
             run_id=storable(ids.run_id),
@@ -249,8 +309,8 @@ class ApprovalStore:
             call_id=storable(call.id),
             attempt=call.attempt,
             tool=storable(call.name),
-            arguments=scrub(thaw(call.arguments)),
-            questions=_storable_questions(request.questions),
+            arguments=scrub(thaw(clean(call.arguments))),
+            questions=_storable_questions(clean(request.questions)),
             digest=request.digest,
             agent=storable(ids.agent),
             session_id=storable(ids.session_id),
@@ -264,14 +324,22 @@ class ApprovalStore:
             message="",
             edit=None,
             remember="once",
+            asked_by=storable(asked_by or owner),
+            policy=self.policy,
         )
+        if row.policy is not None and row.policy.needed(call.name, exact) > row.needed:
+            # A pattern of calls for two people is about something that is not stored.
+            two = msgspec.structs.replace(row.policy, four_eyes=(CallPattern(),))
+            row = msgspec.structs.replace(row, policy=two)
+        if row.policy is not None and len(row.approvers) < row.needed:
+            row = msgspec.structs.replace(row, status="denied", decided=now, by=_POLICY, message=_TOO_FEW)
         process = ("", 0, None) if durable else self.db.leases.owner()
         with self.db.transaction(write=True) as db:
             self._prune(db, now)
             if durable and (known := self._asked_before(db, row)) is not None:
                 return known
-            for grant in _grants_for(db, row):
-                if grant.covers(row.digest, row.arguments, row.hooks):
+            for grant in _grants_for(db, row) if row.status == "pending" else ():
+                if grant.covers(row, exact):
                     row = _approved_by(row, grant, now)
                     break
             values = (*_encode_call(row), *process)
@@ -335,8 +403,9 @@ class ApprovalStore:
         remember: str = "once",
         pattern: Mapping[str, str] | None = None,
         owner: str | None = None,
+        person: str = "",
     ) -> ApprovalRow:
-        """Decide a pending call. The first decision counts.
+        """Decide a pending call. The first decision counts, unless the call needs the approval of two people.
 
         Args:
             id: id of the call.
@@ -348,6 +417,7 @@ class ApprovalStore:
             remember: with ``approve``: ``once``, or a grant for this agent in this ``session`` or ``always``.
             pattern: argument names and globs that the grant covers; by default exactly these arguments.
             owner: required owner; ``None`` for any.
+            person: id of the decider in the policy; by default ``by``.
 
         Raises:
             DecisionRefusedError: the decision was not accepted; see ``code``.
@@ -363,15 +433,18 @@ class ApprovalStore:
                 raise DecisionRefusedError(
                     "digest", f"{id} differs from the call that was shown: look at it again", row
                 )
-            row = msgspec.structs.replace(
-                row,
-                status=_STATUS[decision],
-                decided=now,
-                by=storable(by),
-                message=storable(message),
-                edit=edit,
-                remember=remember,
-            )
+            if decision != "deny":
+                row = _with_approval(row, Approval(storable(by), storable(person or by), now), edit, remember)
+            if decision == "deny" or not row.needed:
+                row = msgspec.structs.replace(
+                    row,
+                    status=_STATUS[decision],
+                    decided=now,
+                    by=storable(by) if decision == "deny" else " and ".join(each.by for each in row.approved_by),
+                    message=storable(message),
+                    edit=edit,
+                    remember=remember,
+                )
             _update_decision(db, row)
             if remember != "once":
                 grant = _new_grant(row, globs, now)
@@ -381,6 +454,27 @@ class ApprovalStore:
                 self._apply(db, grant, now)
         self._announce()
         return row
+
+    def forget(self, run_ids: Sequence[str]) -> None:
+        """Delete the calls of runs, and of the runs nested in them. Grants stay.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction(write=True) as db:
+            db.executemany("DELETE FROM approvals WHERE root_id = ?", [(storable(id),) for id in run_ids])
+
+    def clean_decision(self, row: ApprovalRow, clean: Callable[[Any], Any]) -> None:
+        """Replace what must not be stored in a decision that its run has got: the program that decides cannot know it.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        message, edit = clean(row.message), clean(row.edit)
+        if message != row.message or edit != row.edit:
+            changed = storable(message), None if edit is None else json_text(edit), row.id
+            with self.db.transaction(write=True) as db:
+                db.execute("UPDATE approvals SET message = ?, edit = ? WHERE id = ?", changed)
 
     def end_pending(self, id: str, status: str) -> ApprovalRow:
         """Mark a pending call as ``expired`` or ``cancelled``; a call that is already decided does not change.
@@ -450,7 +544,9 @@ class ApprovalStore:
         with self.db.transaction() as db:
             newest = db.execute("SELECT max(seq) FROM approvals").fetchone()
             grants = db.execute("SELECT max(seq), count(*) FROM grants").fetchone()
-            pending = db.execute("SELECT seq FROM approvals WHERE status = 'pending' ORDER BY seq").fetchall()
+            pending = db.execute(
+                "SELECT seq, approved_by FROM approvals WHERE status = 'pending' ORDER BY seq"
+            ).fetchall()
             return newest, grants, *pending
 
     def _find(self, db: Connection, id: str, owner: str | None, *, short: bool = False) -> ApprovalRow:
@@ -465,6 +561,9 @@ class ApprovalStore:
             fields["edit"] = (
                 None if fields["edit"] is None else msgspec.json.decode(fields["edit"], type=dict[str, Any])
             )
+            fields["asked_by"] = fields["asked_by"] or ""
+            fields["policy"] = msgspec.json.decode(fields["policy"] or "null", type=ApprovalPolicy | None)
+            fields["approved_by"] = msgspec.json.decode(fields["approved_by"] or "[]", type=tuple[Approval, ...])
         except (msgspec.DecodeError, TypeError) as error:
             raise StoreError(f"the stored call {fields['id']} is damaged: {error}") from error
         if not as_stored:
@@ -498,7 +597,7 @@ class ApprovalStore:
             row = self._decode_call(values)
             if row.status != "pending" or grant.id not in {found.id for found in _grants_for(db, row)}:
                 continue
-            if grant.covers(row.digest, row.arguments, row.hooks):
+            if grant.covers(row, row.arguments):
                 _update_decision(db, _approved_by(row, grant, now))
 
     def _prune(self, db: Connection, now: float) -> None:
@@ -508,6 +607,25 @@ class ApprovalStore:
         before = now - KEEP_DAYS * 24 * 3600
         db.execute("DELETE FROM approvals WHERE coalesce(decided, expires) < ?", (before,))
         db.execute("DELETE FROM grants WHERE scope = 'session' AND at < ?", (before,))
+
+
+def _with_approval(row: ApprovalRow, approval: Approval, edit: dict[str, Any] | None, remember: str) -> ApprovalRow:
+    """Return a call with one more approval, which the policy of the call allows.
+
+    Raises:
+        DecisionRefusedError: the policy does not allow it.
+    """
+    if row.policy is not None:
+        objection = row.objection(approval.person) or (edit is not None and row.objection(approval.person, edit))
+        if objection:
+            raise DecisionRefusedError("rights", str(objection), row)
+        if row.policy.needed(row.tool, row.arguments) > 1 and (edit is not None or remember != "once"):
+            text = "this call needs two people, who approve it as it is and once: deny it, and say what to change"
+            raise DecisionRefusedError("rights", text, row)
+        if edit is not None and row.policy.needed(row.tool, edit) > 1:
+            raise DecisionRefusedError("rights", "two people must approve a call with these arguments", row)
+        approval = msgspec.structs.replace(approval, person=row.policy.person(approval.person))
+    return msgspec.structs.replace(row, approved_by=(*row.approved_by, approval))
 
 
 def _checked_decision(
@@ -567,6 +685,7 @@ def _new_grant(row: ApprovalRow, pattern: dict[str, str] | None, now: float) -> 
         hooks=row.hooks,
         by=row.by,
         at=now,
+        person=row.approved_by[-1].person,
     )
 
 
@@ -587,7 +706,21 @@ _TABLES = (
     )""",
     "CREATE INDEX grants_tool ON grants (tool)",
 )
-SCHEMA = Schema("approvals", contents="approvals", application_id=0x486B4C41, version=1, statements=_TABLES)
+_POLICIES = (
+    "ALTER TABLE approvals ADD COLUMN asked_by TEXT",
+    "ALTER TABLE approvals ADD COLUMN policy TEXT",
+    "ALTER TABLE approvals ADD COLUMN approved_by TEXT",
+    "ALTER TABLE grants ADD COLUMN person TEXT",
+)
+SCHEMA = Schema(
+    "approvals",
+    contents="approvals",
+    application_id=0x486B4C41,
+    version=2,
+    statements=(*_TABLES, *_POLICIES),
+    upgrades={1: _POLICIES},
+    min_writer=2,  # a program of the first version would let everybody approve
+)
 _CALL_FIELDS = ApprovalRow.__struct_fields__
 _CALL = f"SELECT {', '.join(_CALL_FIELDS)}, host, pid, born FROM approvals"
 _GRANT = f"SELECT {', '.join(GrantRow.__struct_fields__)} FROM grants"
@@ -642,6 +775,8 @@ def _encode_call(row: ApprovalRow) -> tuple[Any, ...]:
     values["arguments"] = json_text(row.arguments)
     values["questions"] = json_text(row.questions)
     values["edit"] = None if row.edit is None else json_text(row.edit)
+    values["policy"] = None if row.policy is None else msgspec.json.encode(row.policy).decode()
+    values["approved_by"] = json_text(row.approved_by)
     return tuple(values.values())
 
 
@@ -661,8 +796,9 @@ def _status_now(
 def _update_decision(db: Connection, row: ApprovalRow) -> None:
     edit = None if row.edit is None else json_text(row.edit)
     db.execute(
-        "UPDATE approvals SET status = ?, decided = ?, by = ?, message = ?, edit = ?, remember = ? WHERE id = ?",
-        (row.status, row.decided, row.by, row.message, edit, row.remember, row.id),
+        """UPDATE approvals SET status = ?, decided = ?, by = ?, message = ?, edit = ?, remember = ?, approved_by = ?
+        WHERE id = ?""",
+        (row.status, row.decided, row.by, row.message, edit, row.remember, json_text(row.approved_by), row.id),
     )
 
 
@@ -676,6 +812,7 @@ def _decode_grant(values: Sequence[Any]) -> GrantRow:
     fields: dict[str, Any] = dict(zip(GrantRow.__struct_fields__, values, strict=True))
     fields |= {name: msgspec.json.decode(fields[name]) for name in ("pattern", "arguments", "hooks")}
     fields["hooks"] = tuple(fields["hooks"])
+    fields["person"] = fields["person"] or ""
     return GrantRow(**fields)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal, get_args
 
 import msgspec
@@ -43,7 +43,15 @@ _UPGRADES = {
     2: (_FILES,),
     3: ("ALTER TABLE messages ADD COLUMN kind TEXT NOT NULL DEFAULT ''",),
 }
-SCHEMA = Schema("chats", contents="chats", application_id=0x486B4C43, version=4, statements=_TABLES, upgrades=_UPGRADES)
+SCHEMA = Schema(
+    "chats",
+    contents="chats",
+    application_id=0x486B4C43,
+    version=4,
+    statements=_TABLES,
+    upgrades=_UPGRADES,
+    min_writer=4,
+)
 _COLUMNS = "seq, rev, side, key, text, thread, reply_to, at, speaker, kind"
 _PRUNE_EVERY = 3600.0
 _FILE_SECONDS = 86_400.0
@@ -87,6 +95,8 @@ class ChatStore:
         self._max_messages = max_messages
         self._keep_seconds = keep_days * 86_400
         self._pruned = 0.0
+        self.clean: Callable[[str], str] = str
+        """Replaces what must not be stored in the texts of messages."""
 
     @property
     def path(self) -> str:
@@ -114,7 +124,7 @@ class ChatStore:
         Raises:
             StoreError: the message cannot be stored.
         """
-        now = time.time()
+        now, text = time.time(), self.clean(text)
         with self._db.transaction(write=True) as db:
             found = db.execute(
                 "SELECT seq FROM messages WHERE channel = ? AND chat = ? AND side = ? AND key = ?",
@@ -124,7 +134,8 @@ class ChatStore:
                 return int(found[0]), False
             seq = _next(db)
             row = (seq, seq, channel, chat, side, key, storable(text), thread, reply_to, now, storable(speaker), kind)
-            db.execute(f"INSERT INTO messages VALUES ({', '.join('?' * len(row))})", row)
+            columns = "seq, rev, channel, chat, side, key, text, thread, reply_to, at, speaker, kind"
+            db.execute(f"INSERT INTO messages ({columns}) VALUES ({', '.join('?' * len(row))})", row)
             db.execute(
                 "DELETE FROM messages WHERE channel = ? AND chat = ? AND seq <= ("
                 "SELECT seq FROM messages WHERE channel = ? AND chat = ? ORDER BY seq DESC LIMIT 1 OFFSET ?)",
@@ -142,7 +153,7 @@ class ChatStore:
             StoreError: the change cannot be stored.
         """
         with self._db.transaction(write=True) as db:
-            where = (_next(db), storable(text), seq, channel, chat)
+            where = (_next(db), storable(self.clean(text)), seq, channel, chat)
             changed = db.execute(
                 "UPDATE messages SET rev = ?, text = ? WHERE seq = ? AND channel = ? AND chat = ?", where
             )
@@ -196,8 +207,9 @@ class ChatStore:
             if used + len(data) > MAX_FILE_BYTES:
                 return None
             db.execute(
-                "INSERT INTO files VALUES (?, ?, ?, ?, ?) ON CONFLICT (channel, chat, id) "
-                "DO UPDATE SET data = CAST(files.data || excluded.data AS BLOB), at = excluded.at",
+                "INSERT INTO files (channel, chat, id, at, data) VALUES (?, ?, ?, ?, ?) "
+                "ON CONFLICT (channel, chat, id) DO UPDATE "
+                "SET data = CAST(files.data || excluded.data AS BLOB), at = excluded.at",
                 (channel, chat, id, now, data),
             )
             db.execute(

@@ -13,6 +13,7 @@ from typing import Literal
 
 import msgspec
 
+from .._sensitive.encryption import decrypted, encrypted
 from .sql import Connection, Database
 
 SCHEMA = (
@@ -52,7 +53,7 @@ class ControlStore:
         with self._db.transaction(write=True, lock=None) as db:
             (seq,) = db.execute(
                 "INSERT INTO controls (run_id, kind, data, at, taken) VALUES (?,?,?,?,0) RETURNING seq",
-                (run_id, kind, data, time.time()),
+                (run_id, kind, encrypted(data), time.time()),
             ).fetchone()
         self._db.announce(_TOPIC)
         return int(seq)
@@ -71,7 +72,10 @@ class ControlStore:
             with self._db.transaction(write=True, lock=_TOPIC) as db:
                 rows = db.execute(query, values).fetchall()  # a sender may have withdrawn one
                 db.executemany("UPDATE controls SET taken = 1 WHERE seq = ?", [row[:1] for row in rows])
-        return [Control(*row[:-1]) for row in rows]
+        return [
+            Control(seq, run_id, kind, decrypted(data, f"a message to run {run_id}"))
+            for seq, run_id, kind, data, _ in rows
+        ]
 
     def withdraw(self, seq: int) -> bool:
         """Take back a message; return false if a process has taken it already."""

@@ -96,7 +96,8 @@ class _Source:
         stack.callback(database.close)
         self._db = stack.enter_context(database.transaction())
         listed = self._db.execute(
-            "SELECT name, sql FROM sqlite_master WHERE type = 'table' AND name NOT LIKE 'sqlite%' ORDER BY rowid"
+            """SELECT name, sql FROM sqlite_master WHERE name NOT LIKE 'sqlite%' AND name NOT LIKE 'hookline%'
+            AND name IN (SELECT name FROM pragma_table_list WHERE type = 'table') ORDER BY rowid"""
         ).fetchall()
         self._definitions = dict(listed)
         self.tables = list(self._definitions)
@@ -192,7 +193,9 @@ def _skills_to_file(folder: str, file: str) -> None:
                         f"{path.parent / more[0]} is beside a skill, and a database has only the {SKILL_FILE}, so "
                         "nothing was copied: move it away, or keep these skills in a folder"
                     )
-                db.execute("INSERT INTO skills VALUES (?, ?, ?)", (skill.name, state, source.raw(skill)))
+                db.execute(
+                    "INSERT INTO skills (name, state, raw) VALUES (?, ?, ?)", (skill.name, state, source.raw(skill))
+                )
         queue = source.queue()
         for ident in queue.ids():
             run = queue.get(ident)

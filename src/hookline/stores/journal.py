@@ -6,12 +6,15 @@ see are written in one transaction. On PostgreSQL that is one statement: a proce
 holds no lock. A write only reads the row of the run: changing that row would copy the input of the run each time.
 
 This is not a queue: it says who executes a run, not which run comes next.
+
+A durable run is in the list of runs from its first claim on, also if nothing else records it.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import chain
 from typing import Any
@@ -29,9 +32,13 @@ from .._run.journal import (
     StoredRun,
     with_format,
 )
+from .._sensitive.encryption import DataKeyError, decrypted, encrypted, is_encrypted
 from .errors import StoreError
+from .group_commit import GroupCommit
 from .leases import NOW, database_time
-from .sql import LAST_CHARACTER, Connection, Database
+from .retention import AT_ONCE, among, delete_runs
+from .run_texts import add_text
+from .sql import LAST_CHARACTER, Connection, Database, Owner, insert, is_same, storable
 
 SCHEMA = (
     """CREATE TABLE durable_runs (
@@ -52,6 +59,8 @@ _JOURNAL = "SELECT data FROM journal WHERE run_id = ? ORDER BY seq"
 _entries = msgspec.json.Decoder(list[msgspec.Raw])
 _MANY_EVENTS = 50
 _MARKS = ",".join("?" * len(RUN_STATUSES))
+_abandoned: set[tuple[str, str, int]] = set()
+"""Path of the database, id and epoch of the runs that this process ceased to execute without ending their leases."""
 
 
 class Journal:
@@ -61,12 +70,13 @@ class Journal:
         db: the database of the run store.
         lease_seconds: how long a process may execute a run without renewing its lease. If the process ends without a
             trace, another one can continue the run after this time.
+        group: writes to the database.
     """
 
-    def __init__(self, db: Database, lease_seconds: float = 15.0) -> None:
+    def __init__(self, db: Database, lease_seconds: float, group: GroupCommit) -> None:
         if not is_number(lease_seconds) or not 0 < lease_seconds < 1e6:
             raise StoreError(f"lease_seconds must be a positive number, not {lease_seconds!r:.80}")
-        self._db = db
+        self._db, self._group = db, group
         self.lease_seconds = lease_seconds
         # On PostgreSQL, the row stays locked, so a write of the process that had the run is over or is refused.
         clock, lock = (NOW, " FOR UPDATE") if db.is_shared else ("NULL", "")
@@ -75,7 +85,7 @@ class Journal:
     def get(self, run_id: str) -> StoredRun | None:
         """Return a durable run, or ``None``."""
         rows = self._db.execute(f"SELECT {_FIELDS} FROM durable_runs WHERE run_id = ?", (run_id,))
-        return StoredRun(*rows[0]) if rows else None
+        return _stored(rows[0]) if rows else None
 
     def runs(self, *statuses: str, limit: int = 100, with_input: bool = True) -> list[StoredRun]:
         """Return durable runs, those that changed last first.
@@ -88,19 +98,19 @@ class Journal:
         fields = _FIELDS if with_input else _FIELDS.replace(" start,", " CAST('' AS BLOB),")
         where = f"WHERE status IN ({','.join('?' * len(statuses))})" if statuses else ""
         query = f"SELECT {fields} FROM durable_runs {where} ORDER BY changed DESC, run_id DESC LIMIT ?"
-        return [StoredRun(*row) for row in self._db.execute(query, (*statuses, limit))]
+        return [_stored(row) for row in self._db.execute(query, (*statuses, limit))]
 
     def find(self, *beginnings: str, limit: int = 2) -> list[StoredRun]:
         """Return the durable runs whose ids begin with one of these texts, in the order of their ids."""
         condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
         values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
         query = f"SELECT {_FIELDS} FROM durable_runs WHERE {condition} ORDER BY run_id LIMIT ?"
-        return [StoredRun(*row) for row in self._db.execute(query, (*values, limit))]
+        return [_stored(row) for row in self._db.execute(query, (*values, limit))]
 
     def newest(self) -> list[StoredRun]:
         """Return the durable run that was created last; an empty list if there is none."""
         query = f"SELECT {_FIELDS} FROM durable_runs ORDER BY created DESC, run_id DESC LIMIT 1"
-        return [StoredRun(*row) for row in self._db.execute(query)]
+        return [_stored(row) for row in self._db.execute(query)]
 
     def is_held(self, run: StoredRun) -> bool:
         """Whether a process executes the run, or did so until a moment ago."""
@@ -109,6 +119,8 @@ class Journal:
         return self._is_held(run, now)
 
     def _is_held(self, run: StoredRun, now: float) -> bool:
+        if self._is_abandoned(run):
+            return False
         return run.lease > now and self._db.leases.is_held(run.host, run.pid, run.changed, run.born)
 
     def states(self) -> dict[str, int]:
@@ -119,12 +131,6 @@ class Journal:
         with self._db.transaction() as db:
             found = dict(db.execute(query, (database_time(self._db, db),)).fetchall())
         return {state: found.get(state, 0) for state in ("new", "running", "expired", "waiting", "interrupted")}
-
-    def queued(self) -> int:
-        """Return the number of durable runs that no process has begun."""
-        with self._db.transaction() as db:
-            (count,) = db.execute("SELECT count(*) FROM durable_runs WHERE status = 'new'").fetchone()
-        return int(count)
 
     def totals(self) -> dict[str, tuple[int, float]]:
         """Return how often, and for how many seconds in total, since the database was created.
@@ -146,39 +152,64 @@ class Journal:
             RunHeldError: another process executes the run.
             JournalFormatError: the journal has another format.
             RunPinnedError: the run has another digest.
+            DataKeyError: the journal is encrypted, and this process does not have the key.
         """
         owner = self._db.leases.owner()
-        with self._db.transaction(write=True, lock=None) as db:
+
+        def work(db: Connection) -> Claim:
             if start:
-                create(db, run_id, agent, start, time.time())
-            row = db.execute(self._claimed, (run_id,)).fetchone()
-            if row is None:
-                raise StoreError(f"there is no durable run {run_id!r:.80} in {self._db.path}")
-            run, now = StoredRun(*row[:-1]), row[-1] if self._db.is_shared else time.time()
-            if run.is_over:
-                return Claim(run, 0, 0, ())
-            if self._is_held(run, now):
-                raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
-            if not to_end:
-                run.check_format()
-            if digest and run.digest not in ("", digest):
-                raise RunPinnedError(run_id, run.digest)
-            first = () if run.epoch else (with_format(run.start),)
-            (last_event,) = db.execute(
-                f"""UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = attempts + 1, lease = ?,
-                host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ?{", start = ?" * len(first)}
-                WHERE run_id = ?
-                RETURNING (SELECT seq FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1)""",
-                (now + self.lease_seconds, *owner, now, digest or run.digest, *first, run_id, run_id),
-            ).fetchone()
-            rows = db.execute(_JOURNAL, (run_id,)).fetchall() if run.epoch and not to_end else []
-            if run.status == "running":  # its process has not released it
-                _count(db, "takeovers", now - run.changed)
-        return Claim(run, run.epoch + 1, last_event or 0, _split(rows))
+                _create_listed(db, run_id, agent, start)
+            return self.claim_in(db, owner, run_id, digest, to_end=to_end)
+
+        claim = self._group.do(run_id, work)
+        self.claimed(claim)
+        return claim
+
+    def claim_in(self, db: Connection, owner: Owner, run_id: str, digest: str, *, to_end: bool = False) -> Claim:
+        """Take the lease of a run inside a transaction; :meth:`claimed` follows it.
+
+        Raises:
+            RunHeldError: another process executes the run.
+            JournalFormatError: the journal has another format.
+            RunPinnedError: the run has another digest.
+        """
+        row = db.execute(self._claimed, (run_id,)).fetchone()
+        if row is None:
+            raise StoreError(f"there is no durable run {run_id!r:.80} in {self._db.path}")
+        run, now = _stored(row[:-1]), row[-1] if self._db.is_shared else time.time()
+        if run.lease > now and self._is_abandoned(run):  # as if its lease had been ended
+            run = msgspec.structs.replace(run, status="interrupted", attempts=0)
+        if run.is_over:
+            run.check_key()
+            return Claim(run, 0, 0, ())
+        if self._is_held(run, now):
+            raise RunHeldError(run_id, run.host, run.pid, run.lease - now)
+        if not to_end:
+            run.check_key()
+            run.check_format()
+        if digest and run.digest not in ("", digest):
+            raise RunPinnedError(run_id, run.digest)
+        is_readable = not is_encrypted(run.start)
+        first = (encrypted(with_format(run.start)),) if is_readable and not run.epoch else ()
+        (last_event,) = db.execute(
+            f"""UPDATE durable_runs SET status = 'running', epoch = epoch + 1, attempts = ?, lease = ?,
+            host = ?, pid = ?, born = ?, changed = ?, result = NULL, digest = ?{", start = ?" * len(first)}
+            WHERE run_id = ?
+            RETURNING (SELECT seq FROM events WHERE run_id = ? ORDER BY seq DESC LIMIT 1)""",
+            (run.attempts + 1, now + self.lease_seconds, *owner, now, digest or run.digest, *first, run_id, run_id),
+        ).fetchone()
+        rows = db.execute(_JOURNAL, (run_id,)).fetchall() if run.epoch and not to_end else []
+        if run.status == "running":  # its process has not released it
+            _count(db, "takeovers", now - run.changed)
+        return Claim(run, run.epoch + 1, last_event or 0, _split(run_id, rows))
+
+    def claimed(self, claim: Claim) -> None:
+        """Note that a claim is committed."""
+        _abandoned.discard((self._db.path, claim.run.run_id, claim.run.epoch))
 
     def entries(self, run_id: str) -> tuple[bytes, ...]:
         """Return the entries of a run, which may have ended."""
-        return _split(self._db.execute(_JOURNAL, (run_id,)))
+        return _split(run_id, self._db.execute(_JOURNAL, (run_id,)))
 
     def renew(self, run_id: str, epoch: int) -> None:
         """Extend the lease.
@@ -212,27 +243,34 @@ class Journal:
         Raises:
             LeaseLostError: another process has taken the run.
         """
-        if (following := write.following) is not None:  # runs of a server, which write more, have none
-            also = lambda db: create(db, *following, time.time())  # noqa: E731 - a def would be a second declaration
+        more = [] if also is None else [also]
+        if (following := write.following) is not None:
+            more.append(lambda db: _create_listed(db, *following))
+        statement, values = _append_statement(write, row) if self._db.is_shared else ("", [])
 
-        if not self._db.is_shared:
-            with self._db.transaction(write=True) as db:
+        def check(held: Sequence[Any]) -> None:
+            if not held:
+                raise LeaseLostError(write.run_id)
+
+        def work(db: Connection) -> None:
+            if self._db.is_shared:
+                check(db.execute(statement, values).fetchall())
+            else:
                 _append(db, write, row)
-                if also is not None:
-                    also(db)
-            return
-        statement, values = _append_statement(write, row)
-        if also is None:
-            held = self._db.execute(statement, values, write=True)
-        else:
-            with self._db.transaction(write=True, lock=None) as db:
-                held = db.execute(statement, values).fetchall()
-                if held:
-                    also(db)
-        if not held:
-            raise LeaseLostError(write.run_id)
+            for each in more:
+                each(db)
+
+        def alone() -> None:
+            check(self._db.execute(statement, values, write=True))
+
+        is_one_statement = self._db.is_shared and not more and not write.records
+        self._group.do(write.run_id, work, write.records, alone=alone if is_one_statement else None)
         if write.events:
             self._db.announce(write.run_id)
+
+    def is_in(self, database: Database) -> bool:
+        """Whether the journals are in this database."""
+        return is_same(self._db, database)
 
     def discount(self, run_id: str, epoch: int) -> None:
         """Do not count the attempt with this epoch: its process lost the database and the lease, but has not ended."""
@@ -242,6 +280,17 @@ class Journal:
             (run_id, epoch),
             write=True,
         )
+
+    def abandon(self, run_id: str, epoch: int) -> None:
+        """Let this process claim a run again, although the database could not be used to end its lease.
+
+        Other processes can claim it when the lease has expired.
+        """
+        if not self._db.in_memory:
+            _abandoned.add((self._db.path, run_id, epoch))
+
+    def _is_abandoned(self, run: StoredRun) -> bool:
+        return not self._db.in_memory and (self._db.path, run.run_id, run.epoch) in _abandoned
 
     def unpin(self, run_id: str) -> bool:
         """Let processes with other hooks, instructions or tools continue a run. Return false if it is being executed.
@@ -257,19 +306,7 @@ class Journal:
 
     def delete(self, run_id: str) -> bool:
         """Delete a durable run that has ended or is suspended, with its journal and its events."""
-        with self._db.transaction(write=True, lock=run_id) as db:
-            row = db.execute(
-                "DELETE FROM durable_runs WHERE run_id = ? AND lease < ? RETURNING run_id",
-                (run_id, database_time(self._db, db)),
-            ).fetchone()
-            if row is not None:
-                db.execute("DELETE FROM journal WHERE run_id = ?", (run_id,))
-                db.execute(
-                    """DELETE FROM events WHERE run_id = ? AND NOT EXISTS
-                    (SELECT 1 FROM runs WHERE run_id = ? AND transport != '')""",
-                    (run_id, run_id),
-                )
-        return row is not None
+        return self._delete([run_id]) == 1
 
     def prune(self, days: float, prefix: str = "") -> int:
         """Delete the durable runs that ended more than ``days`` days ago, and whose ids begin with ``prefix``.
@@ -279,26 +316,132 @@ class Journal:
         query = f"""SELECT run_id FROM durable_runs WHERE changed < ? AND status IN ({_MARKS})
             AND run_id >= ? AND run_id < ?"""
         values = time.time() - days * 24 * 3600, *RUN_STATUSES, prefix, f"{prefix}{LAST_CHARACTER}"
-        return sum(self.delete(run_id) for (run_id,) in self._db.execute(query, values))
+        ids = [id for (id,) in self._db.execute(query, values)]
+        return sum(self._delete(ids[first : first + AT_ONCE]) for first in range(0, len(ids), AT_ONCE))
+
+    def _delete(self, ids: Sequence[str]) -> int:
+        """Delete durable runs that no process executes, in one transaction. Return their number."""
+        with self._db.transaction(write=True, lock=None) as db:
+            statement = f"DELETE FROM durable_runs WHERE {among(ids)} AND lease < ? RETURNING run_id"
+            free = [id for (id,) in db.execute(statement, (*ids, database_time(self._db, db))).fetchall()]
+            if free:
+                served = db.execute(f"SELECT run_id FROM runs WHERE {among(free)} AND transport != ''", free).fetchall()
+                delete_runs(db, free, ("journal",))
+                delete_runs(db, sorted({*free}.difference(id for (id,) in served)), ("events",))
+                listed = f"DELETE FROM runs WHERE {among(free)} AND {_ONLY_JOURNAL} RETURNING run_id"
+                delete_runs(db, [id for (id,) in db.execute(listed, free).fetchall()], ("run_texts",))
+        return len(free)
 
 
-def create(db: Connection, run_id: str, agent: str, start: bytes, now: float) -> None:
-    """Create a run inside a transaction, unless it exists."""
-    db.execute(
-        "INSERT INTO durable_runs VALUES (?,?,'new',0,0,'',0,NULL,0,?,?,?,NULL,'') ON CONFLICT (run_id) DO NOTHING",
-        (run_id, agent, now, now, start),
-    )
+def create(db: Connection, runs: Sequence[tuple[str, str, bytes, float]]) -> None:
+    """Create runs inside a transaction, unless they exist: each has an id, an agent, an input and a Unix time."""
+    rows = [
+        (id, agent, "new", 0, 0.0, "", 0, None, 0, now, now, encrypted(start), None, "")
+        for id, agent, start, now in runs
+    ]
+    insert(db, "durable_runs", _FIELDS.split(", "), rows, "ON CONFLICT (run_id) DO NOTHING")
+
+
+def count_new(db: Connection) -> int:
+    """Return the number of durable runs that no process has begun."""
+    (count,) = db.execute("SELECT count(*) FROM durable_runs WHERE status = 'new'").fetchone()
+    return int(count)
+
+
+class _Ids(msgspec.Struct):
+    task_id: str = ""
+    correlation_id: str = ""
+    session_id: str = ""
+
+
+class _Head(msgspec.Struct):
+    """What the list of runs says about a durable run when it begins."""
+
+    ids: _Ids = msgspec.field(default_factory=_Ids)
+    task: str = ""
+    origin: str = ""
+    listed: str | None = None
+
+
+class _Used(msgspec.Struct):
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_tokens: int = 0
+
+
+class _Stop(msgspec.Struct):
+    kind: str = ""
+
+
+class _Result(msgspec.Struct):
+    """What the list of runs says about a durable run when it has ended."""
+
+    steps: list[msgspec.Raw] = []
+    tool_calls: int = 0
+    usage: _Used = msgspec.field(default_factory=_Used)
+    cost: float | None = None
+    elapsed: float | None = None
+    stop: _Stop | None = None
+
+    @property
+    def values(self) -> tuple[Any, ...]:
+        stop, used = "" if self.stop is None else self.stop.kind, self.usage
+        tokens = used.input_tokens, used.output_tokens, used.cached_tokens
+        return stop, len(self.steps), self.tool_calls, *tokens, self.cost, self.elapsed
+
+
+class _Finished(msgspec.Struct):
+    result: _Result = msgspec.field(default_factory=_Result)
+
+
+_heads = msgspec.json.Decoder(_Head)
+_results = msgspec.json.Decoder(_Finished)
+_ONLY_JOURNAL = "transport = '' AND observed = 0"
+"""The condition that neither a server nor a hook writes the row of a run in the list of runs."""
+_LISTED = """INSERT INTO runs (run_id, agent, owner, session, session_id, task_id, correlation_id, transport, task,
+    status, reply, error, reason, stop, steps, tool_calls, input_tokens, output_tokens, cached_tokens, cost, created,
+    started, last_seq, parent_run_id, host, pid, observed, origin)
+    VALUES (?, ?, '', '', ?, ?, ?, '', ?, 'running', '', '', '', '', 0, 0, 0, 0, 0, NULL, ?, ?, 0, '', '', 0, 0, ?)
+    ON CONFLICT (run_id) DO NOTHING"""
+_LISTED_STATUS = f"""UPDATE runs SET status = ?, ended = ?, stop = ?, steps = ?, tool_calls = ?, input_tokens = ?,
+    output_tokens = ?, cached_tokens = ?, cost = ?, elapsed = ? WHERE run_id {{}} AND {_ONLY_JOURNAL}"""
+
+
+def _create_listed(db: Connection, run_id: str, agent: str, start: bytes) -> None:
+    """Create a run inside a transaction and add it to the list of runs, unless a server has done so."""
+    now, head = time.time(), _heads.decode(start)
+    create(db, [(run_id, agent, start, now)])
+    ids = head.ids
+    about = storable(ids.session_id), storable(ids.task_id or run_id), storable(ids.correlation_id or run_id)
+    task = head.task if head.listed is None else head.listed
+    db.execute(_LISTED, (run_id, agent, *about, storable(task), now, now, head.origin))
+    add_text(db, run_id, now, "", agent, task)
+
+
+def _listed_status(write: Append) -> list[Any]:
+    """Return the values of a write with a status for the list of runs."""
+    is_over, result = write.status in RUN_STATUSES, _Result()
+    if is_over and write.result:
+        with suppress(msgspec.MsgspecError):  # a gateway stores other results
+            result = _results.decode(write.result).result
+    return [write.status, time.time() if is_over else None, *result.values]
 
 
 def _status_change(write: Append) -> tuple[str, list[Any]]:
     """Return the columns that a write with a status sets, and their values."""
     suspended = ", attempts = 0" if write.status in ("waiting", "interrupted") else ""  # the process did not crash
-    return f"status = ?, result = ?, changed = ?, lease = 0{suspended}", [write.status, write.result, time.time()]
+    result = write.result
+    if result is not None and write.status in RUN_STATUSES:  # the calls that a suspended run waits for are only ids
+        result = encrypted(result)
+    return f"status = ?, result = ?, changed = ?, lease = 0{suspended}", [write.status, result, time.time()]
 
 
 def _joined(entries: Sequence[bytes]) -> bytes:
-    """Return the entries of a write as one JSON array: one row for all of them is much faster than a row for each."""
-    return b"[" + b",".join(entries) + b"]"
+    """Return the entries of a write as one JSON array, encrypted if there is a key.
+
+    One row for all of them is much faster than a row for each.
+    """
+    return encrypted(b"[" + b",".join(entries) + b"]")
 
 
 _HELD = "run_id = ? AND epoch = ? AND status = 'running'"
@@ -314,18 +457,36 @@ def _append(db: Connection, write: Append, row: tuple[str, Sequence[Any]] | None
     if write.status:
         fields, values = _status_change(write)
         db.execute(f"UPDATE durable_runs SET {fields} WHERE run_id = ?", (*values, run_id))
+        if row is None:
+            db.execute(_LISTED_STATUS.format("= ?"), (*_listed_status(write), run_id))
     if write.entries:
-        db.execute("INSERT INTO journal VALUES (?,?,?)", (run_id, write.seq, _joined(write.entries)))
+        db.execute(
+            "INSERT INTO journal (run_id, seq, data) VALUES (?,?,?)", (run_id, write.seq, _joined(write.entries))
+        )
     if write.events:
-        db.executemany("INSERT INTO events VALUES (?,?,?,?,?,?,?,?,?)", [(run_id, *event) for event in write.events])
+        statement = "INSERT INTO events (run_id, seq, type, at, data) VALUES (?,?,?,?,?)"
+        db.executemany(statement, [(run_id, *event) for event in write.events])
     if row is not None:
         db.execute(row[0].format(source=""), row[1])
     if write.recovery_seconds is not None:
         _count(db, "recoveries", write.recovery_seconds)
 
 
-def _split(rows: Sequence[Any]) -> tuple[bytes, ...]:
-    return tuple([bytes(entry) for (data,) in rows for entry in _entries.decode(data)])
+def _split(run_id: str, rows: Sequence[Any]) -> tuple[bytes, ...]:
+    what = f"the journal of run {run_id}"
+    return tuple([bytes(entry) for (data,) in rows for entry in _entries.decode(decrypted(bytes(data), what))])
+
+
+def _stored(row: Sequence[Any]) -> StoredRun:
+    """Return a run from its row. What this process has no key for stays encrypted, so that all runs can be listed."""
+    run = StoredRun(*row)
+    if not is_encrypted(run.start) and not is_encrypted(run.result or b""):
+        return run
+    with suppress(DataKeyError):
+        start = decrypted(run.start, run.run_id)
+        result = None if run.result is None else decrypted(run.result, run.run_id)
+        return msgspec.structs.replace(run, start=start, result=result)
+    return run
 
 
 def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> tuple[str, list[Any]]:
@@ -337,11 +498,12 @@ def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> t
     parts = [f"held AS ({held})"]
     values += write.run_id, write.epoch
     if write.entries:
-        parts.append("entries AS (INSERT INTO journal SELECT run_id, ?, ? FROM held)")
+        parts.append("entries AS (INSERT INTO journal (run_id, seq, data) SELECT run_id, ?, ? FROM held)")
         values += write.seq, _joined(write.entries)
     if write.events:
         rows = _event_rows(len(write.events))
-        parts.append(f"events AS (INSERT INTO events SELECT run_id, added.* FROM held, {rows} AS added)")
+        into = "INSERT INTO events (run_id, seq, type, at, data)"
+        parts.append(f"events AS ({into} SELECT run_id, added.* FROM held, {rows} AS added)")
         if len(write.events) > _MANY_EVENTS:
             values += map(list, zip(*write.events, strict=True))
         else:
@@ -349,13 +511,16 @@ def _append_statement(write: Append, row: tuple[str, Sequence[Any]] | None) -> t
     if row is not None:
         parts.append(f"run AS ({row[0].format(source='FROM held')})")
         values += row[1]
+    elif write.status:
+        parts.append(f"listed AS ({_LISTED_STATUS.format('IN (SELECT run_id FROM held)')})")
+        values += _listed_status(write)
     if write.recovery_seconds is not None:
         parts.append(f"total AS ({_COUNT.format(source='FROM held')})")
         values += "recoveries", max(0.0, write.recovery_seconds)
     return f"WITH {', '.join(parts)} SELECT 1 FROM held", values
 
 
-_EVENT_TYPES = ("bigint", "text", "double precision", "bytea", "text", "text", "text", "bigint")
+_EVENT_TYPES = ("bigint", "text", "double precision", "bytea")
 
 
 @lru_cache(maxsize=_MANY_EVENTS + 1)
@@ -367,7 +532,8 @@ def _event_rows(count: int) -> str:
     return f"(VALUES {', '.join([typed] * count)})"
 
 
-_COUNT = """INSERT INTO durable_totals SELECT ?, 1, CAST(? AS DOUBLE PRECISION) {source} WHERE true
+_COUNT = """INSERT INTO durable_totals (name, count, seconds)
+    SELECT ?, 1, CAST(? AS DOUBLE PRECISION) {source} WHERE true
     ON CONFLICT (name) DO UPDATE SET
     count = durable_totals.count + 1, seconds = durable_totals.seconds + excluded.seconds"""
 

@@ -85,6 +85,7 @@ SCHEMA = Schema(
     version=2,
     statements=(*_TABLES, *_LOGINS),
     upgrades={1: _LOGINS},
+    min_writer=2,
 )
 _COLUMNS = "id, name, scopes, metadata, created, expires, revoked, last_used, hash"
 _LETTERS = string.ascii_letters + string.digits
@@ -193,7 +194,10 @@ class KeyStore:
                 raise StoreError(f"there is already {expired} key {name!r}: revoke it first, or choose another name")
             id = _new_id(db)
             values = (id, _hash(secret), name, " ".join(rights), data, now, expires)
-            db.execute("INSERT INTO keys VALUES (?, ?, ?, ?, ?, ?, ?, NULL, NULL)", values)
+            db.execute(
+                "INSERT INTO keys (id, hash, name, scopes, metadata, created, expires) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                values,
+            )
         self._cached_until = 0.0
         return KeyRow(id, name, rights, msgspec.json.decode(data), now, expires), f"hl_{id}_{secret}"
 
@@ -312,7 +316,10 @@ class KeyStore:
     def _insert_login(self, db: Connection, key_id: str, seconds: float, once: bool) -> str:
         now, secret = self._clock(), secrets.token_urlsafe(32)
         db.execute("DELETE FROM logins WHERE expires <= ?", (now,))
-        db.execute("INSERT INTO logins VALUES (?, ?, ?, ?, ?)", (_hash(secret), key_id, int(once), now, now + seconds))
+        db.execute(
+            "INSERT INTO logins (hash, key_id, once, created, expires) VALUES (?, ?, ?, ?, ?)",
+            (_hash(secret), key_id, int(once), now, now + seconds),
+        )
         self._cached_until = 0.0
         return secret
 

@@ -90,6 +90,11 @@ class DatabaseLeases:
             assert self._owner is not None
             return self._owner
 
+    @property
+    def current(self) -> Owner | None:
+        """This process, if it has a lease."""
+        return self._owner
+
     def is_held(self, host: str, pid: int, written_at: float, born: float | None = None) -> bool:
         """Whether the owner of a row has a lease. An owner without one, copied from a SQLite file, is a process."""
         if _MARK not in host:
@@ -136,7 +141,9 @@ class DatabaseLeases:
         owner = Owner(f"{gethostname()}{_MARK}{secrets.token_hex(8)}", pid, None)
         with self._db.transaction(write=True, lock=None) as db:
             db.execute(f"DELETE FROM leases WHERE until < {NOW}")
-            db.execute(f"INSERT INTO leases VALUES (?, ?, {NOW} + ?)", (owner.host, pid, LEASE_SECONDS))
+            db.execute(
+                f"INSERT INTO leases (id, pid, until) VALUES (?, ?, {NOW} + ?)", (owner.host, pid, LEASE_SECONDS)
+            )
         self._owner = owner
         if self._thread is None:
             self._stopping.clear()

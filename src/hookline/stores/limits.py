@@ -26,7 +26,7 @@ SCHEMA = Schema(
 # Of two requests at once, the one that is counted last may have read the clock first.
 _AT = "greatest(excluded.at, buckets.at)"
 _LEVEL = f"least(:burst, buckets.level + ({_AT} - buckets.at) * :rate)"
-_TAKE = f"""INSERT INTO buckets VALUES (:caller, :burst - 1, {NOW})
+_TAKE = f"""INSERT INTO buckets (caller, level, at) VALUES (:caller, :burst - 1, {NOW})
     ON CONFLICT (caller) DO UPDATE SET level = {_LEVEL} - 1, at = {_AT} WHERE {_LEVEL} >= 1 RETURNING level"""
 _WAIT = f"SELECT (1 - level) / :rate - ({NOW} - at) FROM buckets WHERE caller = :caller"
 

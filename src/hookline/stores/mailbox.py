@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from .database import GroupCommit, open_database
+from .database import open_database
 from .errors import StoreError
+from .group_commit import AsyncGroupCommit
 from .leases import database_time, pid_exists, process_start
 from .messages import InboundMessage, OutboundMessage
 from .sql import Connection, Database, Schema, storable, upsert
@@ -167,7 +168,7 @@ class Mailbox:
     """
 
     def __init__(self, path: str | os.PathLike[str], *, lease: float = LEASE, keep_days: float = KEEP_DAYS) -> None:
-        self._commits = GroupCommit(gateway_database(path))
+        self._commits = AsyncGroupCommit(gateway_database(path))
         self._lease = lease
         self._keep_days = keep_days
         self._pruned = float("-inf")
@@ -512,7 +513,7 @@ class Mailbox:
 
         On PostgreSQL only the lease counts: containers on several machines may have the same name and the same pids.
         """
-        for id, host, pid, began, until in db.execute("SELECT * FROM programs").fetchall():
+        for id, host, pid, began, until in db.execute("SELECT id, host, pid, born, until FROM programs").fetchall():
             here = host == gethostname() and sys.platform != "win32" and not self.database.is_shared
             if until <= now or (here and not (pid_exists(pid) and process_start(pid) == began)):
                 db.execute("DELETE FROM programs WHERE id = ?", (id,))

@@ -49,7 +49,7 @@ def create_code(db: Connection, channel: str, sender: str) -> str | None:
     code = "".join(secrets.choice(_ALPHABET) for _ in range(8))
     salt = secrets.token_bytes(16)
     values = (channel, _storable(sender), salt, _hash(code, salt), now + VALID_SECONDS)
-    db.execute("INSERT INTO codes VALUES (?, ?, ?, ?, ?)", values)
+    db.execute("INSERT INTO codes (channel, sender, salt, hash, until) VALUES (?, ?, ?, ?, ?)", values)
     return f"{code[:4]}-{code[4:]}"
 
 

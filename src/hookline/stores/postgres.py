@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import atexit
 import hashlib
+import itertools
 import logging
+import math
 import re
 import selectors
 import socket
@@ -27,12 +29,27 @@ from functools import lru_cache, partial
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
+import msgspec
+
+from .._base.package import __version__
 from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
 from .leases import SCHEMA as LEASES
 from .leases import DatabaseLeases
 from .paths import without_password
-from .sql import Connection, Schema, Statement, Values
+from .sql import (
+    WRITERS,
+    Connection,
+    Owner,
+    Schema,
+    Statement,
+    Values,
+    Writer,
+    contraction_error,
+    newer_error,
+    older_writers,
+    register_writer,
+)
 
 try:
     import psycopg
@@ -61,8 +78,20 @@ RETRY_SECONDS = 1.0
 _DEFAULT_SCHEMA = "hookline"
 _CHANNEL = "hookline"
 _MAX_PAYLOAD = 7000  # the server's limit is 8000 bytes
+_PREPARE_AFTER = 5
+"""Number of times after which a connection prepares a statement: the default of psycopg."""
 _LARGEST = 2**63 - 1
-_VERSIONS = "CREATE TABLE hookline_schema (version BIGINT NOT NULL)"
+_VERSIONS = "CREATE TABLE hookline_schema (version BIGINT NOT NULL, min_writer BIGINT)"
+_FENCE = """CREATE OR REPLACE FUNCTION hookline_fence() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF coalesce(nullif(current_setting('{setting}', true), ''), '0')::bigint < {min_writer} THEN
+        RAISE EXCEPTION 'programs that know format {min_writer} or later may write them'
+            USING ERRCODE = 'object_not_in_prerequisite_state';
+    END IF;
+    RETURN NULL;
+END $$"""
+_FENCED = """CREATE OR REPLACE TRIGGER hookline_fence BEFORE INSERT OR UPDATE OR DELETE OR TRUNCATE ON {table}
+    FOR EACH STATEMENT EXECUTE FUNCTION hookline_fence()"""
 _SESSION = {
     "idle_in_transaction_session_timeout": int(WAIT_SECONDS * 1000),
     "lock_timeout": int(WAIT_SECONDS * 1000),
@@ -77,7 +106,7 @@ def _set(settings: Mapping[str, object]) -> str:
 
 # SQL and values.
 
-_TOKENS = re.compile(r"'[^']*'|\?|(?<![:\w]):([a-z_]\w*)|%|INDEXED BY \w+|AS BLOB\b|\bLIKE\b")
+_TOKENS = re.compile(r"'[^']*'|\?|(?<![:\w]):([a-z_]\w*)|INDEXED BY \w+|AS BLOB\b|\bLIKE\b")
 _ROW = re.compile(r"(\s*INSERT INTO [^?]* VALUES\s*)(\([?, ]+\))([^?]*)", re.DOTALL)
 _TRUNCATED = re.compile(r"CAST\((.+?) AS INTEGER\)")  # PostgreSQL rounds, where SQLite truncates
 _TYPES = (
@@ -91,22 +120,26 @@ _TYPES = (
 
 
 @lru_cache(maxsize=1024)
-def _translate(sql: str) -> str:
-    """Replace the marks for values with those of psycopg."""
+def _translate(sql: str) -> tuple[str, tuple[str, ...]]:
+    """Number the marks for values, as PostgreSQL does. Return the statement, and the names of its values, if any.
+
+    With marks of its own, psycopg would parse each statement with many values each time.
+    """
+    names, numbers = dict[str, int](), itertools.count(1)
 
     def replace(found: re.Match[str]) -> str:
         token = found[0]
         if token == "?":
-            return "%s"
+            return f"${next(numbers)}"
         if token.startswith("INDEXED"):
             return ""
         if token == "AS BLOB":
             return "AS BYTEA"
         if token == "LIKE":
             return "ILIKE"
-        return f"%({found[1]})s" if found[1] else token.replace("%", "%%")
+        return f"${names.setdefault(found[1], len(names) + 1)}" if found[1] else token
 
-    return _TRUNCATED.sub(r"CAST(trunc(\1) AS BIGINT)", _TOKENS.sub(replace, sql))
+    return _TRUNCATED.sub(r"CAST(trunc(\1) AS BIGINT)", _TOKENS.sub(replace, sql)), tuple(names)
 
 
 @lru_cache(maxsize=256)
@@ -149,9 +182,9 @@ def _encode(value: Any) -> Any:
     raise TypeError(f"a database cannot store a {kind.__name__}")
 
 
-def _encode_all(values: Values) -> Values:
+def _encode_all(values: Values, names: Sequence[str]) -> list[Any]:
     if isinstance(values, Mapping):
-        return {name: _encode(value) for name, value in values.items()}
+        return [_encode(values[name]) for name in names]
     return [_encode(value) for value in values]
 
 
@@ -165,6 +198,38 @@ def _rows(cursor: psycopg.Cursor[Any]) -> Callable[[Sequence[Any]], tuple[Any, .
     return lambda values: tuple([_decode(value) for value in values])
 
 
+_TEXTS_AND_NUMBERS = (str, int, bool)
+_encode_json = msgspec.json.Encoder().encode
+
+
+def _as_json(columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Return rows as JSON.
+
+    Raises:
+        TypeError: a value has a type that JSON does not have.
+        ValueError: a number is not finite, or a text has a character that cannot be stored.
+    """
+    objects = []
+    for row in rows:
+        values = []
+        for value in row:
+            if value.__class__ in _TEXTS_AND_NUMBERS:
+                values.append(_encode(value))
+            elif value is None or (value.__class__ is float and math.isfinite(value)):
+                values.append(value)
+            else:
+                raise TypeError("JSON has no such value")
+        objects.append(dict(zip(columns, values, strict=True)))
+    return _encode_json(objects).decode()
+
+
+@lru_cache
+def _bulk_insertion(table: str, columns: tuple[str, ...], on_conflict: str) -> str:
+    names = ", ".join(columns)
+    source = f"json_populate_recordset(NULL::{table}, %s)"
+    return f"INSERT INTO {table} ({names}) SELECT {names} FROM {source} WHERE true {on_conflict}"
+
+
 class _Connection:
     """A connection inside a transaction."""
 
@@ -172,7 +237,20 @@ class _Connection:
         self.connection = connection
 
     def execute(self, sql: str, values: Values = ()) -> psycopg.Cursor[Any]:
-        return self.connection.execute(_translate(sql), _encode_all(values), binary=True)
+        statement, names = _translate(sql)
+        return psycopg.RawCursor(self.connection).execute(statement, _encode_all(values, names), binary=True)
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], on_conflict: str) -> bool:
+        """Insert rows with one statement, which gets them as one JSON text. Return false if JSON has no such values.
+
+        So one prepared statement serves any number of rows.
+        """
+        try:
+            text = _as_json(columns, rows)
+        except (TypeError, ValueError, OverflowError):
+            return False
+        self.connection.execute(_bulk_insertion(table, tuple(columns), on_conflict), (text,))
+        return True
 
     def executemany(self, sql: str, rows: Iterable[Values]) -> None:
         """Run a statement for each row; rows that are inserted share statements.
@@ -205,7 +283,7 @@ class _Server:
     def reset(self) -> None:
         """Initialize the state of this process. A forked child must neither use nor close those of its parent."""
         self._idle: list[tuple[psycopg.Connection[Any], str]] = []
-        """Connections that are not in use, each with the schema that it is set to; the one used last is at the end."""
+        """Connections that are not in use, each with its settings; the one used last is at the end."""
         self._lock = threading.RLock()  # a store may be garbage-collected, and closed, within the lock
         self._slots = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._pooler_checked = False
@@ -287,8 +365,8 @@ class _Server:
                 self._return(connection, "")
 
     @contextmanager
-    def connection(self, namespace: str, begin: str = "") -> Iterator[psycopg.Connection[Any]]:
-        """Provide a connection whose tables are those of a schema, and on which the statements ``begin`` have been run.
+    def connection(self, settings: str, begin: str = "") -> Iterator[psycopg.Connection[Any]]:
+        """Provide a connection on which the statements ``settings`` and ``begin`` have been run.
 
         A connection that the server closed since its last use is replaced: nothing has happened on it yet.
         """
@@ -298,22 +376,22 @@ class _Server:
                 f"{WAIT_SECONDS:g} s: try again"
             )
         try:
-            connection = self._begun(namespace, begin)
+            connection = self._begun(settings, begin)
             try:
                 yield connection
             finally:
-                self._return(connection, namespace)
+                self._return(connection, settings)
         finally:
             self._slots.release()
 
-    def _begun(self, namespace: str, begin: str) -> psycopg.Connection[Any]:
+    def _begun(self, settings: str, begin: str) -> psycopg.Connection[Any]:
         while True:
-            connection, now = self._take_idle(namespace)
+            connection, now = self._take_idle(settings)
             is_new = connection is None
             connection = connection or self.connect()
             try:
-                if now != namespace:
-                    connection.execute(f"SET search_path = {namespace}")  # not in the transaction, which may be undone
+                if now != settings:
+                    connection.execute(settings)  # not in the transaction, which may be undone
                 if begin:
                     connection.execute(begin)
             except psycopg.OperationalError:
@@ -327,19 +405,19 @@ class _Server:
             else:
                 return connection
 
-    def _take_idle(self, namespace: str) -> tuple[psycopg.Connection[Any] | None, str]:
-        """Return a connection that is not in use, and its schema: one that is set to this schema, if there is one."""
+    def _take_idle(self, settings: str) -> tuple[psycopg.Connection[Any] | None, str]:
+        """Return a connection that is not in use, and its settings: one that has these, if there is one."""
         while True:
             with self._lock:
                 if not self._idle:
                     return None, ""
-                fitting = (n for n in range(len(self._idle) - 1, -1, -1) if self._idle[n][1] == namespace)
+                fitting = (n for n in range(len(self._idle) - 1, -1, -1) if self._idle[n][1] == settings)
                 connection, now = self._idle.pop(next(fitting, -1))
-            if not _has_ended(connection):
+            if not has_ended(connection):
                 return connection, now
             connection.close()
 
-    def _return(self, connection: psycopg.Connection[Any], namespace: str) -> None:
+    def _return(self, connection: psycopg.Connection[Any], settings: str) -> None:
         """Keep a connection for later, unless its state is not known."""
         if not connection.closed and connection.info.transaction_status != TransactionStatus.IDLE:
             with suppress(psycopg.Error):
@@ -347,9 +425,10 @@ class _Server:
         if connection.closed or connection.info.transaction_status != TransactionStatus.IDLE:
             connection.close()
             return
+        connection.prepare_threshold = _PREPARE_AFTER
         with self._lock:
             if self._users:
-                self._idle.append((connection, namespace))
+                self._idle.append((connection, settings))
                 return
         connection.close()
 
@@ -362,10 +441,14 @@ class _Server:
             self._users.add(user)
 
 
-def _has_ended(connection: psycopg.Connection[Any]) -> bool:
+# One call of the system instead of four; where there is no poll(), it must do for few open files.
+_Selector: type[selectors.BaseSelector] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+
+def has_ended(connection: psycopg.Connection[Any] | psycopg.AsyncConnection[Any]) -> bool:
     """Whether the server has closed a connection that is not in use: it says so before it does."""
     try:
-        with selectors.DefaultSelector() as selector:  # select.select() fails if many files are open
+        with _Selector() as selector:
             selector.register(connection, selectors.EVENT_READ)
             return bool(selector.select(0))
     except (OSError, ValueError, psycopg.Error):
@@ -619,8 +702,11 @@ class PostgresDatabase:
         self.path = without_password(url)
         self.schema = schema
         self.namespace = f"{prefix}_{schema.name}"
+        self._setting = f"hookline.{schema.name}"
+        self._settings = f"SET search_path = {self.namespace}; SET {self._setting} = {schema.version}"
         self._closed = False
         self._checked = False
+        self._registered: Owner | None = None
         with _servers_lock:
             self._server = _servers.setdefault(conninfo + pool, _Server(conninfo, self.path))
             open_leases = partial(PostgresDatabase, url, LEASES, pool=" leases")
@@ -632,14 +718,14 @@ class PostgresDatabase:
             self._server.remove_user(self)
 
     @contextmanager
-    def transaction(self, *, write: bool = False, lock: str | None = "") -> Iterator[_Connection]:
+    def transaction(self, *, write: bool = False, lock: str | Sequence[str] | None = "") -> Iterator[_Connection]:
         """Run the block in a transaction, which an exception rolls back.
 
         Raises:
             StoreError: the database cannot be used; the message says why, and what to do.
         """
-        self._prepare()
-        with self._errors(), self._server.connection(self.namespace, self._begin(write=write, lock=lock)) as connection:
+        self._prepare(write=write)
+        with self._errors(), self._server.connection(self._settings, self._begin(write=write, lock=lock)) as connection:
             try:
                 yield _Connection(connection)
             except psycopg.Error:
@@ -656,8 +742,8 @@ class PostgresDatabase:
         Raises:
             StoreError: the database cannot be used; the message says why, and what to do.
         """
-        self._prepare()
-        with self._errors(), self._server.connection(self.namespace) as connection:
+        self._prepare(write=write)
+        with self._errors(), self._server.connection(self._settings) as connection:
             cursor = _Connection(connection).execute(sql, values)
             return cursor.fetchall() if cursor.description is not None else []
 
@@ -675,10 +761,18 @@ class PostgresDatabase:
         Raises:
             StoreError: the database cannot be used.
         """
+        return self.stored_versions()[0]
+
+    def stored_versions(self) -> tuple[int | None, int | None]:
+        """Return the version of the tables and their ``min_writer``; ``None`` for what the database does not say.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
         with self._errors():
             self._server.check_pooler()
-            with self._server.connection(self.namespace, "BEGIN READ ONLY") as connection:
-                return self._version(connection)
+            with self._server.connection(self._settings, "BEGIN READ ONLY") as connection:
+                return self._versions(connection)
 
     def create(self) -> bool:
         """Create the tables unless they exist; return whether they were created.
@@ -687,13 +781,14 @@ class PostgresDatabase:
             StoreError: the database cannot be used.
         """
         with self._changing_schema() as connection:
-            if self._version(connection) is not None:
+            if self._versions(connection)[0] is not None:
                 return False
+            schema = self.schema
             statements = (
                 f"CREATE SCHEMA IF NOT EXISTS {self.namespace}",
-                *map(translate_schema, self.schema.statements),
+                *map(translate_schema, (*schema.statements, WRITERS)),
                 _VERSIONS,
-                f"INSERT INTO hookline_schema VALUES ({self.schema.version})",
+                f"INSERT INTO hookline_schema (version, min_writer) VALUES ({schema.version}, {schema.min_writer})",
             )
             connection.execute("; ".join(filter(None, statements)))  # one round trip
         return True
@@ -702,19 +797,41 @@ class PostgresDatabase:
         """Convert tables of an earlier version; return whether there was anything to do.
 
         Raises:
-            StoreError: the database cannot be used, or was written by a newer Hookline.
+            StoreError: the database cannot be used, was written by a newer Hookline, or processes of earlier versions
+                could not write the converted tables and still run.
         """
+        schema = self.schema
         with self._changing_schema() as connection:
-            version = self._version(connection)
-            self._check_not_newer(version)
-            if version is None or version == self.schema.version:
+            version, min_writer = self._versions(connection)
+            self._check_not_newer(version, min_writer)
+            if version is None or (version >= schema.version and min_writer is not None):
                 return False
-            for each in range(version, self.schema.version):
-                for statement in map(translate_schema, self.schema.upgrades[each]):
+            if min_writer is None:  # the tables of Hookline 0.1.0
+                connection.execute("ALTER TABLE hookline_schema ADD COLUMN min_writer BIGINT")
+                connection.execute(translate_schema(WRITERS))
+                min_writer = version
+            elif older := older_writers(_Connection(connection), schema.min_writer, self._leases.leases.is_held):
+                raise contraction_error(self.path, schema, older)
+            for each in range(version, schema.version):
+                for statement in map(translate_schema, schema.upgrades[each]):
                     if statement:
                         connection.execute(statement)
-            connection.execute("UPDATE hookline_schema SET version = %s", (self.schema.version,))
+            if schema.min_writer > min_writer:
+                self._fence(connection)
+            connection.execute(
+                "UPDATE hookline_schema SET version = %s, min_writer = %s", (schema.version, schema.min_writer)
+            )
         return True
+
+    def _fence(self, connection: psycopg.Connection[Any]) -> None:
+        """Let the database refuse writes of programs that know only versions before ``min_writer``.
+
+        A program says on each connection which version it knows. Only tables that were contracted have these triggers.
+        """
+        connection.execute(_FENCE.format(setting=self._setting, min_writer=self.schema.min_writer))
+        query = r"SELECT tablename FROM pg_tables WHERE schemaname = %s AND tablename NOT LIKE 'hookline\_%%'"
+        for (table,) in connection.execute(query, (self.namespace,)).fetchall():
+            connection.execute(_FENCED.format(table=table))
 
     @contextmanager
     def bulk_transaction(self) -> Iterator[psycopg.Connection[Any]]:
@@ -727,7 +844,7 @@ class PostgresDatabase:
             "BEGIN; SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = '10min'; "
             "SET LOCAL search_path = pg_catalog"
         )
-        with self._errors(), self._server.connection(self.namespace, begin) as connection:
+        with self._errors(), self._server.connection(self._settings, begin) as connection:
             yield connection
             connection.execute("COMMIT")
 
@@ -737,6 +854,7 @@ class PostgresDatabase:
         Raises:
             StoreError: a table has rows.
         """
+        connection.execute(f"SET LOCAL {self._setting} = {self.schema.version}")
         connection.execute(f"SELECT pg_advisory_xact_lock({_lock_number(self.namespace)})")
         for table in tables:
             if table in seeded:
@@ -817,6 +935,7 @@ class PostgresDatabase:
         """
         assert isinstance(db, _Connection)
         db.connection.execute(f"SET LOCAL search_path = {namespace}")
+        db.connection.prepare_threshold = None  # a prepared statement would keep the types of one schema
         return db.connection
 
     @property
@@ -833,7 +952,7 @@ class PostgresDatabase:
         """
         with self.transaction() as db:
             tables = db.execute("SELECT tablename FROM pg_tables WHERE schemaname = ?", (self.namespace,)).fetchall()
-        with self._errors(), self._server.connection(self.namespace, "SELECT 1") as connection:
+        with self._errors(), self._server.connection(self._settings, "SELECT 1") as connection:
             for (table,) in tables:
                 connection.execute(f"VACUUM (FULL) {self.namespace}.{table}")
 
@@ -860,7 +979,7 @@ class PostgresDatabase:
         """Return a short word for a topic of this store."""
         return hashlib.sha256(f"{self.namespace} {topic}".encode(errors="replace")).hexdigest()[:20]
 
-    def _begin(self, *, write: bool, lock: str | None) -> str:
+    def _begin(self, *, write: bool, lock: str | Sequence[str] | None) -> str:
         """Return the statements that begin a transaction: all of them are one round trip to the server."""
         if not write:
             return "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
@@ -869,14 +988,30 @@ class PostgresDatabase:
         whole = _lock_number(self.namespace)
         if not lock:
             return f"BEGIN; SELECT pg_advisory_xact_lock({whole})"
-        part = _lock_number(f"{self.namespace} {lock}")
-        return f"BEGIN; SELECT pg_advisory_xact_lock_shared({whole}), pg_advisory_xact_lock({part})"
+        names = [lock] if isinstance(lock, str) else lock
+        parts = sorted({_lock_number(f"{self.namespace} {name}") for name in names})
+        taken = "".join(f", pg_advisory_xact_lock({part})" for part in parts)  # in one order in all processes
+        return f"BEGIN; SELECT pg_advisory_xact_lock_shared({whole}){taken}"
 
-    def _prepare(self) -> None:
+    def _prepare(self, *, write: bool) -> None:
         if self._closed:
             raise StoreError(f"{self.path} has been closed: create another store for it")
         if not self._checked:
             self._create_or_check()
+        if write and self.schema is not LEASES:
+            current = self._leases.leases.current
+            if current is None or current != self._registered:
+                self._register()
+
+    def _register(self) -> None:
+        """Add this process to those that write the tables, so that an upgrade can name it. Its lease shows its end."""
+        leases = self._leases.leases
+        owner = leases.owner()
+        writer = Writer(*owner, time.time(), self.schema.version, __version__)
+        with self._errors(), self._server.connection(self._settings, "BEGIN") as connection:
+            register_writer(_Connection(connection), writer, leases.is_held)
+            connection.execute("COMMIT")
+        self._registered = owner
 
     def _create_or_check(self) -> None:
         if not self.check():
@@ -890,35 +1025,35 @@ class PostgresDatabase:
         Raises:
             StoreError: they have another version, or the database cannot be used.
         """
-        version = self.stored_version()
-        self._check_not_newer(version)
-        if version not in (None, self.schema.version):
+        version, min_writer = self.stored_versions()
+        self._check_not_newer(version, min_writer)
+        if version is not None and (version < self.schema.version or min_writer is None):
             raise StoreError(
                 f"the {self.schema.contents} in {self.path} have format {version}, and this Hookline needs format "
-                f"{self.schema.version}: stop all other programs that use them, and run hookline db upgrade"
+                f"{self.schema.version}: run hookline db upgrade"
             )
         return version is not None
 
-    def _check_not_newer(self, version: int | None) -> None:
-        if version is not None and version > self.schema.version:
-            raise StoreError(
-                f"the {self.schema.contents} in {self.path} were written by a newer Hookline (format {version}): "
-                "update Hookline"
-            )
+    def _check_not_newer(self, version: int | None, min_writer: int | None) -> None:
+        """Check that this version can use the tables, perhaps beside a newer one."""
+        if version is not None and version > self.schema.version and (min_writer or version) > self.schema.version:
+            raise newer_error(self.path, self.schema, version)
 
-    def _version(self, connection: psycopg.Connection[Any]) -> int | None:
+    def _versions(self, connection: psycopg.Connection[Any]) -> tuple[int | None, int | None]:
         # to_regclass() would not see what another transaction created while this one waited for the lock.
         query = "SELECT 1 FROM pg_tables WHERE schemaname = %s AND tablename = 'hookline_schema'"
         if connection.execute(query, (self.namespace,)).fetchone() is None:
-            return None
-        (version,) = connection.execute(f"SELECT version FROM {self.namespace}.hookline_schema").fetchone() or (None,)
-        return version
+            return None, None
+        # Hookline 0.1.0 had no column min_writer.
+        query = f"SELECT version, to_json(s) ->> 'min_writer' FROM {self.namespace}.hookline_schema AS s"
+        version, min_writer = connection.execute(query).fetchone() or (None, None)
+        return version, None if min_writer is None else int(min_writer)
 
     @contextmanager
     def _changing_schema(self) -> Iterator[psycopg.Connection[Any]]:
         lock = _lock_number(f"{self.prefix} schema")  # other installations need not wait
         begin = f"BEGIN; SELECT pg_advisory_xact_lock({lock}); SET LOCAL statement_timeout = 0"
-        with self._errors(), self._server.connection(self.namespace, begin) as connection:
+        with self._errors(), self._server.connection(self._settings, begin) as connection:
             yield connection
             connection.execute("COMMIT")
 
@@ -937,6 +1072,8 @@ class PostgresDatabase:
                 f"the {self.schema.contents} in {self.path} were locked for {WAIT_SECONDS:g} s by another program: "
                 "try again, or end that program"
             )
+        if isinstance(error, (errors.ObjectNotInPrerequisiteState, errors.UndefinedTable, errors.UndefinedColumn)):
+            self._checked = False  # a newer version may have changed the tables: the next use says so
         for kinds, advice in _advice():
             if isinstance(error, kinds):
                 return StoreError(f"the {self.schema.contents} in {self.path} {advice} ({message})")
@@ -952,6 +1089,10 @@ def _advice() -> Sequence[tuple[type[Exception] | tuple[type[Exception], ...], s
             errors.InsufficientPrivilege,
             "may not be used by this role: use the role that created them, or, to create them, a role that may create "
             "schemas",
+        ),
+        (
+            errors.ObjectNotInPrerequisiteState,
+            "were converted by a newer Hookline: update Hookline, and start this program again",
         ),
         (errors.ReadOnlySqlTransaction, "are read-only: use the address of the primary server"),
         (

@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from .runs import OPEN_STATES, SEARCH_SECONDS, SEARCHED_AT_ONCE, RunRecord, RunStore
+from .facts import Gate, RunFact, read_facts
+from .leases import database_time
+from .runs import DURABLE, OPEN_STATES, RunRecord, RunStore
 from .sql import Connection, storable
 
+_RECENT_SECONDS, _RECENT = 300.0, 1000
+"""The runs whose start is measured: those of the last seconds, and at most this number."""
 _NEAR = 100
-"""Maximum number of events that are searched for the arguments and the result of a call."""
+"""Maximum number of events that are searched for the arguments of a call."""
+
+
+class QueueState(msgspec.Struct, frozen=True):
+    """The queue of all servers that share a database.
+
+    ``depth`` runs are queued, the oldest for ``oldest`` seconds. Of the runs that were accepted within the last
+    minutes, half began within ``start_median`` seconds, and 95 % within ``start_95``. Of the ``slots`` of all processes
+    that execute durable runs, ``used`` are taken.
+    """
+
+    depth: int
+    oldest: float
+    start_median: float
+    start_95: float
+    used: int
+    slots: int
 
 
 class OpenRun(msgspec.Struct, frozen=True):
-    """A served run that has not ended, and when its last event was."""
+    """A run that has not ended, and when something last happened in it."""
 
     run: RunRecord
     last_event: float
 
 
 class Refusal(msgspec.Struct, frozen=True):
-    """Something that a hook or a person prevented in a served run, or in one of its subagents.
+    """Something that a hook or a person prevented in a run, or in one of its subagents.
 
-    ``seq`` is the number of its event in the run. ``tool`` and ``arguments``, as JSON, are those of the call; they are
-    empty at points without one. ``hook`` is empty if a person denied the call: ``by`` is the person then.
+    ``id`` identifies it, for the next page of a list. ``run_id`` is the outermost run, ``agent`` its agent, and
+    ``owner`` the caller who started it; empty without a server. ``tool`` and ``arguments``, as JSON, are those of the
+    call; they are empty at points without one, and arguments are known of runs of a server only. ``hook`` is empty if a
+    person denied the call: ``by`` is the person then. ``rules`` is the digest of the rules in force.
     """
 
+    id: str
     run_id: str
-    seq: int
     agent: str
     owner: str
     at: float
@@ -41,20 +64,16 @@ class Refusal(msgspec.Struct, frozen=True):
     call_id: str = ""
     reason: str = ""
     by: str = ""
+    rules: str = ""
     arguments: str = ""
-
-    @property
-    def id(self) -> str:
-        """Identifies the refusal, for the next page of a list."""
-        return f"{self.run_id}:{self.seq}"
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """The result of a hook in a served run or in one of its subagents, whose id is ``run_id``.
+    """The result of a hook in a run or in one of its subagents, whose id is ``run_id``.
 
-    ``seq`` is the number of its event in the served run. The verb ``denied`` is that of a person, ``by``, who denied a
-    call; ``shadow`` is that of a hook in shadow mode, whose reason says what it would have done. ``refused`` says
-    whether it prevented something.
+    ``seq`` is its number in the outermost run. The verb ``denied`` is that of a person, ``by``, who denied a call;
+    ``shadow`` is that of a hook in shadow mode, whose reason says what it would have done. ``refused`` says whether it
+    prevented something. ``rules`` is the digest of the rules in force.
     """
 
     seq: int
@@ -70,14 +89,16 @@ class Verdict(msgspec.Struct, frozen=True):
     call_id: str
     by: str
     refused: bool
+    rules: str
     duration: float | None
 
 
 class RefusalFilter(TypedDict, total=False):
     """Filter of :func:`refusals`; an empty filter selects all of them.
 
-    ``owner``, ``agent``: only those in runs of this caller and agent. ``tool``, ``hook``, ``verb``: only those with
-    this value. ``since``, ``until``: only those at this Unix time or later, and before this one.
+    ``owner``, ``agent``: only those in runs of this caller and agent, and their subagents. ``tool``, ``hook``,
+    ``verb``: only those with this value. ``since``, ``until``: only those at this Unix time or later, and before this
+    one.
     """
 
     owner: str | None
@@ -87,19 +108,6 @@ class RefusalFilter(TypedDict, total=False):
     verb: str
     since: float
     until: float
-
-
-class RefusalSearch(msgspec.Struct, frozen=True):
-    """The refusals that a search found.
-
-    If it stopped before it had looked at all of them, ``stopped_at`` is the id of the last one that it looked at,
-    ``back_to`` is when that happened, and ``looked_at`` is the number of refusals that it looked at.
-    """
-
-    refusals: list[Refusal]
-    stopped_at: str = ""
-    back_to: float = 0.0
-    looked_at: int = 0
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -129,20 +137,49 @@ def conversations(store: RunStore, owner: str, transport: str, limit: int) -> li
 
 
 def pulse(store: RunStore) -> tuple[object, ...]:
-    """Return a value that differs after every change of a served run that has not ended, and after every new run.
+    """Return a value that differs after every change of a run that has not ended, and after every new run.
 
     Raises:
         StoreError: the file cannot be used.
     """
     query = """SELECT run_id, status, (SELECT max(seq) FROM events WHERE events.run_id = runs.run_id) FROM runs
-        WHERE ended IS NULL AND transport != '' ORDER BY created, run_id"""
+        WHERE ended IS NULL ORDER BY created, run_id"""
     with store.db.transaction() as db:
-        (newest,) = db.execute("SELECT max(created) FROM runs").fetchone()
-        return newest, *db.execute(query).fetchall()
+        newest = db.execute("SELECT (SELECT max(created) FROM runs), (SELECT max(id) FROM facts)").fetchone()
+        return tuple(newest), *db.execute(query).fetchall()
+
+
+def queue_state(store: RunStore) -> QueueState:
+    """Return the state of the queue.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
+    waiting = store.oldest("queued")
+    recent = """SELECT started - created FROM runs WHERE created > ? AND transport != '' AND started IS NOT NULL
+        ORDER BY created DESC, run_id DESC LIMIT ?"""
+    running = """SELECT count(*) FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
+        WHERE d.status = 'running' AND d.lease > ? AND r.host = ?"""
+    with store.db.transaction() as db:
+        now = database_time(store.db, db)
+        times = sorted(time for (time,) in db.execute(recent, (now - _RECENT_SECONDS, _RECENT)).fetchall())
+        (used,) = db.execute(running, (now, DURABLE)).fetchone()
+    return QueueState(
+        depth=store.count(served=True, states=("queued",)),
+        oldest=0.0 if waiting is None else max(0.0, now - waiting),
+        start_median=_quantile(times, 0.5),
+        start_95=_quantile(times, 0.95),
+        used=used,
+        slots=sum(worker.slots for worker in store.workers.running()),
+    )
+
+
+def _quantile(times: Sequence[float], share: float) -> float:
+    return max(0.0, times[min(int(len(times) * share), len(times) - 1)]) if times else 0.0
 
 
 def open_runs(store: RunStore, owner: str | None, limit: int) -> list[OpenRun]:
-    """Return the served runs that have not ended, the newest first.
+    """Return the runs that have not ended, the newest first.
 
     Args:
         store: the store.
@@ -152,14 +189,15 @@ def open_runs(store: RunStore, owner: str | None, limit: int) -> list[OpenRun]:
     Raises:
         StoreError: the file cannot be used.
     """
-    chosen = store.runs(limit, served=True, owner=owner, states=OPEN_STATES)
-    ids = [run.id for run in chosen]
-    last: dict[str, float] = {}
-    if ids:
-        query = f"SELECT run_id, max(at) FROM events WHERE run_id IN ({','.join('?' * len(ids))}) GROUP BY run_id"
-        with store.db.transaction() as db:
-            last = dict(db.execute(query, ids).fetchall())
-    return [OpenRun(run, last.get(run.id, run.created)) for run in chosen]
+    chosen = store.runs(limit, outermost=True, owner=owner, states=OPEN_STATES)
+    last = {run.id: run.started or run.created for run in chosen}
+    if last:
+        marks = ",".join("?" * len(last))
+        query = f"""SELECT run_id, max(at) FROM events WHERE run_id IN ({marks}) GROUP BY run_id
+            UNION ALL SELECT root_run_id, max(at) FROM facts WHERE root_run_id IN ({marks}) GROUP BY root_run_id"""
+        for run_id, at in store.db.execute(query, [*last, *last]):
+            last[run_id] = max(last[run_id], at)
+    return [OpenRun(run, last[run.id]) for run in chosen]
 
 
 def event_counts(store: RunStore, owner: str | None, ended_since: float, before: float | None = None) -> dict[str, int]:
@@ -182,65 +220,81 @@ def event_counts(store: RunStore, owner: str | None, ended_since: float, before:
     return dict(store.db.execute(query, (*values, *values, ended_since)))
 
 
+_SPOKEN = "kind IN ('fire', 'model', 'shadow', 'approval') AND (hook != '' OR refused = 1)"
+"""The condition for facts with verdicts."""
+
+
 def verdict_counts(store: RunStore, ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the number of verdicts of hooks and denials of people in served runs, by run and verb.
+    """Return the number of verdicts of hooks and denials of people in runs and their nested runs, by run and verb.
 
     Raises:
         StoreError: the file cannot be used.
     """
     if not ids:
         return {}
-    query = f"""SELECT run_id, verb, count(*) FROM events WHERE verb != '' AND run_id IN ({",".join("?" * len(ids))})
-        GROUP BY run_id, verb ORDER BY run_id, verb"""
-    found: dict[str, dict[str, int]] = {}
-    for run_id, verb, count in store.db.execute(query, list(ids)):
-        found.setdefault(run_id, {})[verb] = count
-    return found
+    condition = f"root_run_id IN ({','.join('?' * len(ids))}) AND {_SPOKEN} ORDER BY root_run_id"
+    found: dict[str, Counter[str]] = {}
+    with store.db.transaction() as db:
+        for _, fact in read_facts(db, condition, list(ids)):
+            found.setdefault(fact.run.root_run_id, Counter()).update(verb for verb, _ in _spoken(fact))
+    return {run_id: dict(sorted(verbs.items())) for run_id, verbs in found.items()}
 
 
 def verdicts(store: RunStore, run_id: str, after: int, limit: int) -> list[Verdict]:
-    """Return the verdicts of hooks and denials of people in a served run and its subagents, in order.
+    """Return the verdicts of hooks and denials of people in a run and its subagents, in order.
 
     Args:
         store: the store.
         run_id: the id of the run.
-        after: only those after the event with this number.
+        after: only those after the one with this number.
         limit: the maximum number.
 
     Raises:
         StoreError: the file cannot be used.
     """
-    query = """SELECT seq, at, tool, hook, verb, refused, data FROM events
-        WHERE run_id = ? AND verb != '' AND seq > ? ORDER BY seq LIMIT ?"""
-    found = []
-    for seq, at, tool, hook, verb, refused, data in store.db.execute(query, (storable(run_id), after, limit)):
-        told = _told(bytes(data))
-        reason = told.reason or told.message
-        if verb == "shadow":
-            reason = f"would {told.verb}: {reason or told.text}" if told.verb != "failed" else reason
-        found.append(
-            Verdict(
-                seq=seq,
-                at=at,
-                run_id=told.run_id or run_id,
-                point=told.point or "approval_requested",
-                hook=hook,
-                phase=told.phase,
-                verb=verb,
-                reason=reason,
-                error=told.error or "",
-                tool=tool,
-                call_id=told.call_id,
-                by=told.by,
-                refused=bool(refused),
-                duration=told.duration,
-            )
+    with store.db.transaction() as db:
+        spoken = (
+            (fact, verb, gate)
+            for _, fact in read_facts(db, f"root_run_id = ? AND {_SPOKEN} ORDER BY id", (storable(run_id),))
+            for verb, gate in _spoken(fact)
         )
-    return found
+        page = islice(enumerate(spoken, 1), after, after + limit)
+        return [_verdict(seq, *each) for seq, each in page]
+
+
+def _spoken(fact: RunFact) -> list[tuple[str, Gate]]:
+    """Return the verdicts of a fact, with their verbs in lists."""
+    if fact.kind == "shadow":
+        would = "" if fact.verb == "failed" else f"would {fact.verb}: "
+        return [("shadow", Gate(fact.hook, "", fact.verb, 0, f"{would}{fact.reason}".removesuffix(": ")))]
+    if fact.kind == "approval":
+        return [(fact.verb, Gate("", "", fact.verb, 0, fact.reason, fact.refused))]
+    return [(gate.verb, gate) for gate in fact.decisions]
+
+
+def _verdict(seq: int, fact: RunFact, verb: str, gate: Gate) -> Verdict:
+    is_failure = verb == "failed"
+    return Verdict(
+        seq=seq,
+        at=fact.at,
+        run_id=fact.run.run_id,
+        point=fact.point,
+        hook=gate.hook,
+        phase=gate.phase,
+        verb=verb,
+        reason="" if is_failure else gate.reason,
+        error=gate.reason if is_failure else "",
+        tool=fact.tool,
+        call_id=fact.call_id,
+        by=fact.source if fact.kind == "approval" else "",
+        refused=gate.refused,
+        rules=fact.run.rules,
+        duration=gate.microseconds / 1e6 if fact.kind in ("fire", "model") else None,
+    )
 
 
 def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[RefusalFilter]) -> list[Refusal]:
-    """Return what was prevented in served runs, the newest first.
+    """Return what was prevented in runs, the newest first.
 
     Args:
         store: the store.
@@ -252,105 +306,163 @@ def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[
         StoreError: the file cannot be used.
     """
     with store.db.transaction() as db:
-        return _refusals(db, limit, {**_wanted(chosen), **_after(before)})
+        found = list(islice(_refusing(db, chosen, before, limit), limit))
+        arguments = _arguments(db, [fact for _, fact, *_ in found])
+    return [_refusal(*each, given) for each, given in zip(found, arguments, strict=True)]
 
 
-def search_refusals(
-    store: RunStore, limit: int, *, before: str = "", seconds: float = SEARCH_SECONDS, **chosen: Unpack[RefusalFilter]
-) -> RefusalSearch:
-    """Return what was prevented like :func:`refusals`, but stop after a while: few of many refusals may match.
+def _refusing(
+    db: Connection, chosen: RefusalFilter, before: str, limit: int
+) -> Iterator[tuple[str, RunFact, str, Gate]]:
+    """Yield the verdicts that prevented something, each with its id, its fact and its verb in lists."""
+    while True:
+        rows = list(_refused(db, chosen, before, limit))
+        for id, fact in rows:
+            for number, (verb, gate) in enumerate(_spoken(fact)):
+                each = f"{id}.{number}"
+                if gate.refused and _is_after(each, before) and _matches(fact, verb, gate, chosen):
+                    yield each, fact, verb, gate
+        if len(rows) < limit:
+            return
+        before = str(rows[-1][0])
 
-    Continue with ``before=found.stopped_at``. At least ``SEARCHED_AT_ONCE`` refusals are looked at.
 
-    Args:
-        store: the store.
-        limit: the maximum number.
-        before: the id of a refusal: only those that come after it in the list.
-        seconds: how long to look at refusals.
-        chosen: which ones: see :class:`RefusalFilter`.
+def _refused(db: Connection, chosen: RefusalFilter, before: str, limit: int) -> Iterator[tuple[int, RunFact]]:
+    """Yield facts with refusals that may match, the newest first.
 
-    Raises:
-        StoreError: the file cannot be used.
+    If several hooks did something, the columns of a fact are about one of them, so these facts are all read.
     """
-    wanted = _wanted(chosen)
-    times = {condition: values for condition, values in wanted.items() if condition.startswith("e.at ")}
-    found, looked_at, until = list[Refusal](), 0, time.monotonic() + seconds
-    with store.db.transaction() as db:
-        while True:
-            rest = _after(before)
-            query, values = _in_order("e.at, e.run_id, e.seq", "", {**times, **rest})
-            last = db.execute(f"{query} LIMIT 1 OFFSET ?", (*values, SEARCHED_AT_ONCE - 1)).fetchone()
-            end = {} if last is None else {"(e.at, e.run_id, e.seq) >= (?, ?, ?)": last}
-            found += _refusals(db, limit - len(found), {**wanted, **rest, **end})
-            if last is None or len(found) == limit:
-                return RefusalSearch(found)
-            at, run_id, seq = last
-            before = f"{run_id}:{seq}"
-            looked_at += SEARCHED_AT_ONCE
-            if time.monotonic() > until:
-                return RefusalSearch(found, before, at, looked_at)
-
-
-_Conditions = dict[str, Sequence[Any]]
-"""SQL conditions, and their values."""
-
-
-def _wanted(chosen: RefusalFilter) -> _Conditions:
-    columns = {
-        "r.owner = ?": chosen.get("owner"),
-        "r.agent = ?": chosen.get("agent") or None,
-        "e.tool = ?": chosen.get("tool") or None,
-        "e.hook = ?": chosen.get("hook") or None,
-        "e.verb = ?": chosen.get("verb") or None,
-        "e.at >= ?": chosen.get("since"),
-        "e.at < ?": chosen.get("until"),
+    given = {
+        "at >= ?": chosen.get("since"),
+        "at < ?": chosen.get("until"),
+        "owner = ?": chosen.get("owner"),
+        "asked = ?": chosen.get("agent") or None,
+        "tool = ?": chosen.get("tool") or None,
     }
-    return {
-        condition: (storable(value) if isinstance(value, str) else value,)
-        for condition, value in columns.items()
-        if value is not None
-    }
+    wanted = {condition: value for condition, value in given.items() if value is not None} | _after(before)
+    decided = {f"{name} = ?": value for name in ("hook", "verb") if (value := chosen.get(name))}
+    parts: list[dict[str, Any]] = [{"refused = 1": None, **wanted, **decided}]
+    if decided:
+        parts.append({"refused = 1": None, "several = 1": None, **wanted})
+    newest = "ORDER BY at DESC, id DESC LIMIT ?"
+    ids = [f"SELECT id FROM (SELECT id FROM facts WHERE {' AND '.join(part)} {newest}) AS part" for part in parts]
+    values = [
+        storable(value) if isinstance(value, str) else value
+        for part in parts
+        for value in (*(each for each in part.values() if each is not None), limit)
+    ]
+    return read_facts(db, f"id IN ({' UNION '.join(ids)}) {newest}", (*values, limit))
 
 
-def _after(before: str) -> _Conditions:
-    """Return the condition that refusals come after one of them in the list."""
+def _after(before: str) -> dict[str, Any]:
+    """Return the condition that facts come after one in the list, or are that of a refusal, which may have others."""
     if not before:
         return {}
-    run_id, _, seq = before.rpartition(":")
-    number = int(seq) if seq.isdecimal() and len(seq) < 16 else 0
-    later = "(e.at, e.run_id, e.seq) < (SELECT at, run_id, seq FROM events WHERE run_id = ? AND seq = ?)"
-    return {later: (storable(run_id), number)}
+    id, dot, _ = before.partition(".")
+    number = int(id) if id.isdecimal() and len(id) < 16 else 0
+    return {f"(at, id) {'<=' if dot else '<'} (SELECT at, id FROM facts WHERE id = ?)": number}
 
 
-def _in_order(columns: str, join: str, wanted: _Conditions) -> tuple[str, list[Any]]:
-    # Without the hint, SQLite would read all events of all runs of an owner or an agent.
-    query = f"""SELECT {columns} FROM events e INDEXED BY refusals {join}
-        WHERE {" AND ".join(("e.refused = 1", *wanted))} ORDER BY e.at DESC, e.run_id DESC, e.seq DESC"""
-    return query, [value for values in wanted.values() for value in values]
+def _is_after(id: str, before: str) -> bool:
+    """Whether a refusal comes after another one, if both are of the same fact."""
+    (fact, _, number), (other, _, last) = id.partition("."), before.partition(".")
+    return fact != other or not last.isdecimal() or int(number) > int(last)
 
 
-def _refusals(db: Connection, limit: int, wanted: _Conditions) -> list[Refusal]:
-    columns = "e.run_id, e.seq, r.agent, r.owner, e.at, e.tool, e.hook, e.verb, e.data"
-    query, values = _in_order(columns, "JOIN runs r ON r.run_id = e.run_id", {"r.transport != ''": (), **wanted})
-    rows = db.execute(f"{query} LIMIT ?", (*values, limit)).fetchall()
-    return [_refusal(db, Refusal(*row), bytes(data)) for *row, data in rows]
+def _matches(fact: RunFact, verb: str, gate: Gate, chosen: RefusalFilter) -> bool:
+    run, owner = fact.run, chosen.get("owner")
+    given = {"agent": run.asked, "tool": fact.tool, "hook": gate.hook, "verb": verb}
+    return owner in (None, run.owner) and all(chosen.get(name) in (None, "", each) for name, each in given.items())
 
 
-class _Told(msgspec.Struct):
-    """The parts of an event that the table has no columns for."""
+def _refusal(id: str, fact: RunFact, verb: str, gate: Gate, arguments: str) -> Refusal:
+    run = fact.run
+    return Refusal(
+        id=id,
+        run_id=run.root_run_id,
+        agent=run.asked,
+        owner=run.owner,
+        at=fact.at,
+        tool=fact.tool,
+        hook=gate.hook,
+        verb=verb,
+        point=fact.point,
+        call_id=fact.call_id,
+        reason=gate.reason,
+        by=fact.source if fact.kind == "approval" else "",
+        rules=run.rules,
+        arguments=arguments,
+    )
 
-    run_id: str = ""
-    point: str = ""
-    phase: str = ""
-    verb: str = ""
-    call_id: str = ""
-    reason: str = ""
-    error: str | None = None
-    duration: float | None = None
-    by: str = ""
-    message: str = ""
-    text: str = ""
-    tool_calls: tuple[_Call, ...] = ()
+
+def _arguments(db: Connection, facts: Sequence[RunFact]) -> list[str]:
+    """Return the arguments with which models made the calls of facts: each call is in the last reply before its fact.
+
+    The calls are looked up together: on PostgreSQL, the number of statements is what takes time.
+    """
+    found = [""] * len(facts)
+    wanted = [n for n, fact in enumerate(facts) if fact.call_id]
+    last = dict(zip(wanted, _events_at(db, [(facts[n].run.root_run_id, facts[n].at) for n in wanted]), strict=True))
+    for depth in (1, _NEAR):  # most calls are in the last reply
+        rows = [(n, facts[n].run.root_run_id, last[n]) for n in wanted]
+        first = _for_each(db, _FIRST_REPLY.format(depth=depth), ("n", "run_id", "last"), rows)
+        ranges = [(n, run_id, low, high) for (n, run_id, high), low in zip(rows, first, strict=True) if low]
+        query = f"""SELECT n, type, data FROM wanted CROSS JOIN events e
+            WHERE e.run_id = wanted.run_id AND e.seq BETWEEN low AND high AND {_REPLIES} ORDER BY n, seq DESC"""
+        for n, kind, data in _about(db, query, ("n", "run_id", "low", "high"), ranges):
+            found[n] = found[n] or _arguments_in(kind, bytes(data), facts[n])
+        wanted = [n for n in wanted if not found[n]]
+    return found
+
+
+def _arguments_in(kind: str, data: bytes, fact: RunFact) -> str:
+    """Return the arguments of the call of a fact, if they are in an event."""
+    run, is_nested, replied = fact.run, kind == "subagent_event", _replied(data)
+    if is_nested is (run.run_id != run.root_run_id) and (not is_nested or replied.run_id == run.run_id):
+        for call in replied.tool_calls:
+            if call.id == fact.call_id:
+                return bytes(call.arguments).decode(errors="replace")
+    return ""
+
+
+def _events_at(db: Connection, places: Sequence[tuple[str, float]]) -> list[int]:
+    """Return the numbers of the last events of runs until Unix times, by bisection if a run has many events."""
+    newest = _for_each(db, "SELECT max(seq) FROM events e WHERE e.run_id = wanted.run_id", ("run_id", "at"), places)
+    low, high = [0] * len(places), [seq or 0 for seq in newest]
+    while many := [n for n in range(len(places)) if high[n] - low[n] > _NEAR]:
+        middle = [(low[n] + high[n] + 1) // 2 for n in many]
+        rows = [(places[n][0], half) for n, half in zip(many, middle, strict=True)]
+        for n, half, at in zip(many, middle, _for_each(db, _TIME_OF, ("run_id", "middle"), rows), strict=True):
+            if at <= places[n][1]:
+                low[n] = half
+            else:
+                high[n] = half - 1
+    ranges = [(*place, *ends) for place, *ends in zip(places, low, high, strict=True)]
+    return [seq or 0 for seq in _for_each(db, _LAST_BETWEEN, ("run_id", "at", "low", "high"), ranges)]
+
+
+_REPLIES = "e.type IN ('model_replied', 'subagent_event')"
+_FIRST_REPLY = f"""SELECT min(seq) FROM (SELECT seq FROM events e WHERE e.run_id = wanted.run_id
+    AND e.seq <= wanted.last AND {_REPLIES} ORDER BY seq DESC LIMIT {{depth}}) AS near"""
+_TIME_OF = "SELECT at FROM events e WHERE e.run_id = wanted.run_id AND e.seq >= wanted.middle ORDER BY seq LIMIT 1"
+_LAST_BETWEEN = """SELECT max(seq) FROM events e
+    WHERE e.run_id = wanted.run_id AND e.seq BETWEEN wanted.low AND wanted.high AND e.at <= wanted.at"""
+
+
+def _for_each(db: Connection, query: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the value of a query for each of the rows, which it calls ``wanted``, with one statement."""
+    numbered = [(number, *row) for number, row in enumerate(rows)]
+    found = _about(db, f"SELECT number, ({query}) FROM wanted", ("number", *names), numbered)
+    return [value for _, value in sorted(found, key=lambda each: each[0])]
+
+
+def _about(db: Connection, query: str, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> list[Any]:
+    """Return the rows of a query about rows of values, which it calls ``wanted``."""
+    if not rows:
+        return []
+    values = ",".join([f"({','.join('?' * len(names))})"] * len(rows))
+    statement = f"WITH wanted ({', '.join(names)}) AS (VALUES {values}) {query}"
+    return db.execute(statement, [value for row in rows for value in row]).fetchall()
 
 
 class _Call(msgspec.Struct):
@@ -358,59 +470,26 @@ class _Call(msgspec.Struct):
     arguments: msgspec.Raw = msgspec.Raw(b"")
 
 
+class _Replied(msgspec.Struct):
+    """The calls that a model made, from an event."""
+
+    type: str = ""
+    run_id: str = ""
+    tool_calls: tuple[_Call, ...] = ()
+
+
 class _Nested(msgspec.Struct):
     type: str = ""
     event: msgspec.Raw = msgspec.Raw(b"")
 
 
-_TYPES = ("model_replied", "hook_executed", "shadow_decided", "approval_decided", "tool_settled")
 _NESTED = msgspec.json.Decoder(_Nested)
-_TOLD = msgspec.json.Decoder(_Told)
+_REPLIED = msgspec.json.Decoder(_Replied)
 
 
-def _told(data: bytes | msgspec.Raw) -> _Told:
-    """Return what an event, or the event of a subagent in it, says; nothing if it is about something else."""
+def _replied(data: bytes | msgspec.Raw) -> _Replied:
+    """Return the calls in an event, or in the event of a subagent in it; none if it is about something else."""
     found = _NESTED.decode(data)
     if found.type == "subagent_event":
-        return _told(found.event)
-    return _TOLD.decode(data) if found.type in _TYPES else _Told()
-
-
-def _refusal(db: Connection, found: Refusal, data: bytes) -> Refusal:
-    told = _told(data)
-    reason = told.reason or told.message or told.error or ""
-    return msgspec.structs.replace(
-        found,
-        point=told.point or "approval_requested",
-        call_id=told.call_id,
-        reason=reason or _result(db, found, told),
-        by=told.by,
-        arguments=_arguments(db, found, told),
-    )
-
-
-def _arguments(db: Connection, found: Refusal, told: _Told) -> str:
-    """Return the arguments with which the model made a call: they are in its last reply before."""
-    query = """SELECT data FROM events WHERE run_id = ? AND seq < ? AND type IN ('model_replied', 'subagent_event')
-        ORDER BY seq DESC LIMIT ?"""
-    for replied in _near(db, query, found, told):
-        for call in replied.tool_calls:
-            if call.id == told.call_id:
-                return bytes(call.arguments).decode(errors="replace")
-    return ""
-
-
-def _result(db: Connection, found: Refusal, told: _Told) -> str:
-    """Return what the model got instead of the result of a call: a hook need not give another reason."""
-    query = """SELECT data FROM events WHERE run_id = ? AND seq > ? AND type IN ('tool_settled', 'subagent_event')
-        ORDER BY seq LIMIT ?"""
-    return next((each.text for each in _near(db, query, found, told) if each.call_id == told.call_id and each.text), "")
-
-
-def _near(db: Connection, query: str, found: Refusal, told: _Told) -> Iterator[_Told]:
-    """Yield events of the same run or subagent before or after the refusal of a call."""
-    if told.call_id:
-        for (data,) in db.execute(query, (found.run_id, found.seq, _NEAR)):
-            near = _told(bytes(data))
-            if near.run_id == told.run_id:
-                yield near
+        return _replied(found.event)
+    return _REPLIED.decode(data) if found.type == "model_replied" else _Replied()

@@ -1,39 +1,48 @@
 """The store of runs, which :class:`ObservabilityHook` and servers write and ``hookline stats`` reads.
 
-Each run has one row in the table ``runs``. The hook adds the details of the run to the tables in ``PARTS``: names,
-numbers and times, never texts. A server stores its runs with the task, the reply and every event. A run that both of
+Each run has one row in the table ``runs``. The hook adds what happened in the run (``stores/facts.py``): names, numbers
+and times, never texts. A server stores its runs with the task, the reply and every event. A run that both of
 them record has one row, which belongs to the server; the hook only marks it as observed.
 """
 
 from __future__ import annotations
 
+import math
 import os
-import re
-import sqlite3
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager
-from functools import lru_cache
-from itertools import chain, islice
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from itertools import chain
 from typing import Any, TypedDict, Unpack, cast
 
 import msgspec
 
 from .._base.text import is_number
-from .._run.journal import EventRow
+from .._run.journal import Claim, EventRow
 from .controls import SCHEMA as _CONTROLS
 from .controls import ControlStore
 from .database import open_database
 from .errors import StoreError
+from .facts import FILTERED as _FILTERED_FACTS
+from .facts import NEW_SUMS as _NEW_SUMS
+from .facts import SCHEMA as _FACTS
+from .facts import UPGRADE as _FACTS_UPGRADE
+from .facts import FactWriter, ObservedRun, RunFact, decided_by, facts_of
+from .group_commit import GroupCommit
+from .halts import SCHEMA as _HALTS
+from .halts import HaltStore
 from .journal import SCHEMA as _JOURNAL
-from .journal import Journal, create
+from .journal import Journal, count_new, create
 from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
-from .run_figures import SCHEMA as _FIGURES
-from .run_figures import FigureStore
-from .sql import LAST_CHARACTER, Connection, Leases, PerDialect, Schema, Statement, storable, upsert
+from .retention import SCHEMA as _PERIODIC
+from .retention import Forget, PeriodicWork, among, delete_runs, error_type, prune, prune_served
+from .run_texts import SCHEMA as _TEXTS
+from .run_texts import add_text, find_text, forget_words
+from .sql import LAST_CHARACTER, Connection, Leases, Schema, Statement, insert, storable, storable_value, upsert
 from .workers import SCHEMA as _WORKERS
+from .workers import SLOTS as _SLOTS
 from .workers import WorkerStore
 
 DURABLE = "durable"
@@ -41,6 +50,14 @@ DURABLE = "durable"
 
 OPEN_STATES = ("queued", "running", "waiting")
 """The states of a run that has not ended: queued, running, or waiting for the approval of a tool call."""
+
+IN_TURN = f"""(SELECT o.run_id FROM runs o WHERE o.session_id = r.session_id AND o.transport != ''
+    AND o.host = r.host AND o.status IN ({", ".join(f"'{each}'" for each in OPEN_STATES)})
+    AND (o.created, o.run_id) < (r.created, r.run_id) LIMIT 1) IS NULL"""
+"""The condition that no earlier run of the conversation of the durable run ``r`` has yet to end.
+
+It is not a NOT EXISTS, because PostgreSQL would join for it, and read many runs for the few that are wanted.
+"""
 
 STATES = (*OPEN_STATES, "completed", "stopped", "ended", "failed", "cancelled", "interrupted")
 
@@ -52,11 +69,15 @@ SEARCH_SECONDS = 0.1
 SEARCHED_AT_ONCE = 2_000
 """Runs that a search looks at before it looks at the clock."""
 
+TIDY_SECONDS = 3600.0
+"""Interval in seconds at which old records are deleted."""
+WORDS_SECONDS = 24 * 3600.0
+"""Interval in seconds at which the words of deleted runs are removed from the index: it is written anew."""
+WRITER_TIDY_SECONDS = 1.0
+"""Seconds for which :meth:`RunStore.add` deletes old records. What is left is deleted by the next calls."""
+
 POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
 """Polling intervals for changes by other processes: in a SQLite file, and where the database announces changes."""
-
-PARTS = ("model_calls", "tool_calls", "verdicts", "approvals", "errors")
-"""Tables that :class:`ObservabilityHook` fills."""
 
 _RUNS = """CREATE TABLE runs (
     run_id TEXT PRIMARY KEY, agent TEXT NOT NULL, owner TEXT NOT NULL, session TEXT NOT NULL, session_id TEXT NOT NULL,
@@ -88,13 +109,43 @@ _MARKS = (
     "CREATE INDEX events_by_verdict ON events (run_id, hook, verb) WHERE verb != ''",
     "CREATE INDEX refusals ON events (at, run_id, seq) WHERE refused = 1",
 )
-"""What an event says about a tool call or a verdict, as columns, so that runs can be found by it."""
+"""What an event says about a tool call or a verdict, as columns: in formats 4 and 5."""
+_ORIGINS = (
+    "ALTER TABLE runs ADD COLUMN origin TEXT NOT NULL DEFAULT ''",
+    "UPDATE runs SET origin = 'server' WHERE transport != ''",
+    """INSERT INTO runs SELECT run_id, agent, '', '', '', run_id, run_id, '', '',
+        CASE WHEN status = 'new' THEN 'queued' ELSE status END, '', '', '', '', 0, 0, 0, 0, 0, NULL, created, created,
+        CASE WHEN status IN ('new', 'running', 'waiting', 'interrupted') THEN NULL ELSE changed END, NULL, 0, '', '', 0,
+        NULL, 0, '' FROM durable_runs WHERE run_id NOT IN (SELECT run_id FROM runs)""",
+    *(f"DROP INDEX served_by_{name}" for name in ("time", "owner", "agent", "session", "correlation")),
+    "CREATE INDEX runs_by_owner ON runs (owner, created, run_id)",
+    "CREATE INDEX runs_by_agent ON runs (agent, created, run_id)",
+    "CREATE INDEX runs_by_session ON runs (session_id, created, run_id)",
+    "CREATE INDEX runs_by_correlation ON runs (correlation_id, created, run_id)",
+    "CREATE INDEX unserved_open_runs ON runs (created, run_id) WHERE ended IS NULL AND transport = ''",
+)
+"""Where each run came from. All of them are in one list, so its indexes contain all of them."""
 _STATISTICS = (
     "CREATE INDEX observed_by_time ON runs (created, run_id) WHERE observed = 1",
     "CREATE INDEX nested_runs ON runs (parent_run_id) WHERE parent_run_id != ''",
-    *_FIGURES,
 )
-_VERDICT_ROWID = PerDialect("", "ALTER TABLE verdicts ADD COLUMN rowid BIGINT GENERATED BY DEFAULT AS IDENTITY")
+_FILTERED = (
+    # With everything that a filter of outermost runs looks at, so that only the rows of a page are read.
+    "DROP INDEX runs_by_time",
+    "CREATE INDEX runs_by_time ON runs (created, run_id, parent_run_id)",
+    *(
+        f"CREATE INDEX ended_by_{name} ON runs ({name}, status, created, run_id) WHERE ended IS NOT NULL"
+        for name in ("owner", "agent")
+    ),
+    "CREATE INDEX runs_by_origin ON runs (origin, created, run_id)",
+    "CREATE INDEX durable_runs_by_digest ON durable_runs (digest, status)",
+    *_FILTERED_FACTS,
+)
+_FORMAT_8 = (
+    # The waiting runs of a caller, in order.
+    "CREATE INDEX open_by_owner ON runs (status, owner, created, run_id) WHERE ended IS NULL AND transport != ''",
+    *_NEW_SUMS,
+)
 _REFUSED = (
     "ALTER TABLE verdicts ADD COLUMN refused INTEGER NOT NULL DEFAULT 0",
     """UPDATE verdicts SET refused = 1 WHERE verb = 'block' OR verb = 'claim' AND point = 'before_ticket_complete'
@@ -103,29 +154,7 @@ _REFUSED = (
         OR verb = 'failed' AND ((run_id, call_id) IN (SELECT run_id, call_id FROM tool_calls WHERE outcome = 'blocked')
             OR (run_id, hook) IN (SELECT run_id, source FROM errors WHERE place = 'hook' AND fatal = 1))""",
 )
-"""Whether a hook prevented something. Of earlier rows, it is derived from what else is known about the run."""
-_ORDERS = {"verdicts": "(run_id, at, point, call_id, hook, phase, verb, reason, duration, refused)"}
-"""The order of the values of a row, where the order of the columns depends on when the table was created."""
-_PARTS: tuple[Statement, ...] = (
-    """CREATE TABLE model_calls (
-        run_id TEXT, at REAL, hop INTEGER, attempt INTEGER, purpose TEXT, model TEXT, provider TEXT,
-        organization_id TEXT, source TEXT, verdict TEXT, finish_reason TEXT, input_tokens INTEGER,
-        output_tokens INTEGER, cached_tokens INTEGER, cost REAL, duration REAL
-    )""",
-    """CREATE TABLE tool_calls (
-        run_id TEXT, at REAL, call_id TEXT, attempt INTEGER, tool TEXT, outcome TEXT, duration REAL
-    )""",
-    """CREATE TABLE verdicts (
-        run_id TEXT, at REAL, point TEXT, call_id TEXT, hook TEXT, phase TEXT, verb TEXT, reason TEXT, duration REAL
-    )""",
-    _VERDICT_ROWID,
-    """CREATE TABLE approvals (
-        run_id TEXT, at REAL, call_id TEXT, tool TEXT, decision TEXT, decided_by TEXT, waited REAL
-    )""",
-    """CREATE TABLE errors (
-        run_id TEXT, at REAL, place TEXT, type TEXT, source TEXT, call_id TEXT, fatal INTEGER
-    )""",
-)
+"""Whether a hook prevented something. Of rows of format 4, it is derived from what else is known about the run."""
 _SERVED = (
     """CREATE TABLE events (
         run_id TEXT NOT NULL, seq INTEGER NOT NULL, type TEXT NOT NULL, at REAL NOT NULL, data BLOB NOT NULL,
@@ -165,42 +194,46 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     "DROP INDEX once_by_run",
     "CREATE INDEX idempotency_keys_by_run ON idempotency_keys (run_id)",
     *_INDEXES,
-    *_PARTS,
     *_JOURNAL,
     *_WORKERS,
     *_CONTROLS,
     *_MORE_INDEXES,
-    *_MARKS,
     *_STATISTICS,
-    *_REFUSED,
+    *_FACTS,
+    *_HALTS,
+    *_ORIGINS,
+    *_PERIODIC,
+    *_SLOTS,
+    *_FILTERED,
+    *_TEXTS,
+    *_FORMAT_8,
 )
 
 SCHEMA = Schema(
     "runs",
     contents="runs",
     application_id=_APPLICATION_ID,
-    version=5,
+    version=8,
     statements=(
-        *(_RUNS, *_INDEXES, *_PARTS, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
-        *(*_MORE_INDEXES, *_MARKS, *_STATISTICS, *_REFUSED),
+        *(_RUNS, *_INDEXES, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
+        *(*_MORE_INDEXES, *_STATISTICS, *_FACTS, *_HALTS, *_ORIGINS, *_PERIODIC, *_SLOTS, *_FILTERED, *_TEXTS),
+        *_FORMAT_8,
     ),
     upgrades={
         1: _FORMAT_1,
         2: (*_JOURNAL, *_WORKERS, *_CONTROLS),
         3: (*_MORE_INDEXES, *_MARKS, *_STATISTICS),
         4: _REFUSED,
+        5: (*_FACTS_UPGRADE, *_HALTS, *_ORIGINS),
+        6: (*_PERIODIC, *_SLOTS, *_FILTERED, *_TEXTS),
+        7: _FORMAT_8,
     },
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
+    min_writer=7,
 )
 
-_CHUNKS = (256, 32, 4, 1)
-"""Rows per statement. Small statements take longer in total, because other threads may run between them."""
-_OF_SERVED = ("events", "idempotency_keys", "pushes", "controls", "journal", "durable_runs", "run_models")
-"""Tables with rows of served runs, which are deleted with them."""
-_PRUNED_AT_ONCE = 200
-"""Served runs that are deleted in one transaction."""
-_LARGEST = 2**63 - 1
-_UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
+_NAMED = 5
+"""Number of ids that a message lists."""
 
 
 class RunRecord(msgspec.Struct, frozen=True):
@@ -212,20 +245,21 @@ class RunRecord(msgspec.Struct, frozen=True):
     failed with, followed by the message if a server stored it. The numbers are 0 until the run has ended. ``created``
     is when the run was accepted and ``started`` when it left the queue; without a server they are the same.
     ``last_seq`` is the number of the last stored event. ``host``, ``pid`` and ``born`` identify the process.
-    ``observed`` says whether an :class:`ObservabilityHook` recorded the run.
+    ``observed`` says whether an :class:`ObservabilityHook` recorded the run. ``origin`` says where the run came from:
+    ``command line``, ``library``, ``server``, ``channel NAME``, or the name of a framework or a coding agent.
 
     ``status`` is one of ``STATES``. A run without an end whose process has ended is ``interrupted``.
     """
 
     id: str = msgspec.field(name="run_id")
     agent: str
-    owner: str
-    session: str
-    session_id: str
-    task_id: str
-    correlation_id: str
-    transport: str
-    task: str
+    owner: str = ""
+    session: str = ""
+    session_id: str = ""
+    task_id: str = ""
+    correlation_id: str = ""
+    transport: str = ""
+    task: str = ""
     status: str = "queued"
     reply: str = ""
     error: str = ""
@@ -247,6 +281,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     pid: int = 0
     born: float | None = None
     observed: bool = False
+    origin: str = ""
 
     @property
     def is_served(self) -> bool:
@@ -266,7 +301,7 @@ class RunRecord(msgspec.Struct, frozen=True):
     @property
     def error_type(self) -> str:
         """The type of the error that the run failed with, without its message; empty if it is not known."""
-        return _error_type(self.error)
+        return error_type(self.error)
 
     @property
     def is_abandoned(self) -> bool:
@@ -274,27 +309,25 @@ class RunRecord(msgspec.Struct, frozen=True):
         return self.ended is None and self.status == "interrupted"
 
 
-class StoredEvent(msgspec.Struct, frozen=True, gc=False):
-    """An event of a served run: its number, its type, its time, and the whole event as JSON.
+_COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
+_ROW = ", ".join(_COLUMNS)
+_TURN = f"""SELECT {_ROW}, {IN_TURN}, EXISTS (SELECT 1 FROM controls c WHERE c.run_id = r.run_id AND c.answer IS NULL)
+    FROM runs r WHERE r.run_id = ?"""
 
-    ``tool`` is the tool of the call that the event is about. ``hook`` and ``verb`` are those of a verdict; the verb
-    ``denied`` is that of a person who denied a call. ``refused`` is 1 if something was prevented.
-    """
+
+class StoredEvent(msgspec.Struct, frozen=True, gc=False):
+    """An event of a served run: its number, its type, its time, and the whole event as JSON."""
 
     run_id: str
     seq: int
     type: str
     at: float
     data: bytes
-    tool: str = ""
-    hook: str = ""
-    verb: str = ""
-    refused: int = 0
 
     @property
     def row(self) -> EventRow:
         """The values for a journal, which knows the run."""
-        return self.seq, self.type, self.at, self.data, self.tool, self.hook, self.verb, self.refused
+        return self.seq, self.type, self.at, self.data
 
 
 class IdempotencyKey(msgspec.Struct, frozen=True):
@@ -307,15 +340,53 @@ class IdempotencyKey(msgspec.Struct, frozen=True):
     at: float
 
 
+class NewRun(msgspec.Struct, frozen=True):
+    """A new run of a server: its row, its first event, the input of a durable run, and the idempotency key."""
+
+    run: RunRecord
+    event: StoredEvent
+    start: bytes = b""
+    key: IdempotencyKey | None = None
+
+
 class Accepted(msgspec.Struct, frozen=True):
     """Whether :meth:`RunStore.accept` stored a run.
 
-    Otherwise ``key`` is the idempotency key, which belongs to another run, or the owner had ``own`` unfinished runs.
+    Otherwise ``key`` is the idempotency key, which belongs to another run, or too many runs are queued, or the owner
+    had ``own`` unfinished runs.
     """
 
     stored: bool
     own: int = 0
     key: IdempotencyKey | None = None
+    is_queue_full: bool = False
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """What :meth:`RunStore.take_turn` found.
+
+    Of the run ``record``: whether it is the first of its conversation that has not ended, whether messages wait for it
+    (:class:`ControlStore`), and the claim.
+    """
+
+    record: RunRecord | None
+    is_first: bool = False
+    has_messages: bool = False
+    claim: Claim | None = None
+
+
+class QueuedRun(msgspec.Struct, frozen=True):
+    """A durable run of a server that should be executed.
+
+    ``session_id`` is its conversation, whose runs are executed one after another. With a ``digest``, only a process
+    with this version of the agent can execute it. ``begun`` runs go on, and come before others.
+    """
+
+    run_id: str
+    session_id: str
+    owner: str
+    digest: str = ""
+    begun: bool = False
 
 
 class CallRow(msgspec.Struct, frozen=True):
@@ -347,17 +418,20 @@ class VerdictRow(msgspec.Struct, frozen=True):
 class RunFilter(TypedDict, total=False):
     """Filter of :meth:`RunStore.runs` and :meth:`RunStore.count`; an empty filter selects all runs.
 
-    ``served=True``: only runs of a server. ``owner``, ``agent``, ``session`` (the caller's name), ``session_id``: only
-    runs with this value. ``states``: only runs in one of these states. ``since``: only runs that began or ended at
-    this Unix time or later. ``created_from``, ``created_to``: only runs that were accepted at this Unix time or later,
-    and before this one. ``correlation_id``: only runs with this cause. ``text``: only runs with this text in the task
-    or the reply, in upper or lower case.
+    ``served=True``: only runs of a server. ``outermost=True``: only runs that are not nested in others. ``owner``,
+    ``agent``, ``session`` (the caller's name), ``session_id``: only runs with this value. ``states``: only runs in one
+    of these states. ``since``: only runs that began or ended at this Unix time or later. ``created_from``,
+    ``created_to``: only runs that were accepted at this Unix time or later, and before this one. ``correlation_id``:
+    only runs with this cause. ``text``: only runs with all of these words in the task or the reply, in upper or lower
+    case; ``*`` at the end of a word stands for more letters.
 
-    ``tool``: only runs of a server that called this tool, or tried to. ``hook``, ``verb``: only runs of a server with a
-    verdict of this hook, with this verb, or both. ``model``: only runs of a server that called this model.
+    ``tool``: only runs that called this tool, or tried to. ``hook``, ``verb``: only runs with a verdict of this hook,
+    with this verb, or both. ``model``: only runs that called this model. All of these also find what happened in nested
+    runs. ``origin``: only runs that came from there.
     """
 
     served: bool
+    outermost: bool
     owner: str | None
     agent: str
     session: str
@@ -372,10 +446,15 @@ class RunFilter(TypedDict, total=False):
     hook: str
     verb: str
     model: str
+    origin: str
 
 
-_SEARCHED = ("text", "tool", "hook", "verb")
-"""Filters without an index of runs by time: each run has to be looked at."""
+_SEARCHED = ("text", "tool", "hook", "verb", "model")
+"""Filters without an index of runs by time: unless few runs have what is wanted, each run has to be looked at."""
+_MATCHES = 200
+"""Runs with a text that are read at once."""
+_FEW = 5_000
+"""Number of facts up to which the runs that have them are read, instead of the facts of one run after another."""
 
 
 class RunSearch(msgspec.Struct, frozen=True):
@@ -402,8 +481,8 @@ class RunStore:
     Args:
         path: the file, created when it is first needed; ``:memory:`` keeps everything in memory; or the
             address of a PostgreSQL database.
-        keep_days: how long to keep records of :class:`ObservabilityHook`; see :meth:`prune`, which :meth:`add`
-            then calls at most once an hour. ``None`` keeps everything.
+        keep_days: how long to keep records of :class:`ObservabilityHook`; see :meth:`prune`. :meth:`add` deletes older
+            ones once an hour. ``None`` keeps everything.
         pinned: if the file is moved or deleted while it is open, refuse to write until it is back. Otherwise a new
             file is started at the path.
         synced: sync each commit to disk, so that it survives a power loss. Otherwise a power loss may undo the last
@@ -433,13 +512,17 @@ class RunStore:
         if keep_days is not None:
             _check_days(keep_days)
         self.db = open_database(path, SCHEMA, durable=synced, pinned=pinned)
-        self.journal = Journal(self.db, lease_seconds)
+        self._facts = FactWriter(self.db)
+        self.group = GroupCommit(self.db, self._adding)
+        self.journal = Journal(self.db, lease_seconds, self.group)
         self.workers = WorkerStore(self.db)
         self.controls = ControlStore(self.db)
-        self.figures = FigureStore(self.db)
+        self.halts = HaltStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
+        self.begun_with: dict[str, Any] | None = None
+        """Settings of the program, stored with the durable runs that it begins, for the program that continues them."""
         self.keep_days = keep_days
-        self._pruned = float("-inf")
+        self._tidied = float("-inf")
 
     @property
     def path(self) -> str:
@@ -461,29 +544,91 @@ class RunStore:
 
     # Writing.
 
-    def add(self, runs: Iterable[RunRecord], parts: Mapping[str, Sequence[tuple[Any, ...]]]) -> None:
-        """Store the records of an :class:`ObservabilityHook` in one transaction.
+    def add(self, runs: Iterable[RunRecord], facts: Iterable[RunFact] = ()) -> None:
+        """Store runs and what happened in them, in one transaction.
 
         The row of an existing run is replaced; the row of a served run is only marked as observed.
 
         Args:
-            runs: the runs.
-            parts: rows of the tables in ``PARTS``, with the values of all columns.
+            runs: the runs. Those without a process belong to this one.
+            facts: what happened in runs.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        found = {run.id: (*msgspec.structs.astuple(run)[:-1], 1) for run in runs}
-        rows = [found[id] for id in sorted(found)]  # in one order in all processes, so that none waits for another
+        write = self._adding([*runs, *facts])
         with self.db.transaction(write=True, lock=None) as db:
-            for table, values in (("runs", rows), *parts.items()):
-                _insert(db, table, values)
-        if self.keep_days is not None and time.monotonic() > self._pruned + 3600:
-            self.prune(self.keep_days)
-            self._pruned = time.monotonic()
+            write(db)
+        if time.monotonic() > self._tidied + TIDY_SECONDS:
+            until = time.monotonic() + WRITER_TIDY_SECONDS
+            with closing(self.tidy()) as steps:
+                if all(time.monotonic() < until for _ in steps):
+                    self._tidied = time.monotonic()
 
-    def write(self, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> set[str]:
-        """Store runs of a server and their events, in one transaction. Runs and events that exist are replaced.
+    def tidy(self, served_days: float | None = None, forget: Forget | None = None) -> Generator[int]:
+        """Delete what is old, a step at a time, if no process has done so within the last hour. Yield after each step.
+
+        Only one process does this at a time. It deletes records of :class:`ObservabilityHook` after ``keep_days``, and
+        statistics of short times.
+
+        Args:
+            served_days: after how many days to delete the events and texts of served runs.
+            forget: deletes what other stores have about these runs: it gets their ids, and the ids of the
+                conversations that have no newer run.
+
+        Raises:
+            StoreError: the number of days, or the file, cannot be used.
+        """
+        yield from self._in_turn("records", self._tidy_records())
+        if served_days is not None:
+            steps = prune_served(self.db, _days_ago(served_days), forget)
+            words = self._in_turn("deleted words", forget_words(self.db), WORDS_SECONDS)
+            yield from self._in_turn("served runs", chain(steps, words))
+
+    def _tidy_records(self) -> Iterator[int]:
+        yield from self._facts.tidy()
+        if self.keep_days is not None:
+            yield from prune(self.db, _days_ago(self.keep_days))
+
+    def _in_turn(self, name: str, steps: Iterator[int], seconds: float | None = None) -> Iterator[int]:
+        """Yield from the steps of periodic work while this process has its lease."""
+        work = PeriodicWork(self.db, name, TIDY_SECONDS if seconds is None else seconds)
+        if not work.claim():
+            return
+        is_done = False
+        try:
+            for deleted in steps:
+                yield deleted
+                if not work.renew():
+                    return
+            is_done = True
+        finally:
+            work.release(done=is_done)
+
+    def _adding(self, records: Iterable[RunRecord | RunFact]) -> Callable[[Connection], None]:
+        """Return what stores runs and facts inside a transaction."""
+        host, pid, born = self.db.leases.owner()
+        runs, facts = dict[str, tuple[Any, ...]](), list[RunFact]()
+        for each in records:
+            if isinstance(each, RunFact):
+                facts.append(each)
+            else:  # if a run started and ended meanwhile, only its last state is written
+                owner = {} if each.host else {"host": host, "pid": pid, "born": born}
+                runs[each.id] = msgspec.structs.astuple(msgspec.structs.replace(each, observed=True, **owner))
+        rows = [runs[id] for id in sorted(runs)]  # in one order in all processes, so that none waits for another
+
+        def write(db: Connection) -> None:
+            insert(db, "runs", _COLUMNS, rows, _OBSERVED_ROW)
+            self._facts.write(db, facts)
+
+        return write
+
+    def write(
+        self, runs: Iterable[RunRecord], events: Sequence[StoredEvent], records: Sequence[RunRecord | RunFact] = ()
+    ) -> set[str]:
+        """Store runs of a server, their events, and what happened in them, in one transaction.
+
+        Runs and events that exist are replaced. ``records`` are those of :meth:`add`.
 
         On PostgreSQL, runs that have ended are left alone: another process may have ended a run because the lease of
         this process had expired. Returns the ids of these runs.
@@ -492,8 +637,10 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         if not self.db.is_shared:
+            add = self._adding(records)
             with self.db.transaction(write=True) as db:
                 _write(db, runs, events)
+                add(db)
             return set()
         rows = list(runs)
         ids = {run.id for run in rows} | {event.run_id for event in events}
@@ -502,7 +649,9 @@ class RunStore:
             if ended:
                 rows = [run for run in rows if run.id not in ended]
                 events = [event for event in events if event.run_id not in ended]
+                records = [each for each in records if not (isinstance(each, RunFact) and each.run.run_id in ended)]
             _write(db, rows, events)
+            self._adding(records)(db)
         self.db.announce(*ids - ended)
         return ended
 
@@ -520,46 +669,61 @@ class RunStore:
 
     def accept(
         self,
-        run: RunRecord,
-        event: StoredEvent,
-        start: bytes | None = None,
+        new: Sequence[NewRun],
         *,
-        key: IdempotencyKey | None = None,
         limit: int | None = None,
-        also: Callable[[Connection], object] | None = None,
-    ) -> Accepted:
-        """Store a new run of a server with everything that belongs to it, in one transaction: all of it or nothing.
+        max_queued: int | None = None,
+        also: Callable[[Connection, Sequence[RunRecord]], object] | None = None,
+    ) -> list[Accepted]:
+        """Store new runs of a server with everything that belongs to them, in one transaction: all of it or nothing.
+
+        A run whose idempotency key belongs to another run, or that exceeds a limit, is not stored.
 
         Args:
-            run: the run.
-            event: its first event.
-            start: the input of a durable run.
-            key: the idempotency key. If it belongs to another run, nothing is stored.
-            limit: if its owner has this number of runs that have not ended, in all processes that share the database,
-                nothing is stored. Two processes do not store the last allowed run at once.
-            also: writes more in the same transaction, as the last part of it.
+            new: the runs.
+            limit: maximum number of runs of an owner that have not ended, in all processes that share the database.
+                Two processes do not store the last allowed run at once.
+            max_queued: maximum number of durable runs that no process has begun. Two processes may exceed it by the
+                runs of one call.
+            also: called with the runs that are stored, as the last part of the transaction.
+
+        Returns:
+            For each run, whether it was stored.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        own = 0
-        with self.db.transaction(write=True, lock=f"admission {run.owner}") as db:
-            if key is not None and (held := _held_key(db, key.owner, key.key)) is not None:
-                return Accepted(False, key=held)
-            if limit is not None:
-                source, values = _chosen({"served": True, "owner": run.owner, "states": OPEN_STATES})
-                (own,) = db.execute(f"SELECT count(*) FROM {source}", values).fetchone()
-                if own >= limit:
-                    return Accepted(False, own)
-            _write(db, [run], [event])
-            if key is not None:
-                db.execute(_KEY_ROW, tuple(map(_storable, (*msgspec.structs.astuple(key), "", 0))))
-            if start is not None:
-                create(db, run.id, run.agent, start, run.created)
-            if also is not None:
-                also(db)
-        self.db.announce(run.id)
-        return Accepted(True, own)
+        owners = sorted({each.run.owner for each in new})
+        with self.db.transaction(write=True, lock=[f"admission {owner}" for owner in owners]) as db:
+            own = dict.fromkeys(owners, 0) if limit is None else _open_runs(db, owners, limit)
+            queued = 0 if max_queued is None else count_new(db)
+            answers, stored = list[Accepted](), list[NewRun]()
+            keys: dict[tuple[str, str], IdempotencyKey] = {}
+            for each in new:
+                owner, key = each.run.owner, each.key
+                held = None if key is None else keys.get((key.owner, key.key)) or _held_key(db, key.owner, key.key)
+                if held is not None:
+                    answers.append(Accepted(False, key=held))
+                elif max_queued is not None and queued >= max_queued:
+                    answers.append(Accepted(False, is_queue_full=True))
+                elif limit is not None and own[owner] >= limit:
+                    answers.append(Accepted(False, own[owner]))
+                else:
+                    answers.append(Accepted(True, own[owner]))
+                    stored.append(each)
+                    own[owner] += 1
+                    queued += 1
+                    if key is not None:
+                        keys[key.owner, key.key] = key
+            runs = [each.run for each in stored]
+            _write(db, runs, [each.event for each in stored])
+            for key in keys.values():
+                db.execute(_KEY_ROW, tuple(map(storable_value, (*msgspec.structs.astuple(key), "", 0))))
+            create(db, [(each.run.id, each.run.agent, each.start, each.run.created) for each in stored if each.start])
+            if also is not None and runs:
+                also(db, runs)
+        self.db.announce(*(run.id for run in runs))
+        return answers
 
     def key(self, owner: str, key: str) -> IdempotencyKey | None:
         """Return the idempotency key of an owner's run, or ``None`` if no run has it.
@@ -570,16 +734,36 @@ class RunStore:
         with self.db.transaction() as db:
             return _held_key(db, owner, key)
 
-    def first_open(self, session_id: str) -> str | None:
-        """Return the id of the first durable run of a conversation that has not ended: the others wait for it.
+    def take_turn(self, run_id: str, digest_of: Callable[[str], str | None]) -> Turn:
+        """Claim a durable run of a server if it has not ended and it is its turn, in one transaction.
+
+        Args:
+            run_id: the run.
+            digest_of: returns the digest of an agent by name; ``None`` if this process does not have it.
 
         Raises:
+            RunHeldError: another process executes the run.
+            JournalFormatError: the journal has another format.
+            RunPinnedError: the run has another digest.
             StoreError: the file cannot be used.
         """
-        query = f"""SELECT run_id FROM runs WHERE session_id = ? AND transport != '' AND host = ?
-            AND status IN ({",".join("?" * len(OPEN_STATES))}) ORDER BY created, run_id LIMIT 1"""
-        rows = self.db.execute(query, (storable(session_id), DURABLE, *OPEN_STATES))
-        return str(rows[0][0]) if rows else None
+        owner = self.db.leases.owner()
+
+        def work(db: Connection) -> Turn:
+            found = db.execute(_TURN, (storable(run_id),)).fetchone()
+            if found is None:
+                return Turn(None)
+            *row, is_first, has_messages = found
+            record = _record(row, self.db.leases)
+            if record.is_over or not is_first or (digest := digest_of(record.agent)) is None:
+                return Turn(record, is_first=bool(is_first) and not record.is_over)
+            claim = self.journal.claim_in(db, owner, run_id, digest)
+            return Turn(record, is_first=True, has_messages=bool(has_messages), claim=claim)
+
+        turn = self.group.do(run_id, work)
+        if turn.claim is not None:
+            self.journal.claimed(turn.claim)
+        return turn
 
     def begin(self, run: RunRecord) -> str | None:
         """Mark a run of a server as running, unless a run of another process in the same conversation comes first.
@@ -603,29 +787,28 @@ class RunStore:
                 db.execute("UPDATE runs SET status = 'running' WHERE run_id = ? AND ended IS NULL", (run.id,))
         return None if row is None else str(row[0])
 
-    def to_execute(self, queued_seconds: float = 0.0, limit: int = 1000) -> list[tuple[str, str, str]]:
+    def to_execute(self, *, begun: bool, limit: int = 1000) -> list[QueuedRun]:
         """Return the durable runs of servers that no process executes, the oldest first.
 
-        Runs that wait for an approval are not among them, nor those that were created within the last
-        ``queued_seconds``: the queue has them.
+        Runs that wait for an approval, or for another run of their conversation, are not among them.
 
-        Returns:
-            The id, the conversation and the digest of each run.
+        Args:
+            begun: return the runs that have begun; otherwise those that have not.
+            limit: maximum number of runs.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        query = """SELECT d.run_id, r.session_id, d.changed, d.digest, d.status, d.host, d.pid, d.born, d.lease
-            FROM durable_runs d JOIN runs r ON r.run_id = d.run_id WHERE r.host = ? AND (
-                d.status IN ('running', 'interrupted') OR d.status = 'new' AND d.changed <= ?
-            ) ORDER BY d.created, d.run_id"""
-        found: list[tuple[str, str, str]] = []
+        states = "('running', 'interrupted')" if begun else "('new')"
+        query = f"""SELECT d.run_id, r.session_id, r.owner, d.digest, d.changed, d.status, d.host, d.pid, d.born,
+            d.lease FROM durable_runs d JOIN runs r ON r.run_id = d.run_id
+            WHERE r.host = ? AND d.status IN {states} AND {IN_TURN} ORDER BY d.created, d.run_id"""
+        found: list[QueuedRun] = []
         with self.db.transaction() as db:
             now = database_time(self.db, db)
-            rows = db.execute(query, (DURABLE, now - queued_seconds))
-            for id, session_id, changed, digest, status, host, pid, born, lease in rows:
+            for id, session_id, owner, digest, changed, status, host, pid, born, lease in db.execute(query, (DURABLE,)):
                 if status != "running" or lease <= now or not self.db.leases.is_held(host, pid, changed, born):
-                    found.append((id, session_id, digest))
+                    found.append(QueuedRun(id, session_id, owner, digest, begun))
                     if len(found) == limit:
                         break
         return found
@@ -643,64 +826,60 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         with self.db.transaction(write=True) as db:
-            row = db.execute("SELECT * FROM runs WHERE run_id = ? AND transport != ''", (storable(id),)).fetchone()
+            row = db.execute(
+                f"SELECT {_ROW} FROM runs WHERE run_id = ? AND transport != ''", (storable(id),)
+            ).fetchone()
             run = None if row is None else _record(row, self.db.leases)
             if run is None or run.ended is not None:
                 return run
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
             over, event = last(run, (seq or 0) + 1)
             _write(db, [over], [event])
+            self._facts.write(db, [ended_run(over)])
         self.db.announce(over.id)
         return over
 
     def prune(self, days: float) -> int:
-        """Delete the records of :class:`ObservabilityHook` about runs that ended more than ``days`` days ago.
+        """Delete everything about runs that ended more than ``days`` days ago.
 
-        Runs that a server stored stay readable there until :meth:`prune_served` deletes them. Returns the number of
-        runs.
+        Sums by day stay, except those with the reasons of hooks. Of runs that a server stored, only the facts are
+        deleted: :meth:`prune_served` deletes the rest. Returns the number of runs.
 
         Raises:
             StoreError: ``days`` is not a positive number, or the file cannot be used.
         """
-        _check_days(days)
-        with self.db.transaction(write=True) as db:
-            return _prune(db, days)
+        return sum(prune(self.db, _days_ago(days)))
 
     def prune_served(self, days: float) -> int:
         """Delete the events and texts of served runs that ended more than ``days`` days ago; returns their number.
 
-        The server no longer has these runs. If an :class:`ObservabilityHook` recorded such a run too, its numbers
-        stay for the statistics until :meth:`prune` deletes them.
+        If an :class:`ObservabilityHook` recorded such a run too, its row and its facts stay until :meth:`prune` deletes
+        them. It has no owner then, so only callers who see everything see it.
 
         Raises:
             StoreError: ``days`` is not a positive number, or the file cannot be used.
         """
-        _check_days(days)
-        before = time.time() - days * 24 * 3600
-        query = "SELECT run_id, error FROM runs WHERE transport != '' AND created < ? AND ended < ? LIMIT ?"
-        pruned, more = 0, True
-        while more:  # a few runs per transaction, so that other processes can write in between
-            with self.db.transaction(write=True) as db:
-                old = db.execute(query, (before, before, _PRUNED_AT_ONCE)).fetchall()
-                for table in (
-                    "events",
-                    "idempotency_keys",
-                    "pushes",
-                    "controls",
-                    "journal",
-                    "durable_runs",
-                    "run_models",
-                ):
-                    db.executemany(f"DELETE FROM {table} WHERE run_id = ?", [row[:1] for row in old])
-                db.executemany("DELETE FROM runs WHERE run_id = ? AND observed = 0", [row[:1] for row in old])
-                db.executemany(
-                    """UPDATE runs SET owner = '', session = '', transport = '', task = '', reply = '', reason = '',
-                    last_seq = 0, error = ? WHERE run_id = ?""",
-                    [(_error_type(error), run_id) for run_id, error in old],
-                )
-            pruned += len(old)
-            more = len(old) == _PRUNED_AT_ONCE
-        return pruned
+        return sum(prune_served(self.db, _days_ago(days)))
+
+    def delete(self, id: str) -> bool:
+        """Delete a run, the runs nested in it, and everything that is stored about them. Sums of statistics stay.
+
+        Returns false if there is no such run, or if it is being executed: a run of a server has to end first.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        run = self.get(id)
+        if run is None or run.status in ("queued", "running") or (run.is_served and not run.is_over):
+            return False
+        if self.journal.get(run.id) is not None and not self.journal.delete(run.id):
+            return False
+        tree = """WITH RECURSIVE tree (run_id) AS (SELECT run_id FROM runs WHERE run_id = ? UNION
+            SELECT inner_run.run_id FROM runs AS inner_run JOIN tree ON inner_run.parent_run_id = tree.run_id
+            WHERE inner_run.parent_run_id != '') SELECT run_id FROM tree"""
+        with self.db.transaction(write=True) as db:
+            delete_runs(db, [id for (id,) in db.execute(tree, (run.id,)).fetchall()])
+        return True
 
     # Reading.
 
@@ -710,33 +889,52 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        rows = self.db.execute("SELECT * FROM runs WHERE run_id = ?", (storable(id),))
-        return _record(rows[0], self.db.leases) if rows else None
+        rows = self.db.execute(f"SELECT {_ROW} FROM runs WHERE run_id = ?", (storable(id),))
+        found = list(_records(rows, self.db.leases))
+        if found and _has_own_state(found[0]):
+            with self.db.transaction() as db:
+                found = self._current(db, found)
+        return found[0] if found else None
 
     def find(self, run_id: str) -> RunRecord:
-        """Return the run with this id or an unambiguous prefix of it, with or without ``run_``; ``last`` is the newest.
+        """Return the run with this id or an unambiguous prefix of it, with or without ``run_``.
+
+        ``last`` is the newest run of the list: a run nested in it began later, but is not in the list.
 
         Raises:
             StoreError: no run, or more than one, has such an id; or the file cannot be used.
         """
-        if run_id == "last" and (newest := self.runs(1)):
-            return newest[0]
-        beginnings = [_storable(run_id), f"run_{_storable(run_id)}"]
+        found = self.ids_of(run_id)
+        if not found:
+            ids = ", ".join(run.id for run in self.runs(_NAMED, outermost=True))
+            known = f"the newest are {ids}; hookline runs shows all" if ids else "it has no runs"
+            raise StoreError(f"there is no run {run_id!r} in {self.path}: {known}")
+        if len(found) > 1:
+            raise StoreError(f"more than one run begins with {run_id!r}: {', '.join(found)}")
+        run = self.get(found[0])
+        assert run is not None  # it was just found
+        return run
+
+    def ids_of(self, name: str) -> list[str]:
+        """Return the ids that a name stands for: see :meth:`find`. There are a few at most.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        if name == "last":
+            return [run.id for run in self.runs(1, outermost=True)]
+        beginnings = [storable_value(name), f"run_{storable_value(name)}"]
         condition = " OR ".join(["run_id >= ? AND run_id < ?"] * len(beginnings))
         values = [value for start in beginnings for value in (start, f"{start}{LAST_CHARACTER}")]
-        found = self.db.execute(f"SELECT * FROM runs WHERE {condition} ORDER BY run_id LIMIT 2", values)
-        if not found:
-            raise StoreError(f"there is no run {run_id!r} in {self.path}: hookline stats --last 20 shows the ids")
-        if len(found) > 1 and found[0][0] != run_id:
-            raise StoreError(f"more than one run begins with {run_id!r}: give more of its id")
-        return _record(found[0], self.db.leases)
+        rows = self.db.execute(f"SELECT run_id FROM runs WHERE {condition} ORDER BY run_id LIMIT ?", (*values, _NAMED))
+        found = [id for (id,) in rows]
+        return found[:1] if found[:1] == [name] else found
 
     def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
         """Return runs, newest first.
 
         Args:
-            limit: the maximum number of runs. With ``served=True`` there are fewer if their texts are long: see
-                :func:`page_of`.
+            limit: the maximum number of runs. There are fewer if their texts are long: see :func:`page_of`.
             before: the id of a run: only runs that come after it in the list.
             chosen: which runs: see :class:`RunFilter`.
 
@@ -744,20 +942,74 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         with self.db.transaction() as db:
-            max_size = PAGE_SIZE if chosen.get("served") else float("inf")
-            return self._page(db, *_chosen(chosen, before), limit, max_size)
+            few = _few_runs(db, chosen)
+            if chosen.get("text"):
+                return self._with_text(db, limit, before, chosen, few, math.inf).runs
+            return self._listed(db, limit, before, chosen, few)
 
-    def _page(
-        self, db: Connection, source: str, values: Sequence[Any], limit: int, max_size: float = PAGE_SIZE
+    def _with_text(
+        self, db: Connection, limit: int, before: str, chosen: RunFilter, few: Sequence[str] | None, until: float
+    ) -> RunSearch:
+        """Return runs with a text like :meth:`search`. If ``few`` runs are given, the runs are among them."""
+        found, looked_at, states = list[RunRecord](), 0, chosen.get("states")
+        allowed = None if few is None else {*few}
+        while True:
+            matches = self._matches(db, chosen, before)
+            ids = [id for _, id in matches if allowed is None or id in allowed]
+            page = {run.id: run for run in self._page(db, *_ordered(chosen, "", ids, len(ids)))} if ids else {}
+            found += [page[id] for id in ids if id in page and (not states or page[id].status in states)]
+            if len(matches) < _MATCHES or len(found) >= limit or sum(map(_size, found)) > PAGE_SIZE:
+                return RunSearch(found[:limit])
+            looked_at += len(matches)
+            created, before = matches[-1]
+            if time.monotonic() > until:
+                return RunSearch(found, before, created, looked_at)
+
+    def _matches(self, db: Connection, chosen: RunFilter, before: str) -> list[tuple[float, str]]:
+        """Return the next runs that have a text."""
+        scope = {"owner": chosen.get("owner") or "", "agent": chosen.get("agent", "")}
+        return find_text(self.db, db, chosen.get("text", ""), _MATCHES, before=storable(before), **scope)
+
+    def _listed(
+        self, db: Connection, limit: int, before: str, chosen: RunFilter, ids: Sequence[str] | None
     ) -> list[RunRecord]:
+        """Return runs like :meth:`runs`. If ``ids`` are given, the runs are among them."""
+        found, states = list[RunRecord](), chosen.get("states")
+        while True:
+            wanted = limit - len(found)
+            page = self._page(db, *_ordered(chosen, before, ids, wanted))
+            # The rows of runs without a server do not say that their process has ended.
+            found += [run for run in page if not states or run.status in states]
+            if len(page) < wanted or len(found) == limit or sum(map(_size, found)) > PAGE_SIZE:
+                return found
+            before = page[-1].id
+
+    def _page(self, db: Connection, query: str, values: Sequence[Any]) -> list[RunRecord]:
         found, size = list[RunRecord](), 0
-        query = f"SELECT * FROM {source} ORDER BY created DESC, run_id DESC LIMIT ?"
-        for run in _records(db.execute(query, (*values, limit)), self.db.leases):
+        for run in _records(db.execute(query, values), self.db.leases):
             found.append(run)
             size += _size(run)
-            if size > max_size and len(found) > 1:
+            if size > PAGE_SIZE and len(found) > 1:
                 break
-        return found
+        return self._current(db, found)
+
+    def _current(self, db: Connection, runs: Iterable[RunRecord]) -> list[RunRecord]:
+        """Return runs with the current states of durable runs without a server: only their journals know them."""
+        found = list(runs)
+        ids = [run.id for run in found if _has_own_state(run)]
+        if not ids:
+            return found
+        query = f"""SELECT run_id, status, lease, host, pid, changed, born FROM durable_runs
+            WHERE run_id IN ({",".join("?" * len(ids))})"""
+        rows, now = db.execute(query, ids).fetchall(), database_time(self.db, db)
+        states = {
+            id: status
+            if status not in ("new", "running") or (lease > now and self.db.leases.is_held(*process))
+            # A run that no process has begun is not listed before its first claim.
+            else "interrupted"
+            for id, status, lease, *process in rows
+        }
+        return [msgspec.structs.replace(run, status=states.get(run.id, run.status)) for run in found]
 
     def search(
         self, limit: int, *, before: str = "", seconds: float = SEARCH_SECONDS, **chosen: Unpack[RunFilter]
@@ -777,18 +1029,26 @@ class RunStore:
         """
         if not any(chosen.get(name) for name in _SEARCHED):
             return RunSearch(self.runs(limit, before=before, **chosen))
+        with self.db.transaction() as db:
+            few = _few_runs(db, chosen)
+            if chosen.get("text"):
+                return self._with_text(db, limit, before, chosen, few, time.monotonic() + seconds)
+            if few is not None:
+                return RunSearch(self._listed(db, limit, before, chosen, few))
         quick = cast("RunFilter", {name: value for name, value in chosen.items() if name not in _SEARCHED})
         found, looked_at, until = list[RunRecord](), 0, time.monotonic() + seconds
         with self.db.transaction() as db:
             while True:
                 source, values = _chosen(quick, before)
-                query = f"SELECT created, run_id FROM {source} ORDER BY created DESC, run_id DESC LIMIT 1 OFFSET ?"
+                query = f"SELECT created, run_id FROM {source} {_NEWEST} LIMIT 1 OFFSET ?"
                 last = db.execute(query, (*values, SEARCHED_AT_ONCE - 1)).fetchone()
                 source, values = _chosen(chosen, before)
                 if last is not None:
                     source += " AND (created, run_id) >= (?, ?)"
                     values += last
-                found += self._page(db, source, values, limit - len(found))
+                query = f"SELECT {_ROW} FROM {source} {_NEWEST} LIMIT ?"
+                states, page = chosen.get("states"), self._page(db, query, (*values, limit - len(found)))
+                found += [run for run in page if not states or run.status in states]
                 if last is None or len(found) == limit or sum(map(_size, found)) > PAGE_SIZE:
                     return RunSearch(found)
                 looked_at += SEARCHED_AT_ONCE
@@ -805,8 +1065,15 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        source, values = _chosen(chosen)
-        return int(self.db.execute(f"SELECT count(*) FROM {source}", values)[0][0])
+        count, before = 0, ""
+        with self.db.transaction() as db:
+            while True:
+                matches = self._matches(db, chosen, before) if chosen.get("text") else []
+                source, values = _chosen(chosen, ids=[id for _, id in matches] if chosen.get("text") else None)
+                count += int(db.execute(f"SELECT count(*) FROM {source}", values).fetchone()[0])
+                if len(matches) < _MATCHES:
+                    return count
+                before = matches[-1][1]
 
     def oldest(self, *states: str) -> float | None:
         """Return when the oldest served run in one of these open states was created; ``None`` if there is none.
@@ -825,7 +1092,7 @@ class RunStore:
             StoreError: the file cannot be used.
         """
         source, values = _chosen({"served": True, "states": OPEN_STATES})
-        rows = self.db.execute(f"SELECT * FROM {source}", values)
+        rows = self.db.execute(f"SELECT {_ROW} FROM {source}", values)
         return [run for run in _records(rows, self.db.leases) if run.is_abandoned]
 
     def events(self, run_id: str, after: int = 0, limit: int = 500, size: int = PAGE_SIZE) -> list[StoredEvent]:
@@ -836,7 +1103,7 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        query = "SELECT * FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
+        query = "SELECT run_id, seq, type, at, data FROM events WHERE run_id = ? AND seq > ? ORDER BY seq LIMIT ?"
         with self.db.transaction() as db:
             return limit_bytes((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
@@ -846,13 +1113,16 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        models = """SELECT 'model', model, at - duration, duration,
-            CASE WHEN verdict IN ('retry', 'end', 'failed') THEN verdict ELSE finish_reason END, attempt, purpose,
-            input_tokens + output_tokens FROM model_calls WHERE run_id = ?"""
-        tools = "SELECT 'tool', tool, at - duration, duration, outcome, attempt FROM tool_calls WHERE run_id = ?"
-        with self.db.transaction() as db:
-            rows = [*db.execute(models, (run_id,)), *db.execute(tools, (run_id,))]
-        return sorted((CallRow(*row) for row in rows), key=lambda call: call.began)
+        calls = []
+        for fact in self.facts(run_id):
+            began, took = fact.at - (fact.duration or 0.0), fact.duration or 0.0
+            if fact.kind == "model":
+                outcome = fact.verb if fact.verb in ("retry", "end", "failed") else fact.outcome
+                tokens = fact.input_tokens + fact.output_tokens
+                calls.append(CallRow("model", fact.model, began, took, outcome, fact.attempt, fact.purpose, tokens))
+            elif fact.kind == "tool":
+                calls.append(CallRow("tool", fact.tool, began, took, fact.outcome, fact.attempt))
+        return sorted(calls, key=lambda call: call.began)
 
     def verdicts(self, run_id: str) -> list[VerdictRow]:
         """Return results of hooks in a run, in order.
@@ -860,10 +1130,47 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
+        found = []
+        for fact in self.facts(run_id):
+            at, point, call_id = fact.at, fact.point, fact.call_id
+            for gate in fact.decisions:
+                took = gate.microseconds / 1e6
+                found.append(VerdictRow(at, point, call_id, gate.hook, gate.phase, gate.verb, gate.reason, took))
+        return found
+
+    def facts(self, run_id: str) -> list[RunFact]:
+        """Return what an :class:`ObservabilityHook` recorded about a run, in order.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
         with self.db.transaction() as db:
-            columns = ", ".join(VerdictRow.__struct_fields__)
-            found = db.execute(f"SELECT {columns} FROM verdicts WHERE run_id = ? ORDER BY at, rowid", (run_id,))
-            return [VerdictRow(*row) for row in found]
+            return facts_of(db, "run_id = ?", (storable(run_id),))
+
+    def rules(self, run_id: str) -> str:
+        """Return the digest of the rules under which a run began; empty if it has none, or no facts yet.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = "SELECT rules FROM facts WHERE run_id = ? AND rules != '' ORDER BY at, id LIMIT 1"
+        return next((str(rules) for (rules,) in self.db.execute(query, (storable(run_id),))), "")
+
+    def tree_facts(self, run_id: str) -> list[RunFact]:
+        """Return what was recorded about a run and about all runs of its tree, in order.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        with self.db.transaction() as db:
+            row = db.execute("SELECT root_run_id FROM facts WHERE run_id = ? LIMIT 1", (storable(run_id),)).fetchone()
+            return [] if row is None else facts_of(db, "root_run_id = ?", row)
+
+
+def ended_run(run: RunRecord) -> RunFact:
+    """Return the fact that a served run has ended."""
+    observed = ObservedRun(run.id, run.agent, root_run_id=run.id, asked=run.agent, owner=run.owner)
+    return RunFact(observed, run.started or run.created, "run", outcome=run.status, duration=run.elapsed)
 
 
 def limit_bytes(events: Iterable[StoredEvent], size: int) -> list[StoredEvent]:
@@ -887,10 +1194,9 @@ def page_of(found: Sequence[RunRecord], limit: int) -> Sequence[RunRecord]:
     return found[: min(limit, len(found) - 1) if is_long else limit]
 
 
-def _error_type(error: str) -> str:
-    """Return the type at the beginning of ``TYPE: MESSAGE``; empty if there is none."""
-    kind, _, _ = error.partition(":")
-    return "" if " " in kind else kind
+def _has_own_state(run: RunRecord) -> bool:
+    """Whether the journal of a run may say more about its state than its row."""
+    return run.ended is None and not run.is_served
 
 
 def _size(run: RunRecord) -> int:
@@ -905,7 +1211,7 @@ def _records(rows: Iterable[Sequence[Any]], leases: Leases) -> Iterator[RunRecor
     """Decode rows of the table. Unfinished runs whose process has ended become ``interrupted``."""
     known: dict[tuple[Any, ...], bool] = {}  # many open runs may belong to one process: check it once
     for row in rows:
-        fields: list[Any] = [*row[:-1], bool(row[-1])]
+        fields: list[Any] = [*row[:-2], bool(row[-2]), row[-1]]
         run = RunRecord(*fields)
         if run.status in OPEN_STATES and not run.is_durable:
             process = (run.host, run.pid, run.born, run.created if run.born is None else None)
@@ -916,22 +1222,68 @@ def _records(rows: Iterable[Sequence[Any]], leases: Leases) -> Iterator[RunRecor
         yield run
 
 
-def _chosen(chosen: RunFilter, before: str = "") -> tuple[str, list[Any]]:
+_OUTERMOST = """(parent_run_id = ''
+    OR NOT EXISTS (SELECT 1 FROM runs AS outer_run WHERE outer_run.run_id = runs.parent_run_id))"""
+"""The condition that a run is not a part of another one in the list."""
+
+
+_UNSERVED = f"SELECT {_ROW} FROM runs INDEXED BY unserved_open_runs WHERE ended IS NULL AND transport = ''"
+_IN_STATE = {
+    "interrupted": f"""(SELECT {_ROW} FROM runs WHERE status = 'interrupted' AND ended IS NOT NULL
+        UNION ALL {_UNSERVED}) AS runs""",
+    **{
+        state: f"""(SELECT {_ROW} FROM runs INDEXED BY open_by_status WHERE status = '{state}' AND ended IS NULL
+            AND transport != '' UNION ALL {_UNSERVED}) AS runs"""
+        for state in OPEN_STATES
+    },
+}
+"""The runs that may be in a state. The rows of runs without a server do not say that their process has ended, or that
+they are suspended."""
+
+
+_NEWEST = "ORDER BY created DESC, run_id DESC"
+
+
+def _ordered(chosen: RunFilter, before: str, ids: Sequence[str] | None, limit: int) -> tuple[str, list[Any]]:
+    """Return the query for the newest runs, and its values.
+
+    Each state has its part of an index in the order of the list. So several states are read one by one, because the
+    database would sort all runs that are in one of them.
+    """
+    states = chosen.get("states", ())
+    alone = [(state,) for state in states] if len(states) > 1 and not {*states} & _IN_STATE.keys() else [states]
+    parts = [_chosen(cast("RunFilter", {**chosen, "states": each}), before, ids) for each in alone]
+    newest = [f"SELECT {_ROW} FROM {source} {_NEWEST} LIMIT ?" for source, _ in parts]
+    values = [value for _, given in parts for value in (*given, limit)]
+    if len(newest) == 1:
+        return newest[0], values
+    together = " UNION ALL ".join(f"SELECT {_ROW} FROM ({each}) AS part" for each in newest)
+    return f"SELECT {_ROW} FROM ({together}) AS runs {_NEWEST} LIMIT ?", [*values, limit]
+
+
+def _chosen(chosen: RunFilter, before: str = "", ids: Sequence[str] | None = None) -> tuple[str, list[Any]]:
     """Return SQL for the table and the condition of a query, and its values."""
     table = "runs"
     states, since = chosen.get("states", ()), chosen.get("since", 0.0)
     wanted: list[tuple[str, Sequence[Any]]] = [("transport != ''" if chosen.get("served") else "1 = 1", ())]
+    if chosen.get("outermost"):
+        wanted.append((_OUTERMOST, ()))
     if (owner := chosen.get("owner")) is not None:
         wanted.append(("owner = ?", (storable(owner),)))
-    named = {
+    columns = {
         "agent": chosen.get("agent"),
         "session": chosen.get("session"),
         "session_id": chosen.get("session_id"),
         "correlation_id": chosen.get("correlation_id"),
+        "origin": chosen.get("origin"),
     }
-    wanted += [(f"{column} = ?", (storable(value),)) for column, value in named.items() if value]
-    if states:
-        wanted.append((f"status IN ({','.join('?' * len(states))})", states))
+    wanted += [(f"{column} = ?", (storable(value),)) for column, value in columns.items() if value]
+    if len(states) == 1 and states[0] in _IN_STATE and not chosen.get("served"):
+        table = _IN_STATE[states[0]]
+    elif states:
+        named = f"status IN ({','.join('?' * len(states))})" if len(states) > 1 else "status = ?"
+        is_sure = chosen.get("served") or not {*states} & _IN_STATE.keys()
+        wanted.append((named if is_sure else f"({named} OR ended IS NULL AND transport = '')", states))
         if len(states) == 1 and states[0] in OPEN_STATES:
             table = "runs INDEXED BY open_by_status"
             wanted.append(("ended IS NULL", ()))
@@ -939,7 +1291,7 @@ def _chosen(chosen: RunFilter, before: str = "") -> tuple[str, list[Any]]:
             # Few runs are open at any time. Without this hint, SQLite would scan all runs of an owner.
             table = "runs INDEXED BY open_runs"
             wanted.append(("ended IS NULL", ()))
-        elif not {*states} & {*OPEN_STATES}:
+        elif not {*states} & _IN_STATE.keys():
             wanted.append(("ended IS NOT NULL", ()))
     if since:
         wanted.append(("coalesce(ended, started, created) >= ?", (since,)))
@@ -947,10 +1299,13 @@ def _chosen(chosen: RunFilter, before: str = "") -> tuple[str, list[Any]]:
         wanted.append(("created >= ?", (created_from,)))
     if created_to := chosen.get("created_to"):
         wanted.append(("created < ?", (created_to,)))
-    if text := storable(chosen.get("text", "")):
-        pattern = "%" + re.sub(r"([%_\\])", r"\\\1", text) + "%"
-        wanted.append(("(task LIKE ? ESCAPE '\\' OR reply LIKE ? ESCAPE '\\')", (pattern, pattern)))
-    wanted += _about_events(chosen)
+    # One run after another, so that a page of the newest runs ends the search. PostgreSQL would join for EXISTS.
+    has_fact = "(SELECT 1 FROM facts f WHERE f.root_run_id = runs.run_id AND {} LIMIT 1) IS NOT NULL"
+    for alternatives in _about_facts(chosen):
+        told = " OR ".join(has_fact.format(condition) for condition, _ in alternatives)
+        wanted.append((f"({told})", [value for _, values in alternatives for value in values]))
+    if ids is not None:
+        wanted.append((among(ids) if ids else "1 = 0", ids))
     if before:
         later = "(created, run_id) < (SELECT created, run_id FROM runs WHERE run_id = ?)"
         wanted.append((later, (storable(before),)))
@@ -958,21 +1313,42 @@ def _chosen(chosen: RunFilter, before: str = "") -> tuple[str, list[Any]]:
     return f"{table} WHERE {condition}", [value for _, given in wanted for value in given]
 
 
-def _about_events(chosen: RunFilter) -> Iterator[tuple[str, Sequence[Any]]]:
-    """Yield the conditions about the events of a run, and their values.
+_Condition = tuple[str, Sequence[Any]]
 
-    They are correlated subqueries, so that a page of the newest runs ends the search. ``!= ''`` is there for the
-    partial indexes.
+
+def _about_facts(chosen: RunFilter) -> Iterator[list[_Condition]]:
+    """Yield the conditions about what happened in a run, each as a list of alternatives with their values."""
+    if tool := storable(chosen.get("tool", "")):
+        yield [("f.tool != '' AND f.tool = ?", (tool,))]
+    hook, verb = storable(chosen.get("hook", "")), storable(chosen.get("verb", ""))
+    if hook or verb:
+        yield [*decided_by(hook, verb)]
+    if model := storable(chosen.get("model", "")):
+        yield [("f.kind = 'model' AND f.model = ?", (model,))]
+
+
+def _few_runs(db: Connection, chosen: RunFilter) -> list[str] | None:
+    """Return the ids of the runs that meet a condition about facts, if they are few; otherwise ``None``.
+
+    If something is rare, its runs are found by an index of the facts. If it is frequent, it is soon found in the newest
+    runs.
     """
-    exists = "EXISTS (SELECT 1 FROM events e WHERE e.run_id = runs.run_id AND {})"
-    if tool := chosen.get("tool"):
-        yield exists.format("e.tool != '' AND e.tool = ?"), (storable(tool),)
-    verdict = {"e.hook = ?": chosen.get("hook"), "e.verb = ?": chosen.get("verb")}
-    if given := {condition: storable(value) for condition, value in verdict.items() if value}:
-        yield exists.format(" AND ".join(("e.verb != ''", *given))), tuple(given.values())
-    if model := chosen.get("model"):
-        known = "EXISTS (SELECT 1 FROM run_models m WHERE m.run_id = runs.run_id AND m.model = ?)"
-        yield known, (storable(model),)
+    for alternatives in _about_facts(chosen):
+        each = "SELECT root_run_id FROM (SELECT f.root_run_id FROM facts f WHERE {} LIMIT ?) AS part"
+        query = " UNION ALL ".join(each.format(condition) for condition, _ in alternatives)
+        values = [value for _, given in alternatives for value in (*given, _FEW + 1)]
+        found = db.execute(query, values).fetchall()
+        if len(found) <= _FEW:
+            return sorted({id for (id,) in found})
+    return None
+
+
+def first_open(db: Connection, session_id: str) -> QueuedRun | None:
+    """Return the first durable run of a conversation that has not ended: the others wait for it."""
+    query = f"""SELECT run_id, session_id, owner FROM runs WHERE session_id = ? AND transport != '' AND host = ?
+        AND status IN ({",".join("?" * len(OPEN_STATES))}) ORDER BY created, run_id LIMIT 1"""
+    row = db.execute(query, (storable(session_id), DURABLE, *OPEN_STATES)).fetchone()
+    return None if row is None else QueuedRun(*row)
 
 
 def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
@@ -981,79 +1357,68 @@ def _lock_and_find_ended(db: Connection, ids: set[str]) -> set[str]:
     return {run_id for run_id, ended in db.execute(query, [*ids]).fetchall() if ended is not None} if ids else set()
 
 
+def _open_runs(db: Connection, owners: Sequence[str], limit: int) -> dict[str, int]:
+    """Return the number of runs of servers that have not ended, by owner; of each, at most ``limit`` are counted."""
+    states = ",".join("?" * len(OPEN_STATES))
+    query = f"""SELECT count(*) FROM (SELECT 1 FROM runs INDEXED BY open_by_owner WHERE ended IS NULL
+        AND transport != '' AND status IN ({states}) AND owner = ? LIMIT ?) AS counted"""
+    return {owner: db.execute(query, (*OPEN_STATES, storable(owner), limit)).fetchone()[0] for owner in owners}
+
+
 def _held_key(db: Connection, owner: str, key: str) -> IdempotencyKey | None:
     """Return an idempotency key with a run. One without a run was reserved by a process that ended."""
     row = db.execute(
         """SELECT k.owner, k.key, k.digest, k.run_id, k.at FROM idempotency_keys k JOIN runs r ON r.run_id = k.run_id
         WHERE k.owner = ? AND k.key = ?""",
-        (_storable(owner), _storable(key)),
+        (storable_value(owner), storable_value(key)),
     ).fetchone()
     return None if row is None else IdempotencyKey(*row)
 
 
 def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEvent]) -> None:
-    if rows := [run_row(run)[1] for run in runs]:
-        db.executemany(_NEW_ROW, rows)
-    if events:
-        db.executemany(_EVENT_ROW, map(msgspec.structs.astuple, events))
-
-
-def _prune(db: Connection, days: float) -> int:
-    before = {"before": time.time() - days * 24 * 3600}
-    old = "observed = 1 AND created < :before AND coalesce(ended, created) < :before"
-    if db.execute(f"SELECT 1 FROM runs WHERE {old} LIMIT 1", before).fetchone() is None:
-        return 0  # the usual case, which is fast: runs have an index by time, while the other tables are scanned
-    for table in PARTS:
-        db.execute(f"DELETE FROM {table} WHERE run_id IN (SELECT run_id FROM runs WHERE {old})", before)
-    deleted = db.execute(f"DELETE FROM runs WHERE transport = '' AND {old}", before).rowcount
-    return deleted + db.execute(f"UPDATE runs SET observed = 0 WHERE {old}", before).rowcount
+    records = list(runs)
+    insert(db, "runs", _COLUMNS, list(map(msgspec.structs.astuple, records)), _ON_CONFLICT)
+    for run in records:
+        if run.started is None or run.ended is not None:  # the texts of a run change when it ends
+            index_texts(run, db)
+    insert(db, "events", StoredEvent.__struct_fields__, list(map(msgspec.structs.astuple, events)), _NEW_EVENT)
 
 
 def run_row(run: RunRecord) -> tuple[str, tuple[Any, ...]]:
     """Return the statement that writes the row of a served run, and its values: see :meth:`Journal.append`."""
-    return _SERVED_ROW, tuple(map(_storable, msgspec.structs.astuple(run)))
+    return _SERVED_ROW, tuple(map(storable_value, msgspec.structs.astuple(run)))
 
 
-_EVENT_ROW = upsert("events", StoredEvent.__struct_fields__, ("run_id", "seq"))
+def index_texts(run: RunRecord, db: Connection) -> None:
+    """Make the texts of a run searchable, inside the transaction that stores its row."""
+    add_text(db, run.id, run.created, run.owner, run.agent, run.task, run.reply, replace=run.ended is not None)
+
+
+_NEW_EVENT = """ON CONFLICT (run_id, seq) DO UPDATE SET
+    type = excluded.type, at = excluded.at, data = excluded.data"""
 _KEY_ROW = upsert("idempotency_keys", (*IdempotencyKey.__struct_fields__, "host", "pid"), ("owner", "key"))
 """``host`` and ``pid`` are those of a process in earlier versions, which reserved a key before they stored its run."""
-_COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
-_CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed")]
-_SERVED_ROW = f"""INSERT INTO runs SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
-    ON CONFLICT (run_id) DO UPDATE SET
-    transport = excluded.transport, {", ".join(f"{column} = excluded.{column}" for column in _CHANGING)}"""
-_NEW_ROW = _SERVED_ROW.format(source="")
+_CHANGING = [column for column in _COLUMNS if column not in ("run_id", "transport", "observed", "origin")]
+_FIXED = ("agent", "owner", "session_id", "correlation_id", "created", "parent_run_id")
+"""What a run of a server is found by, which is known from the beginning. SQLite would write its indexes again."""
+_ON_CONFLICT = f"""ON CONFLICT (run_id) DO UPDATE SET
+    {", ".join(f"{column} = excluded.{column}" for column in _CHANGING if column not in _FIXED)}"""
+_SERVED_ROW = f"""INSERT INTO runs ({_ROW}) SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
+    {_ON_CONFLICT}"""
+_OBSERVED = [column for column in _CHANGING if column not in ("task", "created")]
 _OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
-    {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _CHANGING)}"""
+    {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _OBSERVED)}"""
+"""A hook knows neither the task of a durable run nor when its first process began it."""
 
 
-@lru_cache
-def _insertion(table: str, columns: int, rows: int) -> str:
-    row, order = f"({','.join('?' * columns)})", _ORDERS.get(table, "")
-    return f"INSERT INTO {table} {order} VALUES {','.join([row] * rows)} {_OBSERVED_ROW if table == 'runs' else ''}"
+def _days_ago(days: float) -> float:
+    """Return the Unix time a number of days ago.
 
-
-def _insert(db: Connection, table: str, rows: Sequence[tuple[Any, ...]]) -> None:
-    waiting = iter(rows)
-    left = len(rows)
-    for size in _CHUNKS:
-        while left >= size:
-            chunk = list(islice(waiting, size))
-            statement, values = _insertion(table, len(chunk[0]), size), tuple(chain.from_iterable(chunk))
-            try:
-                db.execute(statement, values)
-            except _UNSTORABLE:  # one value that SQLite cannot store must not lose the other rows
-                db.execute(statement, tuple(map(_storable, values)))
-            left -= size
-
-
-def _storable(value: Any) -> Any:
-    """Convert a value that SQLite cannot store: lone surrogates, integers beyond 64 bits, other types."""
-    if value is None or isinstance(value, float):
-        return value
-    if isinstance(value, int):
-        return max(-_LARGEST, min(value, _LARGEST))
-    return storable(value if isinstance(value, str) else str(value))
+    Raises:
+        StoreError: it is not a positive number.
+    """
+    _check_days(days)
+    return time.time() - days * 24 * 3600
 
 
 def _check_days(days: object) -> None:

@@ -122,8 +122,11 @@ class SessionRecord(Frozen, frozen=True):
         return SessionSummary(self.id, len(self.messages), self.saved_at, title, problem)
 
 
+_Merge = Callable[[SessionRecord | None], tuple[bytes, list[Attachment]]]
+
+
 @contextmanager
-def _saving(session: Session, place: Any) -> Iterator[Callable[[SessionRecord | None], tuple[bytes, list[Attachment]]]]:
+def _saving(session: Session, place: Any) -> Iterator[_Merge]:
     """Save a session at ``place``.
 
     The ``with`` block gets a function. It calls this function with the stored record, and writes the returned bytes and
@@ -421,6 +424,7 @@ SCHEMA = Schema(
     version=2,
     statements=(_SESSIONS, _ATTACHMENTS),
     upgrades={1: (_ATTACHMENTS,)},
+    min_writer=2,
 )
 
 
@@ -438,6 +442,10 @@ class SqliteSessionStore:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._db = open_database(path, SCHEMA)
+        self._where: object = self._db if self._db.in_memory else self._db.path
+        """Where sessions remember that they are stored."""
+        if not self._db.in_memory and not self._db.is_shared:
+            self._where = os.path.realpath(self._db.path)
 
     @property
     def path(self) -> str:
@@ -477,7 +485,19 @@ class SqliteSessionStore:
         """
         id = _session_id(session)
         place = self._place(id)
-        with _saving(session, place) as merge, self._db.transaction(write=True, lock=id) as db:
+        with _saving(session, place) as merge:
+            data, found = merge(None)
+            if place in session._stored or found or not self._insert(id, data):
+                self._replace(session, id, place, merge)
+
+    def _insert(self, id: str, data: bytes) -> bool:
+        """Add a session; return false if it exists. This is one statement, which most sessions of a server need."""
+        statement = "INSERT INTO sessions (id, data) VALUES (?, ?) ON CONFLICT (id) DO NOTHING RETURNING 1"
+        return bool(self._db.execute(statement, (id, data), write=True))
+
+    def _replace(self, session: Session, id: str, place: tuple[object, str], merge: _Merge) -> None:
+        """Save a session that may be stored, or that has attachments."""
+        with self._db.transaction(write=True, lock=id) as db:
             row = db.execute("SELECT data FROM sessions WHERE id = ?", (id,)).fetchone()
             data, found = merge(
                 None if row is None else _if_unchanged(session, place, row[0]) or self._read(id, row[0])
@@ -538,9 +558,7 @@ class SqliteSessionStore:
         return found
 
     def _place(self, id: str) -> tuple[object, str]:
-        if self._db.in_memory:
-            return self._db, id
-        return self.path if self._db.is_shared else os.path.realpath(self.path), id
+        return self._where, id
 
     def _summary(self, id: str, data: bytes) -> SessionSummary:
         try:

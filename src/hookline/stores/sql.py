@@ -11,11 +11,17 @@ four times slower, and takes 0.6 s to import.
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NamedTuple, Protocol
+from functools import lru_cache
+from itertools import chain, islice
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
+
+from .errors import StoreError
 
 Values = Sequence[Any] | Mapping[str, Any]
 LAST_CHARACTER = "\U0010ffff"
@@ -40,6 +46,8 @@ class Schema(msgspec.Struct, frozen=True):
         contents: a word for the contents, for messages.
         application_id: identifies SQLite files of this kind.
         version: version of the tables, stored with them.
+        min_writer: the earliest version whose programs may write these tables. An upgrade that only expands them, so
+            that those programs still work, leaves it as it is; one that contracts them raises it.
         statements: statements that create the tables.
         upgrades: for each earlier version, the statements that convert it to the next one.
         conversions: for each ``application_id`` of another kind of SQLite file, the statements that convert it.
@@ -52,6 +60,7 @@ class Schema(msgspec.Struct, frozen=True):
     statements: Sequence[Statement]
     upgrades: Mapping[int, Sequence[Statement]] = msgspec.field(default_factory=dict)
     conversions: Mapping[int, Sequence[Statement]] = msgspec.field(default_factory=dict)
+    min_writer: int = 1
 
 
 class Cursor(Protocol):
@@ -85,12 +94,43 @@ class Connection(Protocol):
         ...
 
 
+@runtime_checkable
+class BulkConnection(Protocol):
+    """A connection that inserts many rows with one statement of its own."""
+
+    def insert(self, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], on_conflict: str, /) -> bool:
+        """Insert rows. Return false if they have values for which it has no such statement."""
+        ...
+
+
 class Owner(NamedTuple):
     """A process, as rows name it: its machine or its lease, its pid, and its start."""
 
     host: str
     pid: int
     born: float | None
+
+
+WRITERS = """CREATE TABLE hookline_writers (
+    host TEXT NOT NULL, pid INTEGER NOT NULL, born REAL, since REAL NOT NULL, format INTEGER NOT NULL,
+    version TEXT NOT NULL, PRIMARY KEY (host, pid)
+)"""
+"""The processes that write the tables of a store, with the version of the tables that they know."""
+
+
+class Writer(NamedTuple):
+    """A process that writes tables: see ``WRITERS``."""
+
+    host: str
+    pid: int
+    born: float | None
+    since: float
+    format: int
+    version: str
+
+    def __str__(self) -> str:
+        machine = self.host.partition("#")[0]
+        return f"process {self.pid} on {machine} (Hookline {self.version}, format {self.format})"
 
 
 class Leases(Protocol):
@@ -143,14 +183,16 @@ class Database(Protocol):
     outages: tuple[type[Exception], ...]
     """Causes of errors that all transactions would have now, such as a full disk."""
 
-    def transaction(self, *, write: bool = False, lock: str | None = "") -> AbstractContextManager[Connection]:
+    def transaction(
+        self, *, write: bool = False, lock: str | Sequence[str] | None = ""
+    ) -> AbstractContextManager[Connection]:
         """Run the block in a transaction, which an exception rolls back.
 
         Args:
             write: the block changes rows. No other block with ``write`` runs at the same time, so what it reads stays
                 true until it writes.
-            lock: on PostgreSQL, exclude only blocks with the same ``lock`` and those without one; ``None`` excludes
-                none, which suits a block that only adds rows.
+            lock: on PostgreSQL, exclude only blocks with the same ``lock``, or one of the same, and those without one;
+                ``None`` excludes none, which suits a block that only adds rows.
 
         Raises:
             StoreError: the database cannot be used; the message says why, and what to do.
@@ -205,6 +247,47 @@ class Database(Protocol):
         ...
 
 
+def register_writer(db: Connection, writer: Writer, is_held: Callable[[str, int, float, float | None], bool]) -> None:
+    """Add this process to the writers, inside a transaction, and delete those that have ended."""
+    for other in map(Writer._make, db.execute(f"SELECT {_WRITER} FROM hookline_writers").fetchall()):
+        if other[:2] != writer[:2] and not is_held(other.host, other.pid, other.since, other.born):
+            db.execute("DELETE FROM hookline_writers WHERE host = ? AND pid = ?", other[:2])
+    db.execute(upsert("hookline_writers", Writer._fields, ("host", "pid")), writer)
+
+
+def older_writers(
+    db: Connection, min_writer: int, is_held: Callable[[str, int, float, float | None], bool]
+) -> list[Writer]:
+    """Return the processes that still write tables, and know only versions before ``min_writer``."""
+    query = f"SELECT {_WRITER} FROM hookline_writers WHERE format < ? ORDER BY host, pid"
+    found = map(Writer._make, db.execute(query, (min_writer,)).fetchall())
+    return [each for each in found if is_held(each.host, each.pid, each.since, each.born)]
+
+
+def contraction_error(place: str, schema: Schema, older: Sequence[Writer]) -> StoreError:
+    """Return the error that tables cannot be converted, because these processes could not write them any more."""
+    return StoreError(
+        f"the {schema.contents} in {place} cannot be converted to format {schema.version} while processes of earlier "
+        f"versions use them: stop {', '.join(map(str, older))}, and try again (rows of processes that ended on another "
+        "machine can be deleted from the table hookline_writers)"
+    )
+
+
+def newer_error(place: str, schema: Schema, version: int) -> StoreError:
+    """Return the error that a newer Hookline has converted tables to a version that this one must not use."""
+    return StoreError(
+        f"the {schema.contents} in {place} were written by a newer Hookline (format {version}): update Hookline"
+    )
+
+
+_WRITER = ", ".join(Writer._fields)
+
+
+def like_pattern(text: str) -> str:
+    """Return the pattern of ``LIKE``, with a backslash as escape character, that finds a text anywhere."""
+    return "%" + re.sub(r"([%_\\])", r"\\\1", text) + "%"
+
+
 def upsert(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
     """Return the statement that adds a row, or replaces the row with the same keys."""
     changed = ", ".join(f"{column} = excluded.{column}" for column in columns if column not in keys)
@@ -213,6 +296,62 @@ def upsert(table: str, columns: Sequence[str], keys: Sequence[str]) -> str:
     return f"INSERT INTO {table} ({names}) VALUES ({marks}) ON CONFLICT ({', '.join(keys)}) DO UPDATE SET {changed}"
 
 
+_ROWS = (128, 16, 4, 1)
+"""Rows per statement. Many small statements take longer: Python may run another thread after each of them."""
+_UNSTORABLE = (UnicodeEncodeError, OverflowError, TypeError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
+"""Errors because of a value that a database cannot store."""
+_LARGEST = 2**63 - 1
+
+
+def insert(
+    db: Connection, table: str, columns: Sequence[str], rows: Sequence[Sequence[Any]], on_conflict: str = ""
+) -> None:
+    """Insert rows with few statements. A value that the database cannot store is converted: see :func:`storable_value`.
+
+    Args:
+        db: the connection.
+        table: the table.
+        columns: the names of the columns: other versions may have more.
+        rows: the rows, of which no two have the same key.
+        on_conflict: what to do if a row exists.
+    """
+    if len(rows) > 1 and isinstance(db, BulkConnection) and db.insert(table, columns, rows, on_conflict):
+        return
+    waiting, left = iter(rows), len(rows)
+    for count in _ROWS:
+        while left >= count:
+            statement = _insertion(table, tuple(columns), count, on_conflict)
+            values = list(chain.from_iterable(islice(waiting, count)))
+            try:
+                db.execute(statement, values)
+            except _UNSTORABLE:
+                db.execute(statement, list(map(storable_value, values)))
+            left -= count
+
+
+@lru_cache
+def _insertion(table: str, columns: tuple[str, ...], count: int, on_conflict: str) -> str:
+    row = f"({','.join('?' * len(columns))})"
+    return f"INSERT INTO {table} ({', '.join(columns)}) VALUES {','.join([row] * count)} {on_conflict}"
+
+
 def storable(text: str) -> str:
     """Replace lone surrogates, which no database can store."""
     return text.encode(errors="replace").decode()
+
+
+def storable_value(value: Any) -> Any:
+    """Convert a value that a database cannot store: lone surrogates, integers beyond 64 bits, other types."""
+    kind = value.__class__
+    if kind is str:
+        return value if value.isascii() else storable(value)
+    if kind is int:
+        return value if -_LARGEST <= value <= _LARGEST else max(-_LARGEST, min(value, _LARGEST))
+    if value is None or kind is float or kind is bytes:
+        return value
+    return int(value) if isinstance(value, int) else storable(str(value))
+
+
+def is_same(one: Database, other: Database) -> bool:
+    """Whether two objects are one database. Each one in memory is a database of its own."""
+    return one is other or (one.path == other.path and not one.in_memory)

@@ -7,17 +7,28 @@ import sqlite3
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 from urllib.parse import quote
 
 from .._base.own_files import OwnFile, register_own_file
+from .._base.package import __version__
 from .._base.workers import after_fork_in_child
 from .errors import LockedFileError, StoreError
 from .leases import ProcessLeases
 from .paths import checked_path
-from .sql import Schema, Statement, Values
+from .sql import (
+    WRITERS,
+    Schema,
+    Statement,
+    Values,
+    Writer,
+    contraction_error,
+    newer_error,
+    older_writers,
+    register_writer,
+)
 
 BUSY_SECONDS = 5.0
 """Seconds to wait while another process locks the file."""
@@ -75,10 +86,13 @@ class SqliteDatabase:
         self._closed = False
         self._pinned = pinned
         self._file_id: tuple[int, int] | None = None
+        self._stored_version = 0
+        """The version of the tables when this process last checked that it may write them."""
+        self._is_registered = False
         self._gave_up = 0.0
         _databases.add(self)
 
-    def transaction(self, *, write: bool = False, lock: str | None = "") -> _Connected:
+    def transaction(self, *, write: bool = False, lock: str | Sequence[str] | None = "") -> _Connected:
         """Run the block in a transaction, which an exception rolls back. A file has one writer, whatever the ``lock``.
 
         Raises:
@@ -92,7 +106,7 @@ class SqliteDatabase:
         Raises:
             StoreError: the file cannot be used; the message says why, and what to do.
         """
-        with _Connected(self, write) as db:
+        with _Connected(self, write, "BEGIN IMMEDIATE" if write else "") as db:
             return db.execute(sql, values).fetchall()
 
     def exists(self) -> bool:
@@ -192,7 +206,41 @@ class SqliteDatabase:
             db.close()
             raise
         self._connection, self._file_id = db, self._current_file_id()
+        self._stored_version, self._is_registered = 0, self.in_memory
         return db
+
+    def _begin(self, db: sqlite3.Connection, statement: str, *, write: bool) -> None:
+        """Begin a transaction. One that writes is refused if a newer Hookline has contracted the tables meanwhile.
+
+        Nobody else can change the tables until it ends.
+        """
+        if write and not self._is_registered:
+            self._register(db)
+        db.execute(statement)
+        if write:
+            (version,) = db.execute("PRAGMA user_version").fetchone()
+            if version != self._stored_version:
+                try:
+                    self._has_schema(db)
+                except StoreError:
+                    db.execute("ROLLBACK")
+                    raise
+                self._stored_version = version
+
+    def _register(self, db: sqlite3.Connection) -> None:
+        """Add this process to those that write the file, so that an upgrade can name it."""
+        host, pid, born = self.leases.owner()
+        db.execute("BEGIN IMMEDIATE")
+        try:
+            self._has_schema(db)
+            writer = Writer(host, pid, born, time.time(), self.schema.version, __version__)
+            register_writer(db, writer, self.leases.is_held)
+            db.execute("COMMIT")
+        except BaseException:
+            with suppress(sqlite3.Error):
+                db.execute("ROLLBACK")
+            raise
+        self._is_registered = True
 
     def _on_replaced(self, *, write: bool) -> None:
         """Handle that the open file is no longer the one at the path."""
@@ -215,20 +263,49 @@ class SqliteDatabase:
         """Create the schema, or upgrade it."""
         db.execute(f"PRAGMA synchronous={self._synchronous}")
         db.execute("PRAGMA foreign_keys=ON")
+        db.execute("PRAGMA secure_delete=ON")  # what is deleted or replaced does not stay in the file
+        db.execute("PRAGMA temp_store=MEMORY")  # a large statement would write what undoes it into a file
         db.execute("BEGIN")
-        has_schema = self._has_schema(db)
+        is_current = self._has_schema(db) and self._is_current(db)
         db.execute("COMMIT")
-        if not has_schema or self._upgrade_statements(db):
+        if not is_current:
             db.execute("BEGIN IMMEDIATE")
-            # Another process may have created or upgraded the schema meanwhile.
-            statements = self._upgrade_statements(db) if self._has_schema(db) else self.schema.statements
-            for statement in statements:
-                db.execute(statement if isinstance(statement, str) else statement.sqlite)
-            db.execute(f"PRAGMA application_id={self.schema.application_id}")
-            db.execute(f"PRAGMA user_version={self.schema.version}")
+            self._upgrade(db)
             db.execute("COMMIT")
         if not self.in_memory:
             self._enable_wal(db)
+
+    def _upgrade(self, db: sqlite3.Connection) -> None:
+        """Create the tables, or convert those of an earlier version, inside a transaction."""
+        has_schema = self._has_schema(db)  # another process may have created or upgraded them meanwhile
+        statements = self._upgrade_statements(db) if has_schema else self.schema.statements
+        stored = self._min_writer(db)
+        if stored is None:
+            db.execute("CREATE TABLE hookline_schema (min_writer INTEGER NOT NULL)")
+            db.execute("INSERT INTO hookline_schema (min_writer) VALUES (?)", (self.schema.min_writer,))
+            db.execute(WRITERS)
+        elif stored < self.schema.min_writer:
+            if older := older_writers(db, self.schema.min_writer, self.leases.is_held):
+                raise contraction_error(self.path, self.schema, older)
+            db.execute("UPDATE hookline_schema SET min_writer = ?", (self.schema.min_writer,))
+        for statement in statements:
+            db.execute(statement if isinstance(statement, str) else statement.sqlite)
+        if not self._is_current(db):
+            db.execute(f"PRAGMA application_id={self.schema.application_id}")
+            db.execute(f"PRAGMA user_version={self.schema.version}")
+
+    def _is_current(self, db: sqlite3.Connection) -> bool:
+        """Whether the file has the tables of this version, or those of a newer one, and says who may write them."""
+        (application_id,) = db.execute("PRAGMA application_id").fetchone()
+        (version,) = db.execute("PRAGMA user_version").fetchone()
+        is_converted = application_id == self.schema.application_id and version >= self.schema.version
+        return is_converted and self._min_writer(db) is not None
+
+    def _min_writer(self, db: sqlite3.Connection) -> int | None:
+        """Return the earliest version whose programs may write the file; ``None`` if the file does not say it."""
+        if db.execute("SELECT 1 FROM sqlite_master WHERE name = 'hookline_schema'").fetchone() is None:
+            return None
+        return int(db.execute("SELECT min_writer FROM hookline_schema").fetchone()[0])
 
     def _upgrade_statements(self, db: sqlite3.Connection) -> list[Statement]:
         """Return the statements that convert a file of an earlier format; empty if it is up to date."""
@@ -242,7 +319,7 @@ class SqliteDatabase:
         """Whether the file has a Hookline schema; false if it is empty.
 
         Raises:
-            StoreError: the file belongs to another program, or to a newer version.
+            StoreError: the file belongs to another program, or to a newer version that this one cannot work beside.
         """
         (application_id,) = db.execute("PRAGMA application_id").fetchone()
         (version,) = db.execute("PRAGMA user_version").fetchone()
@@ -255,8 +332,8 @@ class SqliteDatabase:
             raise StoreError(
                 f"{self.path} is a SQLite database, but not one of {self.schema.contents}: give another path"
             )
-        if version > self.schema.version:
-            raise StoreError(f"{self.path} was written by a newer Hookline (format {version}): update Hookline")
+        if version > self.schema.version and (self._min_writer(db) or version) > self.schema.version:
+            raise newer_error(self.path, self.schema, version)
         return True
 
     def _enable_wal(self, db: sqlite3.Connection) -> None:
@@ -332,7 +409,7 @@ class _Connected:
                 connection = self._opened.__enter__()
             self._connection = connection
             if self._begin:
-                connection.execute(self._begin)
+                database._begin(connection, self._begin, write=self._write)
         except BaseException as error:
             self._leave(error)
             raise  # an error that is not about the database

@@ -170,6 +170,7 @@ _TABLES = (
     "CREATE INDEX outcomes ON history (assignee, to_column)",
 )
 SCHEMA = Schema("tickets", contents="tickets", application_id=0x486B4C54, version=1, statements=_TABLES)
+_CHANGE = "seq, at, by, what, from_column, to_column, text, assignee, run_id"
 _COLUMN_NOW = """CASE WHEN "column" = 'verifying' AND held_until <= ? THEN 'running' ELSE "column" END"""
 """SQL for the column of a ticket at a given time: an expired hold has no effect."""
 _ROW = (
@@ -194,8 +195,8 @@ def _decode_ticket(row: tuple[Any, ...]) -> TicketRow:
 
 def _last_change(db: Connection, ticket: TicketRow) -> TicketChange:
     """Return the change that moved a ticket to its column."""
-    query = "SELECT * FROM history WHERE ticket = ? AND what != 'commented' ORDER BY seq DESC LIMIT 1"
-    return TicketChange(*db.execute(query, (ticket_number(ticket.id),)).fetchone()[1:])
+    query = f"SELECT {_CHANGE} FROM history WHERE ticket = ? AND what != 'commented' ORDER BY seq DESC LIMIT 1"
+    return TicketChange(*db.execute(query, (ticket_number(ticket.id),)).fetchone())
 
 
 def _describe(change: TicketChange) -> str:
@@ -391,8 +392,8 @@ class TicketBoard:
         number = ticket_number(id)
         with self._db.transaction() as db:
             _find_ticket(db, number)
-            query = "SELECT * FROM history WHERE ticket = ? ORDER BY seq"
-            return [TicketChange(*row[1:]) for row in db.execute(query, (number,))]
+            query = f"SELECT {_CHANGE} FROM history WHERE ticket = ? ORDER BY seq"
+            return [TicketChange(*row) for row in db.execute(query, (number,))]
 
     def success_ratio(self, assignee: str) -> float | None:
         """Return fraction of the assignee's judged completions that were accepted; ``None`` if none was judged.
@@ -655,5 +656,5 @@ class TicketBoard:
         db.execute(f"UPDATE tickets SET {settings} WHERE number = ?", (*fields.values(), number))
         owner = changed.get("assignee") or ticket.assignee
         entry = (number, seq, at, _checked_name(by, "name of the author"), what, ticket.column, to, text, owner, run_id)
-        db.execute("INSERT INTO history VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entry)
+        db.execute(f"INSERT INTO history (ticket, {_CHANGE}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", entry)
         return _find_ticket(db, number)[0]

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from .._run.journal import JOURNAL_FORMAT, JournalFormatError, format_of
+from .._sensitive.encryption import DataKeyError, decrypted
 from .leases import database_time
 from .sql import Database, upsert
 
@@ -27,17 +28,24 @@ SCHEMA = (
     "CREATE TABLE agent_versions (digest TEXT PRIMARY KEY, parts BLOB NOT NULL, seen REAL NOT NULL)",
 )
 
+SLOTS = ("ALTER TABLE workers ADD COLUMN slots INTEGER NOT NULL DEFAULT 0",)
+"""How many runs of servers each process executes at once: since format 7."""
+
 _UNABLE = """digest != '' AND (status IN ('interrupted', 'waiting') OR (status = 'running' AND lease < ?))"""
 _Parts = Mapping[str, str]
 
 
 class WorkerRow(msgspec.Struct, frozen=True):
-    """A process that executes durable runs. ``digests`` are those of its agents."""
+    """A process that executes durable runs. ``digests`` are those of its agents.
+
+    ``slots`` is how many runs of servers it executes at once; 0 for a gateway, which executes only its own.
+    """
 
     host: str
     pid: int
     since: float
     digests: tuple[str, ...]
+    slots: int
 
 
 class PinnedRun(msgspec.Struct, frozen=True):
@@ -96,10 +104,14 @@ class WorkerStore:
         self._id = secrets.token_hex(8)  # a process may have several servers
         self._registered: Any = None
 
-    def register(self, versions: Mapping[str, _Parts]) -> None:
+    def register(self, versions: Mapping[str, _Parts], slots: int = 0) -> None:
         """Say that this process executes runs with these versions: the parts of each by its digest.
 
         Nothing is written if this was said before. The rows of processes that have ended are deleted.
+
+        Args:
+            versions: the parts of each version by its digest.
+            slots: how many runs of servers this process executes at once.
         """
         owner = self._db.leases.owner()
         if self._registered == (owner, versions):
@@ -109,13 +121,15 @@ class WorkerStore:
             for id, host, pid, born, since in db.execute("SELECT id, host, pid, born, since FROM workers").fetchall():
                 if not self._db.leases.is_held(host, pid, since, born):
                     db.execute("DELETE FROM workers WHERE id = ?", (id,))
-            columns = ("id", "host", "pid", "born", "since", "digests")
-            db.execute(upsert("workers", columns, ("id",)), (self._id, *owner, now, " ".join(sorted(versions))))
+            columns = ("id", "host", "pid", "born", "since", "digests", "slots")
+            values = (self._id, *owner, now, " ".join(sorted(versions)), slots)
+            db.execute(upsert("workers", columns, ("id",)), values)
             for digest, parts in versions.items():
                 statement = upsert("agent_versions", ("digest", "parts", "seen"), ("digest",))
                 db.execute(statement, (digest, msgspec.json.encode(parts), now))
             db.execute(
-                "DELETE FROM agent_versions WHERE seen < ? AND digest NOT IN (SELECT digest FROM durable_runs)",
+                """DELETE FROM agent_versions WHERE seen < ?
+                AND NOT EXISTS (SELECT 1 FROM durable_runs AS d WHERE d.digest = agent_versions.digest)""",
                 (now - KEEP_SECONDS,),
             )
         self._registered = owner, dict(versions)
@@ -130,11 +144,11 @@ class WorkerStore:
     def running(self) -> list[WorkerRow]:
         """Return the processes that execute runs now."""
         with self._db.transaction() as db:
-            rows = db.execute("SELECT host, pid, born, since, digests FROM workers ORDER BY since").fetchall()
+            rows = db.execute("SELECT host, pid, born, since, digests, slots FROM workers ORDER BY since").fetchall()
         is_held = self._db.leases.is_held
         return [
-            WorkerRow(host, pid, since, tuple(digests.split()))
-            for host, pid, born, since, digests in rows
+            WorkerRow(host, pid, since, tuple(digests.split()), slots)
+            for host, pid, born, since, digests, slots in rows
             if is_held(host, pid, since, born)
         ]
 
@@ -158,7 +172,7 @@ class WorkerStore:
             known = db.execute("SELECT digest, parts FROM agent_versions").fetchall() if rows else []
         parts = {digest: msgspec.json.decode(data, type=dict[str, str]) for digest, data in known}
         return [
-            PinnedRun(id, digest, status, have, _different(parts, digest, have), format_of(start))
+            PinnedRun(id, digest, status, have, _different(parts, digest, have), _format(start))
             for id, digest, status, start in rows
         ]
 
@@ -169,6 +183,14 @@ class WorkerStore:
             found = dict(db.execute(query, (database_time(self._db, db),)).fetchall())
         have = self.digests() if found else set()
         return {digest: count for digest, count in found.items() if digest not in have}
+
+
+def _format(start: bytes) -> int:
+    """Return the format of a journal; the current one if this process does not have the key of the journal."""
+    try:
+        return format_of(decrypted(start, ""))
+    except DataKeyError:
+        return JOURNAL_FORMAT
 
 
 def _different(parts: Mapping[str, _Parts], digest: str, have: tuple[str, ...]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import any_digest, freeze, thaw
+from .._base.tasks import abandon
 from .._kernel.errors import OutputError
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
@@ -179,6 +180,7 @@ async def areplay(
         keep=False,
         output_type=_replay_output(tape) if agent.output_type is None else None,
     )
+    watch = asyncio.ensure_future(playback.order.watch())
     try:
         result = await playback.run.result()
     except RunFailedError as failed:
@@ -186,6 +188,8 @@ async def areplay(
     except asyncio.CancelledError:
         playback.run.cancel("the replay was cancelled")
         raise
+    finally:
+        abandon(watch)
     then, now = playback.finish()
     player.end_detached()
     return Replay(
@@ -337,7 +341,7 @@ def _notes(tape: Tape) -> Iterable[str]:
         yield "it ends before its run does"
     inside = {e.inside for e in tape.entries if e.inside and isinstance(e, (fmt.ModelRequestEntry, fmt.RunEntry))}
     calls = [entry for entry in tape.entries if isinstance(entry, fmt.ToolCallEntry)] if inside else []
-    if names := sorted({entry.request.name for entry in calls if entry.number in inside}):
+    if names := sorted({entry.request.name for entry in calls if entry.lane in inside and not entry.inside}):
         yield f"model calls and runs inside {', '.join(names)} are not replayed because a replay calls no tools"
     root = tape.run.ids.run_id
     if any(isinstance(entry, fmt.SteeringEntry) and entry.run != root for entry in tape.entries):

@@ -13,12 +13,11 @@ from typing import Any
 import msgspec
 
 from .._base.frozen import json_text, scrub
-from .._base.text import snake_case
+from .._base.text import snake_case, without_addresses
 from .._kernel.events import Event, HookExecuted, PointFired
 from .._kernel.points import APPROVAL_REQUESTED, ON_TOKEN
 from .._kernel.results import HookAction
 from .._run.events import compared_fields, ignored_fields
-from .._run.replay_values import without_addresses
 from . import format as fmt
 from .tape import TEXT_EVENTS, Tape
 
@@ -63,12 +62,12 @@ class Comparison:
     """Compares the events of a replay one by one with those on the tape."""
 
     def __init__(self, tape: Tape) -> None:
-        self._recorded: dict[tuple[str, int], deque[tuple[int, AnyEvent]]] = {}
-        """The recorded events that the replay has not produced yet, by run and branch, each with its position."""
+        self._recorded: dict[tuple[str, str], deque[tuple[int, AnyEvent]]] = {}
+        """The recorded events that the replay has not produced yet, by run and lane, each with its position."""
         self._recorded_decisions: list[tuple[int, Decision]] = []
         for position, entry in enumerate(tape.entries):
             if isinstance(entry, fmt.EventEntry) and not entry.inside and is_compared(event := entry.event):
-                key = run_of(event), entry.branch
+                key = run_of(event), entry.lane
                 then = self._recorded.get(key)
                 if then is None:
                     then = self._recorded[key] = deque()
@@ -85,20 +84,20 @@ class Comparison:
         """The first difference by its position on the tape, as text."""
         return min(self._found, key=lambda pair: pair[0])[1] if self._found else ""
 
-    def take(self, event: Event, branch: int, next_in: Callable[[int], int]) -> tuple[int | None, str]:
-        """Compare the next event of a branch.
+    def take(self, event: Event, lane: str, next_in: Callable[[str], int]) -> tuple[int | None, str]:
+        """Compare the next event of a lane.
 
         Args:
             event: the event.
-            branch: its branch.
-            next_in: returns the position of a branch's next recorded entry.
+            lane: its lane.
+            next_in: returns the position of a lane's next recorded entry.
 
         Returns:
             The event's position on the tape, or ``None``; and how it differs from the next recorded event, or ``""``.
         """
         if not is_compared(event) or (type(event) in TEXT_EVENTS and event.run_id not in self._text_runs):
             return None, ""
-        then = self._recorded.get((event.run_id, branch), _NO_EVENTS)
+        then = self._recorded.get((event.run_id, lane), _NO_EVENTS)
         decision = _decision(event) if type(event) is HookExecuted else None
         if decision is None and then and _is_same(then[0][1], event):  # nearly always
             return then.popleft()[0], ""
@@ -110,7 +109,7 @@ class Comparison:
             difference = f"recorded: {_describe(was, event) if was is not None else 'nothing'}; replayed: {now}"
             found = next((i for i in range(min(LOOKAHEAD, len(then))) if _is_same(then[i][1], event)), None)
             if decision is not None:
-                self._decisions.append((next_in(branch) if found is None else then[found][0], decision))
+                self._decisions.append((next_in(lane) if found is None else then[found][0], decision))
             for _ in range(found or 0):
                 then.popleft()
             found = found and 0

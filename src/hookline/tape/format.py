@@ -32,16 +32,16 @@ class TapeError(PlainError):
 class TapeEntry(Frozen, frozen=True, tag_field="entry", omit_defaults=True):
     """One line of a tape.
 
-    ``at`` is the time in seconds since the tape started. ``inside`` is the number of the tool call that produced the
-    entry; a replay calls no tools, so it does not produce such entries again. ``branch`` is the number of the part of
-    the run that the entry belongs to: parts that run concurrently, such as the calls of a batch, have a branch each,
-    and the entries of one branch have a fixed order. ``readings`` are the values of ``ctx.clock``, ``ctx.random`` and
-    ``ctx.new_id`` that were read in the branch since its previous entry, each with its kind.
+    ``at`` is the time in seconds since the tape started. ``inside`` is the lane of the tool call that produced the
+    entry; a replay calls no tools, so it does not produce such entries again. ``lane`` is the part of the run that the
+    entry belongs to (:mod:`hookline._run.lanes`): the entries of one lane have a fixed order. ``readings`` are the
+    values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id`` that were read in the lane since its previous entry, each
+    with its kind.
     """
 
     at: float = 0.0
-    inside: int = 0
-    branch: int = 0
+    inside: str = ""
+    lane: str = ""
     readings: Sequence[tuple[str, Any]] = ()
 
 
@@ -52,18 +52,6 @@ class HeaderEntry(TapeEntry, frozen=True, tag="tape"):
     hookline: str = ""
     time: float = 0.0
     monotonic: float = 0.0
-
-
-class BranchEntry(TapeEntry, frozen=True, tag="branch"):
-    """The branch ``parent`` started this branch for a tool call, an approval, a progress report or a nested run.
-
-    ``run`` is set if the branch belongs to that run; ``call_id`` and ``attempt`` too if it belongs to a tool call.
-    """
-
-    parent: int = 0
-    run: str = ""
-    call_id: str = ""
-    attempt: int = 0
 
 
 class RecordedSession(Frozen, frozen=True, omit_defaults=True):
@@ -161,7 +149,6 @@ class ModelReplyEntry(TapeEntry, frozen=True, tag="model_reply"):
 class ToolCallEntry(TapeEntry, frozen=True, tag="tool_call"):
     """A call of a tool. A replay calls the tool only if it ``runs_agents``."""
 
-    number: int = 0
     run: str = ""
     request: ToolCallRequest = ToolCallRequest("", "")
     runs_agents: bool = False
@@ -170,7 +157,6 @@ class ToolCallEntry(TapeEntry, frozen=True, tag="tool_call"):
 class ToolProgressEntry(TapeEntry, frozen=True, tag="tool_progress"):
     """A progress report of a tool."""
 
-    number: int = 0
     fraction: float | None = None
     message: str = ""
 
@@ -181,7 +167,6 @@ class ToolResultEntry(TapeEntry, frozen=True, tag="tool_result"):
     ``refused`` says that a hook blocked a model call made by the tool, ``timed_out`` that it exceeded its timeout.
     """
 
-    number: int = 0
     value: Any = None
     raised: ErrorSnapshot | None = None
     cancelled: bool = False
@@ -202,7 +187,6 @@ class ValidationEntry(TapeEntry, frozen=True, tag="validation"):
 class ApprovalEntry(TapeEntry, frozen=True, tag="approval"):
     """The decision of the approvers on a call. ``failures`` are errors of approvers that did not end the request."""
 
-    number: int = 0
     run: str = ""
     call_id: str = ""
     attempt: int = 1
@@ -241,7 +225,7 @@ class WakeupEntry(TapeEntry, frozen=True, tag="wakeup"):
 
 
 class ReadingsEntry(TapeEntry, frozen=True, tag="readings"):
-    """Readings after the last other entry of a branch."""
+    """Readings after the last other entry of a lane."""
 
 
 class EventEntry(TapeEntry, frozen=True, tag="event"):
@@ -268,7 +252,7 @@ class SteeringEntry(TapeEntry, frozen=True, tag="steering"):
 
 
 class TimerEntry(TapeEntry, frozen=True, tag="timer"):
-    """A time limit was reached: the ``number``-th timer of the branch fired."""
+    """A time limit was reached: the ``number``-th timer of the lane fired."""
 
     number: int = 0
 
@@ -290,19 +274,22 @@ class HookInterruptionEntry(TapeEntry, frozen=True, tag="hook_interruption"):
 
 
 class CancellationEntry(TapeEntry, frozen=True, tag="cancellation"):
-    """The run was cancelled from outside. If its caller was cancelled, ``interruption`` says where it began.
+    """The run was cancelled. If its caller was cancelled, ``interruption`` says where it began.
 
     ``within`` is true if a hook or a consumer of events cancelled the run, so that the run could see it at once.
+    ``by_hook`` is true if a hook did it, which a replay calls again: the replay does not repeat it.
+    ``run`` is the lane of a nested run that was cancelled alone, and not by code that a replay executes again.
     """
 
+    run: str = ""
     reason: str = ""
     interruption: int = 0
     within: bool = False
+    by_hook: bool = False
 
 
 AnyEntry = (
     HeaderEntry
-    | BranchEntry
     | RunEntry
     | ModelRequestEntry
     | ModelReplyEntry

@@ -7,17 +7,17 @@ The order comes from the tape alone; no clock is read:
   hooks take. The replay waits for a slow hook just as a run does.
 - A *wakeup* is where a part of the run continued after it had awaited a hook, ``ctx.once``, concurrent calls or a
   nested run. In a replay, it waits until everything recorded before has been produced, and what follows waits for it.
-  A hook that is no longer called has no wakeup: the replay skips it when its branch is past it.
+  A hook that is no longer called has no wakeup: the replay skips it when its lane is past it.
 - External input (a steering message, a cancellation, the timer of a time limit) is repeated as soon as everything
   recorded before it has been produced; a cancelled caller, where the run saw that first. Until then, hooks wait for
   their turn too, so that no part of the run is ahead of it.
 - A cancellation interrupts the hooks that it interrupted in the recording, and no others: a hook that is faster now
   waits for it, and a hook or an answer that came before it reached that part of the run comes before it again.
-- A branch is a sequence of entries with a fixed order. A branch that produces anything but its next entry has diverged.
-  The divergence counts once everything recorded before that entry has been produced: if two branches diverge, the first
-  divergence is the earlier one on the tape, even if the other branch is faster now.
-- A branch that waits for an answer has passed its earlier entries, and the branches that it had started and waited for;
-  so have the branches that wait for it. Entries of these that have not been produced are missing, which is also a
+- A lane that produces anything but its next entry has diverged.
+  The divergence counts once everything recorded before that entry has been produced: if two lanes diverge, the first
+  divergence is the earlier one on the tape, even if the other lane is faster now.
+- A lane that waits for an answer has passed its earlier entries, and the lanes that it had started and waited for;
+  so have the lanes that wait for it. Entries of these that have not been produced are missing, which is also a
   divergence.
 
 After the first divergence or a cancellation, the order no longer applies, and all waiting answers are returned.
@@ -26,21 +26,21 @@ After the first divergence or a cancellation, the order no longer applies, and a
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextvars import ContextVar, Token
-from typing import Any, Generic, TypeVar
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Sequence
 
-from .._base.tasks import finish, settle
+from .._base.tasks import settle
 from .._kernel.events import HookExecuted
 from .._kernel.hook import HookEntry
-from .._run.events import Steered
+from .._run.events import Signalled, Steered
+from .._run.lanes import ancestors_of, parent_of, run_of
+from .._run.waiters import Waiters
 from . import format as fmt
-from .compare import is_compared, run_of
+from .compare import is_compared
 
 _EXTERNAL = (fmt.SteeringEntry, fmt.CancellationEntry, fmt.TimerEntry, fmt.InterruptionEntry)
 _DATA = (
     fmt.HeaderEntry,
-    fmt.BranchEntry,
     fmt.ReadingsEntry,
     fmt.CountEntry,
     fmt.OnceEntry,
@@ -50,38 +50,6 @@ _DATA = (
 )
 _NOT_PRODUCED = frozenset((*_DATA, *_EXTERNAL))
 _WAKEUPS = (fmt.OnceEntry, fmt.WakeupEntry)
-
-T = TypeVar("T")
-_NONE: Mapping[object, Any] = {}
-
-
-class PerTape(Generic[T]):
-    """A context variable that has one value for each tape being recorded or replayed."""
-
-    def __init__(self, name: str, default: T) -> None:
-        self.default = default
-        self.values: ContextVar[Mapping[object, T]] = ContextVar(name, default=_NONE)
-
-    def get(self, tape: object) -> T:
-        """Return the value for this tape."""
-        return self.values.get().get(tape, self.default)
-
-    def set(self, tape: object, value: T) -> Token[Mapping[object, T]]:
-        """Set the value for the current task and the tasks that it starts."""
-        return self.values.set({**self.values.get(), tape: value})
-
-    def reset(self, token: Token[Mapping[object, T]]) -> None:
-        """Restore the previous value."""
-        self.values.reset(token)
-
-
-BRANCH: PerTape[int] = PerTape("hookline_tape_branch", 0)
-"""The branch of the current task in a replay: a tool call, an approval or a nested run. The branch of a progress report
-has the number of its tool call, negated."""
-
-PLACE: PerTape[tuple[int, int]] = PerTape("hookline_tape_place", (0, 0))
-"""The place of the current task in a recording: its branch, and the number of the tool call that it is part of, unless
-a replay calls that tool too."""
 
 
 class Order:
@@ -102,17 +70,20 @@ class Order:
         passed: Callable[[int], None] = lambda position: None,
     ) -> None:
         self._entries, self._repeat, self._missing, self._passed = entries, repeat, missing, passed
-        self.branches = Branches(entries)
-        self._pending = self.branches.needed[:]
+        self.lanes = Lanes(entries)
+        self._pending = self.lanes.needed[:]
         """For each entry, whether it is still to be produced."""
         self._late = _late_steering(entries)
         """The steering messages that came too late for a request, by the position of that request."""
         late = {position for positions in self._late.values() for position in positions}
         self._external = [position for position in _external(entries) if position not in late]
-        for position in (*self._external, *self.branches.all_wakeups()):
+        self._cancelled_by_hook = max((i for i, entry in enumerate(entries) if _is_by_hook(entry)), default=-1)
+        for position in (*self._external, *self.lanes.all_wakeups()):
             self._pending[position] = True
+        self._entries_ahead: dict[str, _Ahead] = {}
+        self._starts_ahead: dict[str, _Ahead] = {}
         self._is_repeating = False
-        self._waiting: list[tuple[int, asyncio.Future[None]]] = []
+        self.waiters = Waiters()
         self._divergence = len(entries) + 1
         self.reached = 0
         """The first position that has not been produced."""
@@ -126,43 +97,43 @@ class Order:
     def produced(self, position: int) -> None:
         """Mark an entry as produced."""
         self._pending[position] = False
-        self._pass_wakeups(self._entries[position].branch, position)
+        self._pass_wakeups(self._entries[position].lane, position)
         if position >= self.furthest:
             self.furthest = position + 1
         self._advance()
 
-    def claim(self, branch: int, position: int) -> None:
-        """Expect a wakeup, for whose turn a task is about to wait. Earlier ones of the branch do not come any more."""
-        wakeups = self.branches.wakeups(branch)
+    def claim(self, lane: str, position: int) -> None:
+        """Expect a wakeup, for whose turn a task is about to wait. Earlier ones of the lane do not come any more."""
+        wakeups = self.lanes.wakeups(lane)
         if position in wakeups:
             wakeups.remove(position)
-        self.skip_wakeups(branch, position)
+        self.skip_wakeups(lane, position)
 
     def woke(self, position: int) -> None:
         """Mark a wakeup as repeated."""
         self._pending[position] = False
         self._advance()
 
-    def wakeup_of(self, branch: int, name: str) -> int | None:
-        """Return the position of the next wakeup of a branch that has this name, or ``None`` if there is none."""
-        for position in self.branches.wakeups(branch) if self.has_turns else ():
+    def wakeup_of(self, lane: str, name: str) -> int | None:
+        """Return the position of the next wakeup of a lane that has this name, or ``None`` if there is none."""
+        for position in self.lanes.wakeups(lane) if self.has_turns else ():
             entry = self._entries[position]
             if type(entry) is fmt.WakeupEntry and entry.name == name:
                 return position
         return None
 
-    def is_next(self, hook: HookEntry, branch: int, position: int) -> bool:
-        """Return whether a branch has produced all its entries before the end of this hook."""
-        before = (i for i in self.branches.positions(branch) if i < position and self._pending[i])
-        return all(self._is_of_other_observer(i, hook) for i in before)
+    def is_next(self, hook: HookEntry, lane: str, position: int) -> bool:
+        """Return whether a lane has produced all its entries before the end of this hook."""
+        before = (i for i in self._ahead(lane).until(position) if self._pending[i])
+        return all(self._is_of_timer(i) or self._is_of_other_observer(i, hook) for i in before)
 
-    def skip_wakeups(self, branch: int, position: int) -> None:
-        """Do not wait for the wakeups of a branch before this position."""
-        self._pass_wakeups(branch, position)
+    def skip_wakeups(self, lane: str, position: int) -> None:
+        """Do not wait for the wakeups of a lane before this position."""
+        self._pass_wakeups(lane, position)
         self._advance()
 
-    def _pass_wakeups(self, branch: int, position: int) -> None:
-        wakeups = self.branches.wakeups(branch)
+    def _pass_wakeups(self, lane: str, position: int) -> None:
+        wakeups = self.lanes.wakeups(lane)
         while wakeups and wakeups[0] < position:
             self._pending[wakeups.pop(0)] = False
 
@@ -170,31 +141,47 @@ class Order:
         """Return whether an entry is still to be produced."""
         return self._pending[position]
 
-    def next_in(self, branch: int) -> int:
-        """Return the position of a branch's next entry, or of the next one of its ancestors if the branch has ended."""
-        position = next((i for i in self.branches.positions(branch) if self._pending[i]), None)
-        return self.branches.after(branch) if position is None else position
+    def next_in(self, lane: str) -> int:
+        """Return the position of a lane's next entry, or of the next one of its ancestors if the lane has ended."""
+        position = self._ahead(lane).first()
+        return self.lanes.after(lane) if position is None else position
 
-    def diverge(self, branch: int) -> int:
-        """Record that a branch did something other than its next entry. Return the position of that entry."""
-        position = self.give_up(branch)
+    def _ahead(self, lane: str) -> _Ahead:
+        """Return the entries of a lane that are still to be produced."""
+        ahead = self._entries_ahead.get(lane)
+        if ahead is None:
+            ahead = self._entries_ahead[lane] = _Ahead(self.lanes.positions(lane), self._pending)
+        return ahead
+
+    def next_from(self, lane: str) -> int:
+        """Return the position at which a lane continues: that of its next entry or wakeup, or of a lane it starts."""
+        starts = self._starts_ahead.get(lane)
+        if starts is None:
+            starts = self._starts_ahead[lane] = _Ahead(self.lanes.starts(lane), self._pending)
+        wakeup = next((i for i in self.lanes.wakeups(lane) if self._pending[i]), None)
+        return min(i for i in (self.next_in(lane), wakeup, starts.first(), len(self._entries)) if i is not None)
+
+    def diverge(self, lane: str) -> int:
+        """Record that a lane did something other than its next entry. Return the position of that entry."""
+        position = self.give_up(lane)
         self._divergence = min(self._divergence, position)
         self._advance()
         return position
 
-    def give_up(self, branch: int) -> int:
-        """Record that a branch will not reach its next entry. Return the position of that entry.
+    def give_up(self, lane: str) -> int:
+        """Record that a lane will not reach its next entry. Return the position of that entry.
 
-        The replay does not wait for branches that this one started just before that entry.
+        The replay does not wait for lanes that this one started just before that entry.
         """
-        position = self.next_in(branch)
-        done = [i for i in self.branches.positions(branch) if i < position]
-        for child in self.branches.started_in(branch, after=done[-1] if done else -1):
+        position = self.next_in(lane)
+        positions = self.lanes.positions(lane)
+        done = bisect_left(positions, position)
+        for child in self.lanes.started_in(lane, after=positions[done - 1] if done else -1):
             self._pass_wakeups(child, position)
-            for i in self.branches.positions(child):
+            for i in self.lanes.positions(child):
                 if i < position:
                     self._pending[i] = False
-        self.skip_wakeups(branch, position)
+        self.skip_wakeups(lane, position)
         return position
 
     @property
@@ -205,76 +192,75 @@ class Order:
     def end_turns(self) -> None:
         """Do not wait for wakeups any more."""
         self._is_limited = True
-        for position in self.branches.all_wakeups():
+        for position in self.lanes.all_wakeups():
             self._pending[position] = False
         self._advance()
         self._wake()
 
     async def wait_for(
-        self, position: int, branch: int | None = None, *, in_hook: bool = False, is_wakeup: bool = False
+        self, position: int, lane: str | None = None, *, in_hook: bool = False, is_wakeup: bool = False
     ) -> None:
         """Wait until everything recorded before this position has been produced, or the order is lost.
 
         Args:
             position: the position of an answer.
-            branch: the branch that waits for it, if any.
-            in_hook: whether a hook of this branch waits for it. Other hooks may run at the same time.
+            lane: the lane that waits for it, if any.
+            in_hook: whether a hook of this lane waits for it. Other hooks may run at the same time.
             is_wakeup: whether it is a wakeup.
         """
         while self.intact and self.reached < position and (self.has_turns or not is_wakeup):
             missing = self.reached
-            if branch is not None and self._is_past(missing, position, branch, in_hook):
+            if lane is not None and self._is_past(missing, position, lane, in_hook):
                 await settle()  # a run that was just started begins within these iterations
-                if self.intact and self.reached == missing and self._is_past(missing, position, branch, in_hook):
+                if self.intact and self.reached == missing and self._is_past(missing, position, lane, in_hook):
                     if isinstance(self._entries[missing], _WAKEUPS):
                         self.woke(missing)
                         continue
                     self._missing(missing)
                     self.abandon()
             else:
-                future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-                self._waiting.append((position, future))
-                try:
-                    await future
-                finally:
-                    self._waiting = [pair for pair in self._waiting if pair[1] is not future]
+                await self.waiters.wait(position)
 
-    def _is_past(self, missing: int, position: int, waiting: int, in_hook: bool) -> bool:
-        """Return whether the branch ``waiting``, which waits for the answer at a position, is past a missing entry."""
-        branch, branches = self._entries[missing].branch, self.branches
-        run = branches.run_of(branch)
-        for ancestor, limit in branches.ancestors_at(waiting, position):
+    def _is_past(self, missing: int, position: int, waiting: str, in_hook: bool) -> bool:
+        """Return whether the lane ``waiting``, which waits for the answer at a position, is past a missing entry."""
+        lane, lanes = self._entries[missing].lane, self.lanes
+        for ancestor, limit in lanes.ancestors_at(waiting, position):
             if missing >= limit:
                 continue
-            if ancestor == branch:
+            if ancestor == lane:
                 return not in_hook
-            same_run = run == branches.run_of(ancestor)
-            if ancestor == waiting and ancestor in branches.ancestors(branch) and same_run:
-                return not in_hook and branch != -waiting  # progress reports of the waiting call may still come
-            if not same_run and ancestor == next(branches.ancestors(branch), None):
+            same_run = run_of(lane) == run_of(ancestor)
+            if ancestor == waiting and ancestor in ancestors_of(lane) and same_run:
+                return not in_hook and lane != f"{waiting}!"  # progress reports of the waiting call may still come
+            if not same_run and ancestor == parent_of(lane):
                 # A run in the background that has produced something may only be slower now.
-                return all(self._pending[i] for i in branches.positions(branch))
+                return all(self._pending[i] for i in lanes.positions(lane))
         return False
 
-    async def hold(self, branch: int) -> None:
-        """Wait for the external input that came before the next entry of a branch: a cancellation interrupts it."""
-        while self.intact and self._external and self._external[0] < self.next_in(branch):
+    async def hold(self, lane: str) -> None:
+        """Wait for the external input that came before the next entry of a lane: a cancellation interrupts it."""
+        while self.intact and self._external and self._external[0] < self.next_in(lane):
             await self.wait_for(self._external[0] + 1)
             await settle()
 
     @property
     def expects_input(self) -> bool:
-        """Whether there is external input that has not been repeated."""
-        return bool(self._external)
+        """Whether there is external input that has not been repeated, or a hook is to cancel the run."""
+        return bool(self._external) or self.reached <= self._cancelled_by_hook
 
-    def interruption_of(self, hook: HookEntry, branch: int) -> int | None:
-        """Return the position at which a hook that a branch has called was interrupted, or ``None`` if it was not."""
-        for position in self.branches.interruptions(branch):
+    def interruption_of(self, hook: HookEntry, lane: str) -> int | None:
+        """Return the position at which a hook that a lane has called was interrupted, or ``None`` if it was not."""
+        for position in self.lanes.interruptions(lane):
             entry = self._entries[position]
             assert isinstance(entry, fmt.HookInterruptionEntry)
-            if (entry.point, entry.hook) == (hook.point, hook.name) and self.is_next(hook, branch, position):
+            if (entry.point, entry.hook) == (hook.point, hook.name) and self.is_next(hook, lane, position):
                 return position
         return None
+
+    def _is_of_timer(self, position: int) -> bool:
+        """Return whether an entry is the signal of a time limit, which a timer sets while the lane waits."""
+        event, before = getattr(self._entries[position], "event", None), self._entries[position - 1]
+        return isinstance(event, Signalled) and isinstance(before, fmt.TimerEntry)
 
     def _is_of_other_observer(self, position: int, hook: HookEntry) -> bool:
         """Return whether an entry is the result of an observer that is called together with this one."""
@@ -319,7 +305,7 @@ class Order:
         """
         for index in range(position + 1, len(self._entries)):
             entry = self._entries[index]
-            if isinstance(entry, fmt.CancellationEntry) and index in self._external:
+            if isinstance(entry, fmt.CancellationEntry) and not entry.run and index in self._external:
                 self._external.remove(index)
                 self._pending[index] = False
                 self._repeat(entry)
@@ -362,14 +348,53 @@ class Order:
 
     def _wake(self) -> None:
         """Wake all waiting tasks in the order of the tape; each checks whether it may go on."""
-        if not self._waiting:
-            return
-        for _, future in sorted(self._waiting, key=lambda pair: pair[0]):
-            future.get_loop().call_soon_threadsafe(finish, future)
+        self.waiters.wake(lambda waiter: True)
+
+    async def watch(self) -> None:
+        """Give up the order if an entry of the tape does not occur again: a replay never hangs."""
+        await self.waiters.watch(lambda: sum(self._pending), self._stalled)
+
+    def _stalled(self) -> None:
+        if self.intact and self.reached < len(self._entries):
+            self._missing(self.reached)
+            self.abandon()
 
 
-class Branches:
-    """The branches of a tape: the entries of each, and the branch that started it.
+class _Ahead:
+    """The positions of a lane that are still to be produced.
+
+    An entry that was produced does not become pending again. So the search goes on where the last one ended, and all
+    searches in a lane together look at each of its positions once.
+
+    Args:
+        positions: positions on the tape, in ascending order.
+        pending: for each entry of the tape, whether it is still to be produced.
+    """
+
+    __slots__ = ("_done", "_pending", "_positions")
+
+    def __init__(self, positions: Sequence[int], pending: Sequence[bool]) -> None:
+        self._positions, self._pending = positions, pending
+        self._done = 0
+
+    def first(self) -> int | None:
+        """Return the first of them, or ``None`` if there is none."""
+        positions, pending = self._positions, self._pending
+        while self._done < len(positions):
+            position = positions[self._done]
+            if pending[position]:
+                return position
+            self._done += 1
+        return None
+
+    def until(self, end: int) -> Sequence[int]:
+        """Return the positions from the first of them up to ``end``. Some of these may have been produced."""
+        self.first()
+        return self._positions[self._done : bisect_left(self._positions, end)]
+
+
+class Lanes:
+    """The lanes of a tape: the entries of each, and where it begins.
 
     Args:
         entries: the entries of the tape.
@@ -379,88 +404,75 @@ class Branches:
         self._entries = entries
         self.needed = list(map(_is_needed, entries))
         """For each entry, whether a replay produces it again."""
-        self._positions: dict[int, list[int]] = {}
-        self._parents: dict[int, int] = {}
-        self._started: dict[int, int] = {}
-        self._interruptions: dict[int, list[int]] = {}
-        self._wakeups: dict[int, list[int]] = {}
+        self._positions: dict[str, list[int]] = {}
+        self._started: dict[str, int] = {}
+        self._starts: dict[str, list[int]] = {}
+        self._interruptions: dict[str, list[int]] = {}
+        self._wakeups: dict[str, list[int]] = {}
         for position, entry in enumerate(entries):
-            if type(entry) is fmt.HookInterruptionEntry and not entry.inside:
-                self._interruptions.setdefault(entry.branch, []).append(position)
-            elif isinstance(entry, _WAKEUPS) and not entry.inside:
-                self._wakeups.setdefault(entry.branch, []).append(position)
-            elif type(entry) is fmt.BranchEntry and not entry.inside:
-                self._parents.setdefault(entry.branch, entry.parent)
-                self._started.setdefault(entry.branch, position)
+            kind, lane = type(entry), entry.lane
+            if entry.inside:
+                continue
+            if kind is fmt.HookInterruptionEntry:
+                self._interruptions.setdefault(lane, []).append(position)
+            elif kind in _WAKEUPS:
+                self._wakeups.setdefault(lane, []).append(position)
             elif self.needed[position]:
-                positions = self._positions.get(entry.branch)
+                positions = self._positions.get(lane)
                 if positions is None:
-                    self._positions[entry.branch] = [position]
+                    self._positions[lane] = [position]
                 else:
                     positions.append(position)
-        self._runs = {
-            branch: next((run for i in positions if (run := _run_of(entries[i]))), "")
-            for branch, positions in self._positions.items()
-        }
+            if lane and lane not in self._started:
+                self._started[lane] = position
+                self._starts.setdefault(parent_of(lane) or "", []).append(position)
 
-    def positions(self, branch: int) -> Sequence[int]:
-        """Return the positions of the needed entries of a branch."""
-        return self._positions.get(branch, ())
+    def has(self, lane: str) -> bool:
+        """Return whether the tape has entries of a lane."""
+        return lane in self._started
 
-    def interruptions(self, branch: int) -> list[int]:
-        """Return the positions at which hooks of a branch were interrupted. The caller removes what it repeats."""
-        return self._interruptions.get(branch, [])
+    def positions(self, lane: str) -> Sequence[int]:
+        """Return the positions of the needed entries of a lane."""
+        return self._positions.get(lane, ())
 
-    def wakeups(self, branch: int) -> list[int]:
-        """Return the positions at which a branch continued. The caller removes those that are repeated or skipped."""
-        return self._wakeups.get(branch, [])
+    def starts(self, lane: str) -> Sequence[int]:
+        """Return the positions at which the lanes begin that a lane has started."""
+        return self._starts.get(lane, ())
+
+    def interruptions(self, lane: str) -> list[int]:
+        """Return the positions at which hooks of a lane were interrupted. The caller removes what it repeats."""
+        return self._interruptions.get(lane, [])
+
+    def wakeups(self, lane: str) -> list[int]:
+        """Return the positions at which a lane continued. The caller removes those that are repeated or skipped."""
+        return self._wakeups.get(lane, [])
 
     def all_wakeups(self) -> Iterator[int]:
-        """Yield the positions of the wakeups of all branches."""
+        """Yield the positions of the wakeups of all lanes."""
         for positions in self._wakeups.values():
             yield from positions
 
-    def after(self, branch: int) -> int:
-        """Return the position at which an ancestor went on after a branch had ended, or the end of the tape."""
-        end = max((*self.positions(branch), self._started.get(branch, -1)))
-        for ancestor in self.ancestors(branch):
-            for position in self.positions(ancestor):
-                if position > end:
-                    return position
+    def after(self, lane: str) -> int:
+        """Return the position at which an ancestor went on after a lane had ended, or the end of the tape."""
+        end = max((*self.positions(lane)[-1:], self._started.get(lane, -1)))
+        for ancestor in ancestors_of(lane):
+            positions = self.positions(ancestor)
+            following = bisect_right(positions, end)
+            if following < len(positions):
+                return positions[following]
         return len(self._entries)
 
-    def started_in(self, branch: int, after: int) -> Iterator[int]:
-        """Return the branches that a branch or its descendants started after a position."""
-        return (child for child, start in self._started.items() if start > after and branch in self.ancestors(child))
+    def started_in(self, lane: str, after: int) -> Iterator[str]:
+        """Return the lanes that a lane or its descendants started after a position."""
+        return (child for child, start in self._started.items() if start > after and lane in ancestors_of(child))
 
-    def ancestors_at(self, branch: int, position: int) -> Iterator[tuple[int, int]]:
-        """Yield a branch at a position and its ancestors, each with the position that it had reached by then."""
-        yield branch, position
-        while branch in self._parents:
-            position, branch = self._started[branch], self._parents[branch]
-            yield branch, position
-
-    def run_of(self, branch: int) -> str:
-        """Return the id of the run that a branch belongs to."""
-        return self._runs.get(branch, "")
-
-    def ancestors(self, branch: int) -> Iterator[int]:
-        """Yield the ancestors of a branch: the branch that started it, the branch that started that one, and so on."""
-        while branch in self._parents:
-            branch = self._parents[branch]
-            yield branch
-
-
-def _run_of(entry: fmt.TapeEntry) -> str:
-    """Return the id of the run that an entry belongs to, or ``""`` if the entry does not name it."""
-    match entry:
-        case fmt.EventEntry():
-            return run_of(entry.event)
-        case fmt.RunEntry():
-            return entry.ids.run_id
-        case fmt.ModelRequestEntry() | fmt.ToolCallEntry() | fmt.ApprovalEntry():
-            return entry.run
-    return ""
+    def ancestors_at(self, lane: str, position: int) -> Iterator[tuple[str, int]]:
+        """Yield a lane at a position and its ancestors, each with the position that it had reached by then."""
+        yield lane, position
+        for ancestor in ancestors_of(lane):
+            position = min(position, self._started.get(lane, position))
+            lane = ancestor
+            yield lane, position
 
 
 def _is_needed(entry: fmt.TapeEntry) -> bool:
@@ -482,12 +494,16 @@ def _external(entries: Sequence[fmt.TapeEntry]) -> list[int]:
             case fmt.InterruptionEntry():
                 is_input = entry.number in callers
             case fmt.CancellationEntry():
-                is_input = not entry.interruption
+                is_input = not entry.interruption and not entry.by_hook
             case _:
                 is_input = isinstance(entry, _EXTERNAL)
         if is_input:
             found.append(position)
     return found
+
+
+def _is_by_hook(entry: fmt.TapeEntry) -> bool:
+    return isinstance(entry, fmt.CancellationEntry) and entry.by_hook
 
 
 def _late_steering(entries: Sequence[fmt.TapeEntry]) -> dict[int, list[int]]:
@@ -511,5 +527,5 @@ def _late_steering(entries: Sequence[fmt.TapeEntry]) -> dict[int, list[int]]:
 def _comes_later(entry: fmt.TapeEntry) -> bool:
     """Return whether the run saw an external input when it awaited something, and not before."""
     if isinstance(entry, fmt.CancellationEntry):
-        return not entry.within or entry.inside > 0
+        return not entry.within or bool(entry.inside)
     return isinstance(entry, (fmt.InterruptionEntry, fmt.TimerEntry))

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from .._base.attachment import Attachment
 from .._base.attachment_files import ATTACHMENTS_SUFFIX, remove_contents, save_contents
+from .._base.errors import NotInstalledError
 from .._base.files import file_name_for
 from .._base.frozen import json_encoder, plain
 from .._base.own_files import OwnFile, register_own_file
@@ -27,17 +28,21 @@ from .._kernel.errors import CallRefusedError, HookError, HooklineError, Registr
 from .._kernel.events import Event, PointFired
 from .._kernel.hook import HookEntry
 from .._kernel.payloads import ApprovalRequest, ModelRequest, RunStart, ToolCallRequest
-from .._kernel.points import APPROVAL_REQUESTED, ON_RUN_END
+from .._kernel.points import ON_RUN_END
 from .._kernel.results import Verdict
+from .._kernel.scope import running_hooks
 from .._kernel.validation import check_path
-from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, ToolSpec
-from .._run.boundary import Boundary, close_stream
+from .._kernel.values import Ids, Message, ModelResponse, StopSignal, ToolSpec
+from .._run.boundary import Boundary, close_stream, wakeup_after
 from .._run.budget import Budget
 from .._run.context import AgentContext, context_for_call, progress_reporter_of
 from .._run.engine import Engine
-from .._run.events import AllEventsExcept, Sink, ToolStarted, log
-from .._run.replay_values import ErrorSnapshot, RequestDigests, outcome_of
+from .._run.events import AllEventsExcept, Sink, log
+from .._run.lanes import LANE, Lane, in_lane
+from .._run.replay_values import RequestDigests, failed_approver, outcome_of, wrong_reply
 from .._run.sources import install_sources, real_clock
+from .._run.waiters import Awake
+from .._sensitive.encryption import DataKeyError, encrypted_lines
 from ..models.protocol import Model
 from ..records.encoding import MomentEncoder, RunTree, changes, describe_hooks, encode_line, slim, without_payload
 from ..records.format import NOT_MOMENTS, TAPE_SUFFIX, TAPE_VERSION
@@ -45,8 +50,8 @@ from ..records.hook import run_info
 from ..tools._tool import CheckedArguments, Tool, jsonable, take_attachments
 from ..tools.registry import ToolRegistry
 from . import format as fmt
+from .fires import OrderedFires
 from .format import TapeError
-from .order import PLACE
 from .tape import TEXT_EVENTS
 
 T = TypeVar("T")
@@ -54,10 +59,10 @@ T = TypeVar("T")
 Line = fmt.TapeEntry | tuple[Any, ...]
 """An entry, or the items of a line of a record."""
 
-_places, _START = PLACE.values, PLACE.default  # read often, so without a function call
-
 NO_TIME = fmt.TapeEntry().at
 """The time of an entry whose event has one. The encoder leaves out a default value only if it is the same object."""
+
+NO_REQUEST = ModelRequest()
 
 FLUSH_SECONDS = 0.05
 """Maximum time for which lines are kept in memory while a model, a tool or an approver is called."""
@@ -130,12 +135,11 @@ class TapeHook:
 
     @contextmanager
     def _recorded(self, engine: Engine, start: RunStart) -> Iterator[None]:
-        ctx, outer, unsubscribe = engine.ctx, engine.boundary, None
+        ctx, outer = engine.ctx, engine.boundary
         while isinstance(outer, Recording) and outer.owner is not self:
             outer = outer.inner
         if isinstance(outer, Recording):
-            recording = outer
-            place = recording.enter_run(engine)
+            recording, unsubscribe = outer, None
         elif self._is_file and start.ids.parent_run_id in self._in_file:
             self._in_file.add(start.ids.run_id)
             yield  # a detached run would replace the tape of its outer run
@@ -145,21 +149,21 @@ class TapeHook:
                 self._in_file.clear()
             recording = Recording(self, self._file_of(start.ids.run_id), engine)
             engine.set_boundary(recording)
-            place = PLACE.set(recording, (0, 0))  # so that it can be reset: the task of the caller may go on for long
-            unsubscribe = ctx.interrupt.subscribe(recording.cancelled)
+            unsubscribe = ctx.interrupt.record(recording.cancelled)
         with self._lock:
             self._recordings[ctx.run_id] = recording
             self._in_file.add(ctx.run_id)
         try:
-            recording.run_started(engine, start)
-            yield
+            with in_lane(engine.services.lane):
+                recording.run_started(engine, start)
+                yield
         finally:
             with self._lock:
                 del self._recordings[ctx.run_id]
-            recording.run_ended(ctx.run_id)
-            PLACE.reset(place)
+            recording.run_ended(engine)
             if unsubscribe is not None:
                 unsubscribe()
+            if engine is recording.root:
                 recording.close()
 
     def _file_of(self, run_id: str) -> str:
@@ -173,20 +177,21 @@ class Recording(Boundary):
 
     def __init__(self, owner: TapeHook, path: str, engine: Engine) -> None:
         self.owner, self.problem = owner, ""
-        self._path, self.inner, self._root = path, engine.boundary, engine
+        self._path, self.inner, self.root = path, engine.boundary, engine
         self.is_durable, self.continues = self.inner.is_durable, self.inner.continues
+        self._outer_hooks = running_hooks()
         self._lock = threading.RLock()
         self._numbers = count(1)
         self.digests = RequestDigests()
         self._counts: set[str] = set()
-        self._readings: dict[int, list[tuple[str, Any]]] = {}
-        self._timers: dict[int, int] = {}
-        self._run_places: dict[str, tuple[int, int]] = {}
-        """The places of the nested runs, by id."""
-        self._call_places: dict[tuple[str, str], tuple[int, int]] = {}
-        """The places of the tools that are being called, by run and id of the call."""
-        self._awake: dict[int, asyncio.Task[Any] | None] = {}
-        """By branch, the task that has continued at an entry of the tape and has not waited since."""
+        if engine.services.lane is None:
+            engine.services.lane = Lane()
+        self._lane = lane = engine.services.lane
+        """The lane of the recorded run."""
+        self._outer, self._tools = len(lane.on_tape), len(lane.tools)
+        self._readings: dict[str, list[tuple[str, Any]]] = {}
+        self._timers: dict[str, int] = {}
+        self._awake = Awake()
         self._interruptions: list[tuple[int, int]] = []
         """The cancellations of the task that were not taken back: their level and their number."""
         self._clock = real_clock(engine.environment.clock)
@@ -199,6 +204,8 @@ class Recording(Boundary):
         """
         self._moments = RunTree(take=self._lines.append)
         self._encoders: dict[str, MomentEncoder] = {}
+        self._engines: dict[str, Engine] = {}
+        """The runs on the tape that have not ended, by id."""
         self._flushed = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._file: int | None = None
@@ -213,9 +220,17 @@ class Recording(Boundary):
 
     # The life of a run: as without a tape.
 
-    def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> Awaitable[T]:
-        """Execute a nested run."""
-        return self.inner.execute(engine, start, work)
+    async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
+        """Execute a run inside the recorded one, and record if it is cancelled alone, whichever hooks it has."""
+        unsubscribe = engine.services.interrupt.record(partial(self.nested_cancelled, engine))
+        try:
+            return await self.inner.execute(engine, start, work)
+        finally:
+            unsubscribe()
+
+    def signalled(self, engine: Engine, signal: StopSignal) -> None:
+        """Handle a stop signal that was set in a run. Its event is on the tape."""
+        self.inner.signalled(engine, signal)
 
     def journal_of(self, engine: Engine) -> Any:
         """Return the durable run whose outermost run this is, or ``None``."""
@@ -229,33 +244,51 @@ class Recording(Boundary):
         """Return the sinks that the boundary adds to a run."""
         return self.inner.sinks_of(ids)
 
+    def put_record(self, database: Any, record: Any) -> bool:
+        """Store a record about the run with its journal, if that is in this database. Return whether it will be."""
+        return self.inner.put_record(database, record)
+
     def is_new(self, event: Event) -> bool:
         """Return whether an event was not delivered before."""
         return self.inner.is_new(event)
 
+    def is_repeating(self) -> bool:
+        """Return whether the current task repeats what an earlier process did."""
+        return self.inner.is_repeating()
+
     def call_observers(self, firing: Firing, verdict: Verdict) -> Awaitable[None]:
         """Call the observers of a fire, unless they have been called before."""
         return self.inner.call_observers(firing, verdict)
+
+    # The stop switch: a replay finds a halt by the signal that it set.
+
+    def find_halt(self, engine: Engine) -> StopSignal | None:
+        """Return the signal that stops a run because it is halted."""
+        return self.inner.find_halt(engine)
+
+    async def wait_while_halted(self, engine: Engine) -> None:
+        """Wait before a call if the run is halted and can go on later."""
+        await self.inner.wait_while_halted(engine)
 
     # Readings and timers.
 
     def read(self, kind: str, real: Callable[[], Any]) -> Any:
         """Read a value and record it."""
         value = real()
-        branch, inside = _places.get().get(self, _START)
+        lane, inside = self._place()
         if not inside:
-            readings = self._readings.get(branch)
+            readings = self._readings.get(lane)
             if readings is None:
-                self._readings[branch] = [(kind, value)]
+                self._readings[lane] = [(kind, value)]
             else:
                 readings.append((kind, value))
         return value
 
     def set_timer(self, clock: Any, seconds: float, callback: Callable[[], object]) -> Any:
         """Set a timer, and record when it fires."""
-        branch, _ = PLACE.get(self)
+        lane, _ = self._place()
         with self._lock:
-            self._timers[branch] = number = self._timers.get(branch, 0) + 1
+            self._timers[lane] = number = self._timers.get(lane, 0) + 1
 
         def fire() -> None:
             self.write(fmt.TimerEntry, number=number)
@@ -263,32 +296,27 @@ class Recording(Boundary):
 
         return super().set_timer(clock, seconds, partial(contextvars.copy_context().run, fire))
 
-    def enter_branch(self, branch: int, run: str = "", call_id: str = "", attempt: int = 0) -> Any:
-        """Start a branch for this task and the tasks that it starts. ``PLACE.reset`` takes the returned token."""
-        parent, inside = PLACE.get(self)
-        token = PLACE.set(self, (branch, inside))
-        self.write(fmt.BranchEntry, parent=parent, run=run, call_id=call_id, attempt=attempt)
-        return token
+    def _place(self) -> tuple[str, str]:
+        """Return the lane of the current task on this tape, and that of the tool call that the task is part of."""
+        lane = LANE.get()
+        if lane is None or lane.tree is not self._lane.tree:
+            return "", ""
+        if not self._outer and not lane.tools:  # nearly always
+            return lane.on_tape, ""
+        tools = lane.tools[self._tools :]
+        return lane.on_tape[self._outer :], tools[0].on_tape[self._outer :] if tools else ""
 
-    def enter_run(self, engine: Engine) -> Any:
-        """Start the branch of a nested run, and return a token as :meth:`enter_branch` does.
-
-        In a thread without a copy of the context, ``ctx=`` says which tool or run the code is part of.
-        """
-        ids = engine.ids
-        if self not in _places.get():
-            outer = self._run_places.get(ids.parent_run_id, _START)
-            PLACE.set(self, self._call_places.get((ids.parent_run_id, engine.services.call_id), outer))
-        token = self.enter_branch(self.number(), ids.run_id)
-        self._run_places[ids.run_id] = PLACE.get(self)
-        return token
+    def _is_within(self) -> bool:
+        """Return whether the current task is part of the recorded run."""
+        lane = LANE.get()
+        return lane is not None and lane.tree is self._lane.tree and lane.on_tape.startswith(self._lane.on_tape)
 
     def write(self, kind: type[fmt.TapeEntry], **fields: Any) -> None:
         """Write an entry."""
-        branch, inside = _places.get().get(self, _START)
+        lane, inside = self._place()
         at = round(self._monotonic() - self._started, 6)
         lines = self._lines
-        lines.append(kind(at, inside, branch, self._readings.pop(branch, ()), **fields))
+        lines.append(kind(at, inside, lane, self._readings.pop(lane, ()), **fields))
         if len(lines) > MAX_LINES:
             self.flush()
 
@@ -315,9 +343,10 @@ class Recording(Boundary):
                 return
             data, problem = _encoded(lines)
             try:
+                data = encrypted_lines(data)
                 while data:  # a signal may interrupt a write
                     data = data[os.write(self._file, data) :]
-            except OSError as error:
+            except (OSError, DataKeyError, NotInstalledError) as error:
                 problem = problem or error
             if problem is not None:
                 self._fail(problem)
@@ -333,8 +362,8 @@ class Recording(Boundary):
     def close(self) -> None:
         """Write the remaining lines and close the file."""
         with self._lock:
-            for branch, values in self._readings.items():
-                self._lines.append(fmt.ReadingsEntry(branch=branch, readings=values))
+            for lane, values in self._readings.items():
+                self._lines.append(fmt.ReadingsEntry(lane=lane, readings=values))
             self.flush()
             file, self._file = self._file, None
         if file is not None:
@@ -373,6 +402,7 @@ class Recording(Boundary):
             stream="live" if engine.live else "safe",
         )
         self._save_contents([*start.attachments, *(each for m in state.messages for each in m.attachments)])
+        self._engines[start.ids.run_id] = engine
         self._record_moments(engine, start)
 
     def _save_contents(self, attachments: Sequence[Attachment]) -> None:
@@ -390,30 +420,29 @@ class Recording(Boundary):
         self._moments.line("hooks", digest, hooks)
         points = fmt.recorded_points()
         info = run_info(engine, start, digest, None if outer is None else outer.number)
-        encoder = MomentEncoder(self._moments, info, points, place=self._place)
+        encoder = MomentEncoder(self._moments, info, points, place=self._place_of_moment)
         self._encoders[run_id] = encoder
-        engine.add_fire_observer(encoder)
+        engine.add_fire_observer(OrderedFires(engine, encoder))
 
-    def run_ended(self, run_id: str) -> None:
+    def run_ended(self, engine: Engine) -> None:
         """Record the end of a run."""
-        self._run_places.pop(run_id, None)
+        run_id = engine.ids.run_id
+        self._engines.pop(run_id, None)
         encoder = self._encoders.pop(run_id, None)
         if encoder is not None:
-            encoder.finish()
+            encoder.finish(engine.result)
 
-    def _place(self) -> tuple[Any, ...]:
+    def _place_of_moment(self) -> tuple[Any, ...]:
         """Return where the moment that is about to be written belongs in a replay."""
-        branch, inside = _places.get().get(self, _START)
-        readings = self._readings.pop(branch, None)
-        return (branch, inside) if readings is None else (branch, inside, readings)
+        lane, inside = self._place()
+        readings = self._readings.pop(lane, None)
+        return (lane, inside) if readings is None else (lane, inside, readings)
 
     def event(self, event: Event) -> None:
         """Record an event."""
-        if type(event) is ToolStarted:  # the calls of a batch run concurrently, each in its own task
-            self.enter_branch(self.number(), event.run_id, event.call_id, event.attempt)
-        branch, inside = _places.get().get(self, _START)
+        lane, inside = self._place()
         lines = self._lines
-        lines.append(fmt.EventEntry(NO_TIME, inside, branch, self._readings.pop(branch, ()), event))
+        lines.append(fmt.EventEntry(NO_TIME, inside, lane, self._readings.pop(lane, ()), event))
         if len(lines) > MAX_LINES:
             self.flush()
 
@@ -430,12 +459,12 @@ class Recording(Boundary):
     def watch(self, engine: Engine, work: Awaitable[T]) -> Awaitable[T]:
         """Record where the task of the outermost run is cancelled, before the run sees the exception."""
         work = self.inner.watch(engine, work)
-        return watch_await(work, cancelled=self._interrupted) if engine is self._root else work
+        return watch_await(work, cancelled=self._interrupted) if engine is self.root else work
 
     def _interrupted(self) -> None:
         """Record that the task of the run was cancelled, unless the run did that itself."""
         task = asyncio.current_task()
-        if task is not None and self._root.cancellation.cancelled_from_outside:
+        if task is not None and self.root.cancellation.cancelled_from_outside:
             level = task.cancelling()
             # A hook that limits its own time takes its cancellation back, so that the next one has the same level.
             self._interruptions = [pair for pair in self._interruptions if pair[0] < level]
@@ -446,13 +475,13 @@ class Recording(Boundary):
         self, firing: Firing, hook: HookEntry, result: Awaitable[Any], limit: float | None, is_grace: bool
     ) -> Any:
         """Await a hook, and record when and how that ended."""
-        branch, _ = _places.get().get(self, _START)
+        lane, _ = self._place()
         interrupted = waited = timed_out = False
 
         def suspended() -> None:
             nonlocal waited
             waited = True
-            self._awake.pop(branch, None)
+            self._awake.waits(lane)
 
         def cancelled() -> None:
             nonlocal interrupted
@@ -469,33 +498,47 @@ class Recording(Boundary):
                 interrupted and firing.scope.cancellation.is_cancelled()
             ):  # a hook that limits its own time takes it back
                 self.write(fmt.HookInterruptionEntry, point=hook.point, hook=hook.name)
-            elif waited and self._awake.get(branch) is not asyncio.current_task():
-                self._woke(f"{hook.point} {hook.name}", timed_out=timed_out)
+            elif waited and self._awake.is_asleep(lane):
+                self._woke(wakeup_after(hook), timed_out=timed_out)
 
     async def wake_up(self, name: str, *, waited: bool = True) -> None:
         """Record that an await of the run's own code has ended."""
         await self.inner.wake_up(name, waited=waited)
-        if waited and self in _places.get():  # a run that begins in a thread without a copy of the context has no place
+        if waited:
             self._woke(name)
 
     def _woke(self, name: str, *, timed_out: bool = False) -> None:
         """Record a wakeup. Values that were read before belong to the next entry that a replay compares."""
-        branch, inside = _places.get().get(self, _START)
+        lane, inside = self._place()
         if not inside:
-            self._awake[branch] = asyncio.current_task()
-            self._lines.append(fmt.WakeupEntry(0.0, 0, branch, (), name, timed_out))
+            self._awake.continued(lane)
+            self._lines.append(fmt.WakeupEntry(0.0, "", lane, (), name, timed_out))
 
     def answered(self, kind: type[fmt.TapeEntry], **fields: Any) -> None:
         """Record an answer, at which the current task continues."""
-        branch, _ = _places.get().get(self, _START)
-        self._awake[branch] = asyncio.current_task()
+        lane, _ = self._place()
+        self._awake.continued(lane)
         self.write(kind, **fields)
 
     def cancelled(self, reason: str) -> None:
         """Record the cancellation of the run."""
-        by_caller = self._root.cancellation.by_caller and self._interruptions
+        by_caller = self.root.cancellation.by_caller and self._interruptions
         number = self._interruptions[0][1] if by_caller else 0
-        self.write(fmt.CancellationEntry, reason=reason, interruption=number, within=self in _places.get())
+        within = self._is_within()
+        lane, inside = self._place()
+        is_called_again = not inside and not lane.endswith("?")  # a replay calls no approver
+        by_hook = within and is_called_again and running_hooks() > self._outer_hooks
+        self.write(fmt.CancellationEntry, reason=reason, interruption=number, within=within, by_hook=by_hook)
+
+    def nested_cancelled(self, engine: Engine, reason: str) -> None:
+        """Record that a nested run was cancelled alone, unless the run's own code did it, which a replay executes."""
+        outer, (_, inside) = self._engines.get(engine.ids.parent_run_id), self._place()
+        by_outer = outer is not None and outer.services.interrupt.cancelled
+        if by_outer or (self._is_within() and not inside):
+            return
+        run = engine.services.lane
+        assert run is not None  # it is recorded
+        self.write(fmt.CancellationEntry, run=run.on_tape[self._outer :], reason=reason)
 
     def number(self) -> int:
         """Return the next free number."""
@@ -523,8 +566,9 @@ class Recording(Boundary):
         self, model: Model, request: ModelRequest, call: Callable[[], AsyncIterator[str | ModelResponse]]
     ) -> AsyncIterator[str | ModelResponse]:
         """Yield the pieces of a reply, and then the reply, and record them."""
-        number, pieces = self._model_request(model, request), list[str]()
-        given, ended = self.inner.stream(model, request, call), dict[str, Any]()
+        number, given = self._model_request(model, request), self.inner.stream(model, request, call)
+        pieces: list[str] = []
+        ended: dict[str, Any] = {}
         response: ModelResponse | None = None
         try:
             async for piece in given:
@@ -566,25 +610,19 @@ class Recording(Boundary):
             self.write(fmt.ValidationEntry, tool=tool.name, arguments=arguments, checked=checked.arguments)
         return checked
 
+    def was_changed(self, request: ToolCallRequest, changed: bool, *, after_approvals: bool) -> bool:
+        """Return whether a hook changed the arguments of a call in place after they were validated."""
+        return self.inner.was_changed(request, changed, after_approvals=after_approvals)
+
     async def call_tool(self, request: ToolCallRequest, tool: Tool, values: Mapping[str, Any], ctx: Any) -> Any:
         """Call the tool and record its result."""
-        number, called = self.number(), (request.ids.run_id, request.id)
-        branch = self.enter_branch(number)
-        self.write(
-            fmt.ToolCallEntry,
-            number=number,
-            run=request.ids.run_id,
-            request=slim(request),
-            runs_agents=tool.runs_agents,
-        )
+        self.write(fmt.ToolCallEntry, run=request.ids.run_id, request=slim(request), runs_agents=tool.runs_agents)
         self.flush_soon()
         result: dict[str, Any] = {}
-        is_inside = tool.runs_agents or PLACE.get(self)[1]
-        inside = None if is_inside else PLACE.set(self, (number, number))
-        given = ctx if ctx is None or inside is None else self._with_progress(ctx, number)
-        self._call_places[called] = PLACE.get(self)
+        if ctx is not None and not tool.runs_agents and not self._place()[1]:
+            ctx = self._with_progress(ctx)
         try:
-            value = await self.inner.call_tool(request, tool, values, given)
+            value = await self.inner.call_tool(request, tool, values, ctx)
             own, attachments = take_attachments(value)
             result["value"] = jsonable(own)
             if attachments:
@@ -598,25 +636,18 @@ class Recording(Boundary):
             result = {"refused": isinstance(error, CallRefusedError), **outcome_of(error)}
             raise
         finally:
-            self._call_places.pop(called, None)
-            if inside is not None:
-                PLACE.reset(inside)
-            self.write(fmt.ToolResultEntry, number=number, **result)
-            PLACE.reset(branch)
+            self.write(fmt.ToolResultEntry, **result)
 
-    def _with_progress(self, ctx: AgentContext[Any], number: int) -> AgentContext[Any]:
+    def _with_progress(self, ctx: AgentContext[Any]) -> AgentContext[Any]:
         """Return a context for a call whose progress reports are recorded in the run, where hooks see them."""
-        progress = progress_reporter_of(ctx)
-        assert progress is not None  # ``ctx`` is the context of a tool call
+        progress, lane = progress_reporter_of(ctx), LANE.get()
+        assert progress is not None and lane is not None  # noqa: PT018 - the context of a tool call that is recorded
+        of_reports = lane.of_progress()
 
         def report(fraction: float | None, message: str) -> None:
-            place = PLACE.set(self, (-number, 0))
-            try:
-                self.write(fmt.BranchEntry, parent=number)
-                self.write(fmt.ToolProgressEntry, number=number, fraction=fraction, message=message)
+            with in_lane(of_reports):
+                self.write(fmt.ToolProgressEntry, fraction=fraction, message=message)
                 progress(fraction, message)
-            finally:
-                PLACE.reset(place)
 
         return context_for_call(ctx, report)
 
@@ -625,7 +656,6 @@ class Recording(Boundary):
     ) -> Verdict:
         """Ask the approvers and record their decision."""
         call = asked.call
-        self.enter_branch(number := self.number())
         decision: dict[str, Any] = {}
         self.flush_soon()
         try:
@@ -634,15 +664,14 @@ class Recording(Boundary):
             return verdict
         except HookError as error:
             decision["failures"] = error.verdict.failures if error.verdict is not None else ()
-            if error.point == APPROVAL_REQUESTED:
-                decision["failed"] = ErrorInfo("hook", type(error.cause).__name__, str(error), error.hook)
+            decision["failed"] = failed_approver(error)
             raise
         except BaseException:
             decision["cancelled"] = True
             raise
         finally:
             called = {"run": call.ids.run_id, "call_id": call.id, "attempt": call.attempt}
-            self.write(fmt.ApprovalEntry, number=number, **called, **decision)
+            self.write(fmt.ApprovalEntry, **called, **decision)
 
     async def once(self, name: str, read: Callable[[], Awaitable[Any]]) -> Any:
         """Read a value for a hook and record it."""
@@ -659,10 +688,13 @@ class Recording(Boundary):
     def _model_request(self, model: Model, request: ModelRequest) -> int:
         """Record a request to the model and return its number."""
         run, number = request.ids.run_id, self.number()
-        encoder = self._encoders.get(run)
-        arrived = ModelRequest() if encoder is None else encoder.request
-        changed = {} if arrived is request else changes(arrived, request, fmt.REQUEST_PARTS)
-        digests = self.digests.of(request)
+        engine, digests = self._engines.get(run), self.digests.of(request)
+        if engine is None or engine.events.is_in_other_thread:  # the moment of its fire may follow
+            parts = {name: getattr(request, name) for name in fmt.REQUEST_PARTS if name != "messages"}
+            changed = {**parts, **changes(NO_REQUEST, request, ("messages",))}
+        else:
+            arrived = self._encoders[run].request
+            changed = {} if arrived is request else changes(arrived, request, fmt.REQUEST_PARTS)
         self.write(
             fmt.ModelRequestEntry,
             number=number,
@@ -764,5 +796,4 @@ def _opened(path: str) -> int:
 def _reply_fields(model: Model, response: Any) -> dict[str, Any]:
     if isinstance(response, ModelResponse):
         return {"response": slim(response)}
-    wrong = f"model {model.name!r} returned {type(response).__name__}, not a ModelResponse"
-    return {"raised": ErrorSnapshot("ModelError", wrong, "model")}
+    return {"raised": wrong_reply(model, response)}

@@ -36,25 +36,25 @@ _NO_VALUES: deque[Any] = deque()
 
 
 class ReplayReadings:
-    """The recorded values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``, by branch and position."""
+    """The recorded values of ``ctx.clock``, ``ctx.random`` and ``ctx.new_id``, by lane and position."""
 
     def __init__(
         self, entries: Sequence[fmt.TapeEntry], order: Order, clock: ReplayClock, header: fmt.HeaderEntry
     ) -> None:
         self._order, self._clock, self._header = order, clock, header
-        self._values: dict[tuple[int, str], deque[tuple[int, Any]]] = {}
-        branches, self._end = order.branches, len(entries)
+        self._values: dict[tuple[str, str], deque[tuple[int, Any]]] = {}
+        lanes, self._end = order.lanes, len(entries)
         for index, entry in enumerate(entries):
             for kind, value in entry.readings:
-                ahead = branches.positions(entry.branch)
+                ahead = lanes.positions(entry.lane)
                 following = bisect_left(ahead, index)
                 before = ahead[following] if following < len(ahead) else self._end
-                self._values.setdefault((entry.branch, kind), deque()).append((before, value))
-        self._ahead = {branch: deque(branches.positions(branch)) for branch, _ in self._values}
+                self._values.setdefault((entry.lane, kind), deque()).append((before, value))
+        self._ahead = {lane: deque(lanes.positions(lane)) for lane, _ in self._values}
 
-    def read(self, branch: int, kind: str, real: Callable[[], Any]) -> Any:
-        """Return the value that was recorded at this position of a branch, or ``real()`` if there is none."""
-        values, ahead = self._values.get((branch, kind), _NO_VALUES), self._ahead.get(branch, _NO_VALUES)
+    def read(self, lane: str, kind: str, real: Callable[[], Any]) -> Any:
+        """Return the value that was recorded at this position of a lane, or ``real()`` if there is none."""
+        values, ahead = self._values.get((lane, kind), _NO_VALUES), self._ahead.get(lane, _NO_VALUES)
         while ahead and not self._order.is_pending(ahead[0]):
             ahead.popleft()
         here = ahead[0] if ahead else self._end
@@ -73,18 +73,18 @@ class ReplayTimers:
     """The timers of time limits. Each fires at its position on the tape, not by a clock."""
 
     def __init__(self) -> None:
-        self._timers: dict[tuple[int, int], ReplayTimer] = {}
-        self._counts: dict[int, int] = {}
+        self._timers: dict[tuple[str, int], ReplayTimer] = {}
+        self._counts: dict[str, int] = {}
 
-    def set(self, branch: int, callback: Callable[[], object]) -> ReplayTimer:
-        """Set the next timer of a branch."""
-        self._counts[branch] = number = self._counts.get(branch, 0) + 1
-        self._timers[branch, number] = timer = ReplayTimer(callback)
+    def set(self, lane: str, callback: Callable[[], object]) -> ReplayTimer:
+        """Set the next timer of a lane."""
+        self._counts[lane] = number = self._counts.get(lane, 0) + 1
+        self._timers[lane, number] = timer = ReplayTimer(callback)
         return timer
 
     def fire(self, entry: fmt.TimerEntry) -> None:
         """Fire the timer of an entry."""
-        timer = self._timers.pop((entry.branch, entry.number), None)
+        timer = self._timers.pop((entry.lane, entry.number), None)
         if timer is not None:
             timer.fire()
 

@@ -20,6 +20,7 @@ from .._kernel.results import HookAction
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids
 from .._run import events
+from .._sensitive.encryption import DataKeyError, open_lines
 from ..hooks.shadow_mode import ShadowDecided
 from ..records.format import TAPE_SUFFIX, MomentLine, Place, RecordedVerdict, RunInfo, RunLine
 from ..records.reading import apply_changes, decode_line, decode_tape_head, restore
@@ -63,8 +64,10 @@ class Tape:
         """
         file = Path(path)
         try:
-            with open(file, "rb", buffering=0) as stream:
-                lines = stream.readall().split(b"\n")
+            with open_lines(file) as stream:
+                lines = stream.read().split(b"\n")
+        except DataKeyError as error:
+            raise TapeError(str(error)) from error
         except OSError as error:
             raise TapeError(f"the tape {file} cannot be read: {error.strerror or error}") from error
         truncated = bool(lines.pop())
@@ -171,9 +174,9 @@ def _written(file: Path) -> tuple[float, str]:
 def _is_recent(file: Path, since: float) -> bool:
     """Return whether a run started after a time, by the first line: the time of the file may be that of a copy."""
     try:
-        with file.open("rb") as stream:
+        with open_lines(file) as stream:
             return decode_tape_head(stream.readline(_MAX_HEADER)).time >= since
-    except (OSError, msgspec.DecodeError):
+    except (OSError, DataKeyError, msgspec.DecodeError):
         return True
 
 
@@ -203,7 +206,7 @@ def _moment(line: bytes, runs: dict[int, str]) -> fmt.MomentEntry | None:
     how = decoded.verdict or _PASSED
     run_id = runs.get(decoded.run, "")
     event = PointFired(run_id=run_id, point=decoded.point, verb=how.verb, hook=how.hook, reason=how.reason)
-    return fmt.MomentEntry(0.0, place.inside, place.branch, place.readings, event, decoded)
+    return fmt.MomentEntry(0.0, place.inside, place.lane, place.readings, event, decoded)
 
 
 _NO_PLACE = Place()
@@ -225,4 +228,4 @@ def _typed(entry: fmt.TapeEntry) -> fmt.TapeEntry:
         return entry
     kind = _KINDS.get(entry.event.get("type", ""))
     event = entry.event if kind is None else msgspec.convert(entry.event, kind)
-    return fmt.EventEntry(entry.at, entry.inside, entry.branch, entry.readings, event)
+    return fmt.EventEntry(entry.at, entry.inside, entry.lane, entry.readings, event)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Awaitable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cached_property
 from itertools import filterfalse, islice, pairwise, zip_longest
@@ -270,9 +270,9 @@ class McpTool(Tool):
             else CheckedArguments.of(self.name, checked, values)
         )
 
-    def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
+    async def call(self, values: Mapping[str, Any], ctx: Any) -> Any:
         """Send the values of :class:`CheckedArguments` to the server."""
-        return self.server.call(self.remote_name, values, ctx)
+        return await self.server.call(self.remote_name, values, ctx)
 
     @cached_property
     def _checker(self) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from copy import deepcopy
 from functools import cached_property, lru_cache, partial
@@ -34,7 +34,7 @@ from .._base.text import describe, did_you_mean
 from .._base.workers import in_thread
 from .._kernel.errors import RegistrationError
 from .._kernel.values import ToolSpec
-from .arguments import has_path_format, paths_in, url_properties, urls_in
+from .arguments import file_names_in, has_path_format, paths_in, url_properties, urls_in
 
 if TYPE_CHECKING:  # with defaults, so that ``Tool`` alone means any tool; ``typing`` has them from Python 3.13 on
     from typing_extensions import ParamSpec, TypeVar
@@ -218,13 +218,14 @@ class Tool(Generic[P, R_co, Ctx_contra]):
 
     def validate(self, arguments: Mapping[str, Any]) -> CheckedArguments | str:
         """Return the arguments as JSON and as Python values, or a text that says what is wrong with them."""
-        if not self._native and (problem := json_problem(arguments)):  # as JSON, some types would replace the value
+        native = self._native
+        if not native and (problem := json_problem(arguments)):  # as JSON, some types would replace the value
             return f"Invalid arguments for {self.name}: {problem}"
         try:
-            values = self._validate(dict(arguments) if self._native else thaw(arguments))
-            if self._native and len(values) == len(self._params):
+            values = self._validate(dict(arguments) if native else thaw(arguments))
+            if native and len(values) == len(self._params):
                 return CheckedArguments.of(self.name, freeze_flat(values), values)
-            shown, values = (values, values) if self._native else self._as_json(values)
+            shown, values = (values, values) if native else self._as_json(values)
         except Exception as error:  # noqa: BLE001 - a validator may raise anything
             return self._explain(error, arguments)
         missing = {name: default for name, default in self._defaults.items() if name not in values}
@@ -240,12 +241,20 @@ class Tool(Generic[P, R_co, Ctx_contra]):
         stable = self._adapter.dump_python(again, mode="json", warnings=False) == shown
         return shown, again if stable else values  # a validator with side effects must not run twice
 
-    def call(self, values: Mapping[str, Any], ctx: Any) -> Awaitable[Any]:
-        """Call the function with the values of :class:`CheckedArguments`, and return its result."""
+    async def call(self, values: Mapping[str, Any], ctx: Any) -> Any:
+        """Call the function with the values of :class:`CheckedArguments`, and return its result.
+
+        An iterator is read here, once: a journal, a tape and the run all use the result.
+        """
         if self.takes_ctx:
             values = {**values, "ctx": ctx}
         fn: Callable[..., Any] = self.fn
-        return _result_of(fn(**values) if self.is_async else in_thread(_call_in_thread, fn, values))
+        value = await fn(**values) if self.is_async else await in_thread(_call_in_thread, fn, values)
+        if type(value) in _NATIVE:  # the usual case: the checks below are slow
+            return value
+        if isinstance(value, AsyncIterator):
+            raise TypeError("the tool returned an async generator: return a list of its items")
+        return list(value) if isinstance(value, Iterator) else value
 
     @property
     def folder(self) -> str:
@@ -268,6 +277,15 @@ class Tool(Generic[P, R_co, Ctx_contra]):
         touches_files = self.may("read", "write", "delete")
         return paths_in(arguments, self._path_params, self._path_schemas, touches_files, self.texts)
 
+    def file_names(self, arguments: Mapping[str, Any]) -> Iterator[str]:
+        """Return the words in these arguments that may be the names of files in the folder of the tool.
+
+        Those of parameters that are named like a location (``source``, ``target``, ``uri``); and those of all
+        parameters but ``texts=``, if the tool declares to read, write or delete.
+        """
+        declared = self.effects is not None and not self.effects.isdisjoint(("read", "write", "delete"))
+        return file_names_in(arguments, declared, self.texts)
+
     def may_read(self, arguments: Mapping[str, Any], path: str) -> bool:
         """Return whether a search with these arguments may read a file in the folder that it searches.
 
@@ -281,14 +299,20 @@ class Tool(Generic[P, R_co, Ctx_contra]):
         """Return the URLs and hosts in these arguments, at any depth, as they are written.
 
         A text is a URL if its parameter has the type, format or name of one (``url``, ``base_url``, ``host``); if the
-        name is like ``domain`` or ``endpoint``, only if the text looks like one. In any other text each ``scheme://``
-        starts a URL, which is returned up to its host. A path such as ``/docs`` names no host.
+        name is like ``domain``, ``target`` or ``endpoint``, only if the text looks like one. In any other text each
+        ``scheme://`` starts a URL, which is returned up to its host, and so does ``//host/``. A path such as ``/docs``
+        names no host.
+
+        In a tool that declares to connect, a text of any other parameter is a host if it is one word that looks like
+        one: ``evil.com`` or ``10.0.0.1:80``, but not ``report.pdf``, ``bob@example.com`` or ``1.2.3``. ``texts=`` names
+        the parameters to which this does not apply.
 
         Args:
             arguments: the arguments of a call.
             free: whether to search texts of other parameters too.
         """
-        return urls_in(arguments, self._url_params, free)
+        connects = self.effects is not None and "network" in self.effects
+        return urls_in(arguments, self._url_params, free, connects, self.texts)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:
@@ -391,14 +415,6 @@ class Tool(Generic[P, R_co, Ctx_contra]):
 
 def _is_generator(fn: Any) -> bool:
     return inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn)
-
-
-async def _result_of(work: Awaitable[Any]) -> Any:
-    """Return the result of a tool. An iterator is read here, once: a journal, a tape and the run all use the result."""
-    value = await work
-    if isinstance(value, AsyncIterator):
-        raise TypeError("the tool returned an async generator: return a list of its items")
-    return list(value) if isinstance(value, Iterator) else value
 
 
 def _call_in_thread(fn: Callable[..., Any], values: Mapping[str, Any]) -> Any:

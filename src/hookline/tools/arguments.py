@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import pairwise
 from os.path import normpath
 from typing import Any, Literal
@@ -24,20 +24,37 @@ _LOOKS = re.compile(  # an absolute path (not a comment), a home folder, a varia
     r"""|.*[\\/]\.\.(?:[\\/]|[\s"']*$)""",
     re.IGNORECASE,
 )
-_MAX_PATH = 4096
+_NOT_IN_NAME = re.compile(r"[\s\0]|%00|^[/\\~]|://")
+_MAX_PATH, _MAX_NAME = 4096, 255
 
 _URL_NAME = re.compile(
     r"(^|[_-])(url|uri|iri|href|webhook|host|hostname|fqdn|ip|ip_address|ipv4|ipv6)s?$|(^|[_-])urls?[_-]"
 )
-_SITE_NAME = re.compile(r"(^|[_-])(link|endpoint|domain|server|site|website|proxy|callback|origin|netloc)(s|es)?$")
+_SITE_NAME = re.compile(
+    r"(^|[_-])(link|endpoint|domain|server|site|website|proxy|callback|origin|netloc|address|addr|target|remote|peer|"
+    r"upstream|gateway|broker|api_?base|base_?api)(s|es)?$"
+)
 _FORMATS = frozenset(("uri", "iri", "uri-reference", "hostname", "idn-hostname", "ipv4", "ipv6"))
 _HOST_LIKE = re.compile(
     r"[^.]*[^.\s][.\u3002\uff0e\uff61][^.\s].*|.*(?:[\\@\[]|//|:\d).*|localhost|\d+|0x[\da-f]+", re.I | re.S
 )
+_ADDRESS = re.compile(
+    r"(?:(?:[\w-]{1,63}\.)+(?P<end>xn--[\w-]{2,59}|[a-z]{2,24})|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-f:.]{2,45}\])"
+    r"(?P<rest>(?::\d{1,5})?(?:[/?#]\S*)?)",
+    re.IGNORECASE,
+)
+_DOTS = re.compile("[\u3002\uff0e\uff61]")
+"""Other characters that separate the labels of a host, as browsers and Python read it."""
+_REMOTE_PATH = re.compile(r"[\w.+-]+@([^\s@:/]+):\S*")
+"""``user@host:path``, as ssh and git read it."""
 _RELATIVE = re.compile(r"/(?![/\\\t\r\n])|[?#]")
 
 _KNOWN = "|".join(rf"(?<=\b{scheme}:)" for scheme in ("https", "http", "wss", "ws", "ftps", "ftp"))
 _INVISIBLE = r"[\x00-\x1f\x7f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u2064\ufeff]"
+_NO_SCHEME = re.compile(
+    r"""(?:^|(?<=[\s"'`=(<>,;]))//[\w-]+(?:\.[\w-]+)*\.[a-z]{2,24}(?::\d{1,5})?(?=[/?#"'`)>\\]|\s*$)""", re.IGNORECASE
+)
+"""``//host/path``, which means the scheme of the page that it is in. ``//word`` is a comment."""
 _MARK = re.compile(rf":(?:(?<=[a-z0-9+.\-]:)[\\/]{{2}}|(?:{_KNOWN})(?=[\\/\w]))", re.IGNORECASE)
 _SPLIT_MARK = re.compile(
     rf":(?:{_INVISIBLE}+[\\/]{_INVISIBLE}*[\\/]|[\\/]{_INVISIBLE}+[\\/]|(?<={_INVISIBLE}:)[\\/]{{2}}|(?:{_KNOWN}){_INVISIBLE}+\w)",
@@ -169,13 +186,36 @@ def _looks_like_path(line: str) -> bool:
     return _LOOKS.match(line) is not None or ("%" in line and _LOOKS.match(unquote(line)) is not None)
 
 
-def urls_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = True) -> Iterator[str]:
+def file_names_in(arguments: Mapping[str, Any], everywhere: bool, texts: Collection[str] = ()) -> Iterator[str]:
+    """Yield the words in arguments that may be the names of files in the folder of a tool, or relative paths.
+
+    Args:
+        arguments: the arguments of a call.
+        everywhere: whether to look at all parameters, and not only at those that are named like a place.
+        texts: the parameters to leave out.
+    """
+    for name, value in arguments.items():
+        for text, kind in () if name in texts else _texts(value, _path_kind(name), _path_kind, ""):
+            word = text.strip(" \t\r\n\"'")
+            if (everywhere or kind) and word and len(word) <= _MAX_NAME and not _NOT_IN_NAME.search(word):
+                yield word
+
+
+def urls_in(
+    arguments: Mapping[str, Any],
+    typed: Collection[str],
+    free: bool = True,
+    look: bool = False,
+    texts: Collection[str] = (),
+) -> Iterator[str]:
     """Yield the URLs and hosts in arguments.
 
     Args:
         arguments: the arguments of a call.
         typed: the names that are known to hold one, at any depth.
         free: whether to search texts of other parameters too.
+        look: whether a word of any parameter is a host if it looks like one.
+        texts: the parameters to which ``look`` does not apply.
     """
 
     def kind_of(name: str) -> _Kind:
@@ -187,11 +227,14 @@ def urls_in(arguments: Mapping[str, Any], typed: Collection[str], free: bool = T
                 yield text
             elif free or kind:
                 yield from urls_in_text(text)
+                if look and name not in texts and not _path_kind(name) and (host := _host_by_look(text.strip())):
+                    yield host
 
 
 def urls_in_text(text: str) -> Iterator[str]:
     """Yield the URLs in a text, up to their hosts. An ambiguous URL is returned unchanged, so that it is rejected."""
     text = text.strip()
+    yield from (found[0] for found in _NO_SCHEME.finditer(text))
     split = _SPLIT_MARK.search(text)
     if split is not None:
         yield text[max(split.start() - _MAX_SCHEME, 0) : split.end() + _MAX_SCHEME]
@@ -253,6 +296,28 @@ def _link_kind(name: str) -> _Kind:
 
 def _is_host(text: str) -> bool:
     return not _SPACE.search(text) and _RELATIVE.match(text) is None and _HOST_LIKE.fullmatch(text) is not None
+
+
+def _host_by_look(text: str) -> str:
+    """Return a word that is a host, with or without a port and a path, and not the name of a file; else nothing."""
+    remote = _REMOTE_PATH.fullmatch(text)
+    word = remote[1] if remote else text
+    found = _ADDRESS.fullmatch(_DOTS.sub(".", word))
+    if found is None:
+        return ""
+    is_host = remote or found["rest"] or found["end"] is None or found["end"].lower() not in _file_endings()
+    return word if is_host else ""
+
+
+@cache
+def _file_endings() -> frozenset[str]:
+    """Return the usual endings of file names. Some are those of hosts too: a host that ends in one is not found."""
+    from mimetypes import MimeTypes
+
+    known = {ending[1:] for table in MimeTypes().types_map for ending in table} - {"com"}
+    return frozenset(
+        (*known, *("md", "toml", "yaml", "yml", "lock", "log", "cfg", "ini", "sql", "rs", "go", "ts", "sh"))
+    )
 
 
 def _has_format(schema: Any) -> bool:

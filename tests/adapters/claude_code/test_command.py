@@ -9,10 +9,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
+from hookline.stores import RunStore
 from tests.cases import each_case
 from tests.waiting import block_until
 
@@ -889,6 +891,46 @@ def test_a_configuration_file_applies_its_guards_once_it_is_trusted(new, tmp_pat
     assert done.returncode == 0
     assert b"files may only be read" in done.stdout
     assert claude.judge("Bash", command="ls") == {}
+
+
+def test_a_halted_project_lets_claude_code_begin_nothing(new):
+    claude = new('folder = "."\nshell = true\nruns = "runs.db"\n', "--once", name="hookline.toml")
+    halt = [sys.executable, "-P", "-m", "hookline", "halt"]
+    options = {"cwd": claude.folder, "env": claude.env(), "capture_output": True}
+    assert claude.bash("ls") != "deny"
+    subprocess.run([*halt, "it charges twice"], check=True, **options)
+    done = claude.call(claude.event("PreToolUse", tool_name="Bash", tool_input={"command": "ls"}))
+    assert (done.returncode, b'"deny"' in done.stdout, b"it charges twice" in done.stdout) == (2, True, True)
+    done = claude.call(claude.event("UserPromptSubmit", prompt="Hi."))
+    assert (done.returncode, b"it charges twice" in done.stdout) == (2, True)
+    subprocess.run([*halt, "--release"], check=True, **options)
+    assert claude.bash("ls") != "deny"
+
+
+def test_the_prompts_of_a_coding_agent_are_in_the_list_of_runs_of_the_project(new):
+    rules = """hooks = ["rules.py"]
+folder = "."
+shell = true
+runs = "runs.db"
+"""
+    claude = new(rules, "--once", name="hookline.toml")
+    (claude.folder / "rules.py").write_text(NO_SUDO)
+
+    def event(name, **fields):
+        return claude.call(claude.event(name, prompt_id="prompt_1", **fields))
+
+    call = {"tool_name": "Bash", "tool_use_id": "call_1", "tool_input": {"command": "sudo true"}}
+    event("UserPromptSubmit", prompt="Clean up.")
+    event("PreToolUse", **call)
+    call = {"tool_name": "Bash", "tool_use_id": "call_2", "tool_input": {"command": "ls"}}
+    event("PreToolUse", **call)
+    event("PostToolUse", **call, tool_response={"stdout": "a"})
+    event("Stop")
+    with closing(RunStore(claude.folder / "runs.db")) as store:
+        (run,) = store.runs(outermost=True)
+        assert (run.id, run.origin, run.agent, run.status) == ("prompt_1", "claude-code", "claude-code", "completed")
+        assert [(each.name, each.outcome) for each in store.calls(run.id)] == [("shell", "blocked"), ("shell", "ok")]
+        assert [each.id for each in store.runs(tool="shell", verb="block")] == ["prompt_1"]
 
 
 def test_tools_can_have_other_names(new):

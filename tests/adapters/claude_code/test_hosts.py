@@ -87,7 +87,7 @@ def results(ctx, result):
     if "ending" in result.text:
         return HookResult.end("Enough.")
     if "secret" in result.text:
-        return result.replace(result=result.text.replace("secret", "[hidden]"))
+        return result.with_text(result.text.replace("secret", "[hidden]"))
 
 
 @hook(ON_RUN_START)

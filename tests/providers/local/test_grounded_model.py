@@ -7,7 +7,7 @@ from hookline.models import LocalModel
 from hookline.payloads import ToolCall
 from hookline.providers.local.constrained_decoding import divided
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(600)
 
 
 @tool

@@ -272,7 +272,7 @@ print(json.dumps({
 @pytest.fixture(scope="module")
 def alone(local):
     """Run code in a separate process and return its output."""
-    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
@@ -305,9 +305,7 @@ if sys.argv[2] == "cancel":
 
 @pytest.mark.parametrize(("seconds", "then"), [("0.3", "leave"), ("3", "leave"), ("3", "cancel")])
 def test_a_program_that_ends_while_the_model_loads_or_writes_ends_cleanly(seconds, then):
-    done = subprocess.run(
-        [sys.executable, "-c", LEAVING, seconds, then], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", LEAVING, seconds, then], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout == ("cancelled\n" if then == "cancel" else "")
 

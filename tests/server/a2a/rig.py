@@ -59,6 +59,11 @@ class Rig:
             client = ClientFactory(ClientConfig(httpx_client=http, **config)).create(card)
             yield client
 
+    @property
+    def push_tasks(self):
+        """The tasks that notify receivers."""
+        return {} if self.part._loaded is None else self.part._loaded.push._tasks
+
     async def call(self, method, params, agent="helper", headers=VERSION, **more):
         """The whole response of one raw JSON-RPC call."""
         async with httpx.AsyncClient(timeout=60, verify=False) as http:

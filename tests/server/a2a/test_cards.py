@@ -21,7 +21,7 @@ def look(at: str) -> str:
 async def test_a_card_describes_the_agent_and_its_urls(tmp_path):
     first, second = make(name="first", tools=[look]), make(name="second")
     first.description = "Looks at things."
-    async with serving_a2a(tmp_path, first, second) as rig, httpx.AsyncClient(verify=False) as http:
+    async with serving_a2a(tmp_path, first, second) as rig, httpx.AsyncClient(verify=False, timeout=60) as http:
         card = await A2ACardResolver(http, rig.url).get_agent_card()
         assert (card.name, card.description) == ("first", "Looks at things.")
         assert [(skill.name, skill.description) for skill in card.skills][1:] == [("look", "Look at something.")]
@@ -43,13 +43,16 @@ async def test_a_card_describes_the_agent_and_its_urls(tmp_path):
 
 async def test_a_card_needs_a_key_unless_public_and_lists_the_accepted_keys(tmp_path):
     (tmp_path / "b").mkdir()
-    async with serving_a2a(tmp_path, keys=True) as rig, httpx.AsyncClient(verify=False) as http:
+    async with serving_a2a(tmp_path, keys=True) as rig, httpx.AsyncClient(verify=False, timeout=60) as http:
         assert (await http.get(f"{rig.url}{CARD}")).status_code == 401
         card = (await http.get(f"{rig.url}{CARD}", headers=rig.key("me", "approve"))).json()
         assert set(card["securitySchemes"]) == {"bearer", "api_key"}
         assert len(card["securityRequirements"]) == 2
     options = {"public_card": True, "public_url": "https://agents.example.com/"}
-    async with serving_a2a(tmp_path / "b", keys=True, **options) as rig, httpx.AsyncClient(verify=False) as http:
+    async with (
+        serving_a2a(tmp_path / "b", keys=True, **options) as rig,
+        httpx.AsyncClient(verify=False, timeout=60) as http,
+    ):
         card = (await http.get(f"{rig.url}{CARD}")).json()
         assert card["url"] == "https://agents.example.com/a2a/helper"
         assert set(card["securitySchemes"]) == {"bearer", "api_key"}

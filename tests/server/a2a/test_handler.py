@@ -31,6 +31,7 @@ from hookline._kernel.values import Ids
 from hookline._run.events import ApprovalAsked
 from hookline.points import POINTS
 from hookline.server.a2a.tasks import TaskFollower, waiting_calls
+from hookline.stores import ApprovalPolicy, ApproverRights, CallPattern
 from hookline.stores import runs as stored_runs
 from hookline.stores.approvals import ApprovalStore
 from hookline.stores.audit.log import AuditLog
@@ -711,3 +712,17 @@ async def test_a_given_permission_is_in_the_audit_log(tmp_path):
     (record,) = [each for each in (tmp_path / "audit.jsonl").read_text().splitlines() if '"grant"' in each]
     assert asked["approval"] in record
     assert "a local user" in record
+
+
+async def test_a_decision_obeys_the_approval_policy(tmp_path):
+    agent = asking(call("delete", path="a.txt"), reply("gone"))
+    async with serving_a2a(tmp_path, agent) as rig, rig.client() as client:
+        rights = ApproverRights(can_approve=(CallPattern(),))
+        rig.service.approvals.policy = ApprovalPolicy(people={"ann": rights, "ben": rights})
+        first = await sent(client, message_request("clean up"))
+        (asked,) = data_of(first.status.message)
+        answer = {"approval": asked["approval"], "decision": "approve", "digest": asked["digest"]}
+        task = await sent(client, message_request(data=answer, task=first.id))
+        assert state(task) == "INPUT_REQUIRED"
+        assert "is not in people of the approval policy" in text_of(task.status.message)
+        assert rig.service.approvals.find(asked["approval"]).status == "pending"

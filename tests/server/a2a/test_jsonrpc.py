@@ -84,7 +84,7 @@ WRONG = {
 async def test_an_invalid_request_gets_an_error_and_leaves_nothing_behind(tmp_path, caplog):
     caplog.set_level(logging.DEBUG, "hookline")
     caplog.set_level(logging.INFO, "a2a")
-    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False) as http:
+    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False, timeout=60) as http:
         await http.post(f"{rig.url}/a2a/helper", content=rpc(), headers=VERSION)
         (run,) = await rig.service.list(ADMIN)
         before = len(asyncio.all_tasks())
@@ -109,7 +109,7 @@ def test_a_request_with_too_many_values_is_rejected_before_the_sdk_parses_it():
 
 
 async def test_an_unsupported_version_is_rejected(tmp_path):
-    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False) as http:
+    async with serving_a2a(tmp_path) as rig, httpx.AsyncClient(verify=False, timeout=60) as http:
         for method, version in (
             ("SendMessage", "2.0"),
             ("SendMessage", "0.3"),

@@ -94,7 +94,7 @@ async def served(folder):
 
 async def idle(rig):
     """Check that no notification is being sent."""
-    await wait_until(lambda: not rig.part.push._tasks)
+    await wait_until(lambda: not rig.push_tasks)
 
 
 async def test_a_receiver_gets_each_state_in_order_with_its_token(tmp_path, caplog):
@@ -247,15 +247,16 @@ async def test_unsent_notifications_are_sent_after_a_restart(tmp_path):
             await sent(client, message_request("go", now=True, task_push_notification_config=config(receiver.url)))
             await wait_until(lambda: blocker.entered and receiver.states == ["WORKING"])
             await wait_until(lambda: rig.service._store.push_subscriptions.for_run(_only(rig)) and _told(rig) > 1)
-            rig.part.push.close = _at_once(rig.part.push)
-            await rig.part.push.close()  # before the run ends, as in a process that is killed
+            push = (await rig.part.protocol()).push
+            push.close = _at_once(push)
+            await push.close()  # before the run ends, as in a process that is killed
         assert receiver.states == ["WORKING"]
         async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig:
             await wait_until(lambda: len(receiver.got) == 2)
             await idle(rig)
         assert receiver.states == ["WORKING", "FAILED"]
         async with serving_a2a(tmp_path, blocker.agent(), push=QUICK, push_hosts=LISTED) as rig:
-            assert not rig.part.push._tasks
+            assert not rig.push_tasks
         assert len(receiver.got) == 2
 
 
@@ -267,7 +268,7 @@ async def test_stopping_keeps_the_receivers_of_runs_in_other_processes(tmp_path)
             await wait_until(lambda: blocker.entered)
             async with serving_a2a(tmp_path, blocker.agent(), **options) as other, other.client() as there:
                 await there.create_task_push_notification_config(config(receiver.url, task_id=task.id))
-                await wait_until(lambda: other.part.push._tasks)
+                await wait_until(lambda: other.push_tasks)
             assert [row.done for row in runs.service._store.push_subscriptions.for_run(task.id)] == [False]
             async with serving_a2a(tmp_path, blocker.agent(), **options) as next_one:
                 blocker.open.set()
@@ -418,8 +419,9 @@ async def test_a_receiver_of_a_key_that_was_revoked_while_the_server_was_stopped
     blocker = Blocker()
     with receiving() as receiver:
         async with watched(tmp_path, blocker, receiver, "mine") as (rig, task):
-            rig.part.push.close = _at_once(rig.part.push)
-            await rig.part.push.close()
+            push = (await rig.part.protocol()).push
+            push.close = _at_once(push)
+            await push.close()
         with closing(KeyStore(tmp_path / "keys.db")) as keys:
             keys.revoke("mine")
         async with serving_a2a(tmp_path, blocker.agent(), keys=True, push=QUICK, push_hosts=LISTED) as rig:

@@ -37,7 +37,7 @@ class Console:
 
 
 @asynccontextmanager
-async def console(folder, agent=None, *, tapes="", tickets="", audit="", audit_index="", **options):
+async def console(folder, agent=None, *, tapes="", tickets="", audit="", audit_index="", policy=None, **options):
     settings = Settings(
         tapes=str(tapes),
         tickets=str(tickets),
@@ -46,6 +46,7 @@ async def console(folder, agent=None, *, tapes="", tickets="", audit="", audit_i
         runs=str(folder / "runs.db"),
         sessions=str(folder / "sessions.db"),
         approval_file=str(folder / "approvals.db"),
+        approval_policy=policy or {},
         server={"port": 0, "keys": str(folder / "keys.db"), "heartbeat": 0.2, **options},
     )
     server = build_server(settings, agent or echo_agent(), home=folder)

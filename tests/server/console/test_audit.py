@@ -319,6 +319,9 @@ async def test_the_page_of_a_run_links_to_its_audit_records(tmp_path):
 
 async def test_a_request_without_a_login_gets_nothing(tmp_path):
     write(tmp_path / "audit.jsonl")
-    async with audited(tmp_path) as (made, _), httpx.AsyncClient(base_url=made.url, trust_env=False) as stranger:
+    async with (
+        audited(tmp_path) as (made, _),
+        httpx.AsyncClient(base_url=made.url, trust_env=False, timeout=60) as stranger,
+    ):
         assert (await stranger.get(RECORDS)).status_code == 401
         assert (await stranger.get(PATH)).headers["location"].startswith("/console/login")

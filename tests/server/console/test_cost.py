@@ -6,13 +6,14 @@ import time
 from types import SimpleNamespace
 from urllib.parse import parse_qs, urlsplit
 
-from hookline.stores.run_figures import ModelKey, Tally, Used
+from hookline.stores.facts import ObservedRun, RunFact
 
 from .counted import HOSTILE, counted_agent
 from .rig import console
 from .test_runs import done, listed
 
 DAY = 86400.0
+CLERK = ObservedRun("run_1", "clerk", asked="clerk", owner="local")
 
 
 def text_of(part):
@@ -73,11 +74,10 @@ async def test_every_row_leads_to_its_runs(tmp_path):
 
 async def test_the_chart_has_a_bar_for_each_day_with_its_height_and_words(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
-        figures, now = made.server.service.store.figures, time.time()
         for days, cost in ((0, 1.0), (2, 4.0), (6, 2.0), (7, 100.0)):
-            tally = Tally()
-            tally.models[ModelKey("local", "clerk", "small")] = Used(1, 10, 1, 0, cost)
-            figures.add(tally, now - days * 86400)
+            used = {"input_tokens": 10, "output_tokens": 1, "cost": cost}
+            called = RunFact(CLERK, time.time() - days * 86400, "model", model="small", source="model", **used)
+            made.server.service.store.add([], [called])
         page = await browser.get("/console/cost")
         chart = re.search(r"<svg.*?</svg>", page.text, re.DOTALL)[0]
         heights = [float(each) for each in re.findall(r'<rect [^>]*height="([\d.]+)"', chart)]
@@ -95,13 +95,13 @@ async def test_the_chart_has_a_bar_for_each_day_with_its_height_and_words(tmp_pa
 
 async def test_costs_without_a_price_are_shown_as_tokens(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
-        tally = Tally()
-        tally.models[ModelKey("local", "clerk", "local model")] = Used(3, 1_000, 200, 0, 0.0, 3)
-        made.server.service.store.figures.add(tally)
+        used = {"input_tokens": 500, "output_tokens": 100}
+        called = RunFact(CLERK, time.time(), "model", model="local model", source="model", **used)
+        made.server.service.store.add([], [called, called])
         page = await browser.get("/console/cost?range=day")
         assert "Tokens over time" in page.text
-        assert table(page, "Tokens and cost by model") == ["local model 3 1,000 0 200 price unknown"]
-        assert "3 calls of models without a known price are not in the cost" in page.text
+        assert table(page, "Tokens and cost by model") == ["local model 2 1,000 0 200 price unknown"]
+        assert "2 calls of models without a known price are not in the cost" in page.text
 
 
 async def test_an_open_page_of_the_last_hour_goes_on_with_the_time(tmp_path, monkeypatch):

@@ -4,6 +4,7 @@ A new page gets a line in ``PAGES``: its address, the element that shows news, a
 """
 
 import asyncio
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from hookline.records import RecordHook
 from hookline.server.console.now import NowPage
 from hookline.server.console.render import NAVIGATION
 from hookline.stores import AuditLog, StoreError
-from hookline.stores.run_figures import HookKey, ModelKey, Used
+from hookline.stores.facts import Gate, ObservedRun, RunFact
 from hookline.stores.tickets import TicketBoard
 from hookline.testing import call, reply
 
@@ -62,9 +63,10 @@ class World:
 
     async def counted(self, name):
         """A hook and a model of this name were called."""
-        figures, whose = self.made.server.service.figures, ("local", "cleaner")
-        figures.hook_called(HookKey(*whose, "before_tool", name, 0, "block", 9))
-        figures.model_called("", ModelKey(*whose, name), Used(1, 10, 1, 0, 0.5))
+        run, now = ObservedRun("run_1", "cleaner", asked="cleaner", owner="local"), time.time()
+        gates = (Gate(name, "guard", "block", 9, refused=True),)
+        fire = RunFact(run, now, "fire", point="before_tool", hook=name, verb="block", refused=True, gates=gates)
+        self.made.server.service.store.add([], [fire, RunFact(run, now, "model", model=name, source="model", cost=0.5)])
         await self.blocked(name)
 
     async def audited(self, name):

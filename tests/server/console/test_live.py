@@ -4,11 +4,17 @@ import asyncio
 import json
 
 import pytest
+from starlette.requests import Request
 
 from hookline.server.console.live import MAX_KEPT, LiveViews
-from hookline.stores import StoreError
+from hookline.server.halts import HaltService
+from hookline.stores import RunStore, StoreError
 
+from ..rig import ME
 from .rig import console
+
+REQUEST = Request({"type": "http", "hookline.caller": ME})
+HALTS = HaltService(RunStore(":memory:").halts, None)
 
 
 class Store:
@@ -36,7 +42,7 @@ async def store(monkeypatch):
 
 @pytest.fixture
 async def live(store):
-    made = LiveViews(store.pulse, 1.0)
+    made = LiveViews(store.pulse, 1.0, HALTS)
     yield made
     await made.close()
 
@@ -50,8 +56,8 @@ async def test_a_page_that_cannot_be_rendered_does_not_stop_the_others(store, li
     async def fine():
         return {"x": f"<p>{store.value}</p>"}
 
-    await live.stream("broken", broken)
-    other = await live.stream("fine", fine)
+    await live.stream(REQUEST, "broken", broken)
+    other = await live.stream(REQUEST, "fine", fine)
     assert await next_sections(other) == {"x": "<p>0</p>"}
     store.value = 1
     assert await next_sections(other) == {"x": "<p>1</p>"}
@@ -87,13 +93,13 @@ async def test_a_page_says_that_it_is_not_up_to_date_until_it_is_again(store, mo
             raise error
         return store.value
 
-    live = LiveViews(pulse, 1.0)
-    stream = await live.stream("page", render, version)
+    live = LiveViews(pulse, 1.0, HALTS)
+    stream = await live.stream(REQUEST, "page", render, version)
     assert await next_sections(stream) == {"x": "<p>0</p>"}
     failing.add(place)
     store.value = 1
     assert "not up to date" in await next_problem(stream)
-    late = await live.stream("page", render, version)  # a page that opens meanwhile says so too
+    late = await live.stream(REQUEST, "page", render, version)  # a page that opens meanwhile says so too
     assert "not up to date" in await next_problem(late)
     assert str(error) in caplog.text
     failing.clear()
@@ -112,7 +118,7 @@ async def test_pages_that_open_at_once_share_a_view_and_both_get_everything(stor
         await rendered.wait()
         return {"x": "<p>all</p>"}
 
-    opening = [asyncio.create_task(live.stream("same", slow)) for _ in range(2)]
+    opening = [asyncio.create_task(live.stream(REQUEST, "same", slow)) for _ in range(2)]
     await asyncio.sleep(0)
     rendered.set()
     for stream in await asyncio.gather(*opening):
@@ -125,7 +131,7 @@ async def test_a_page_that_cannot_be_opened_leaves_nothing_behind(store, live):
         raise ValueError("a bug")
 
     with pytest.raises(ValueError, match="a bug"):
-        await live.stream("broken", broken)
+        await live.stream(REQUEST, "broken", broken)
     assert live._views == {}
 
 
@@ -136,8 +142,8 @@ async def test_a_page_is_not_rendered_again_for_its_stream_unless_something_chan
         rendered.append(store.value)
         return {"x": f"<p>{store.value}</p>"}
 
-    assert await live.show("page", render) == {"x": "<p>0</p>"}
-    stream = await live.stream("page", render)
+    assert await live.show(REQUEST, "page", render) == {"x": "<p>0</p>"}
+    stream = await live.stream(REQUEST, "page", render)
     assert await next_sections(stream) == {"x": "<p>0</p>"}
     assert rendered == [0]
     store.value = 1
@@ -149,9 +155,9 @@ async def test_a_change_between_a_page_and_its_stream_is_sent(store, live):
     async def render():
         return {"x": f"<p>{store.value}</p>"}
 
-    await live.show("page", render)
+    await live.show(REQUEST, "page", render)
     store.value = 1
-    stream = await live.stream("page", render)
+    stream = await live.stream(REQUEST, "page", render)
     seen = await next_sections(stream)
     while seen != {"x": "<p>1</p>"}:
         seen = await next_sections(stream)
@@ -161,23 +167,23 @@ async def test_pages_without_a_stream_are_forgotten(store, live, monkeypatch):
     async def render():
         return {"x": "<p>0</p>"}
 
-    await live.stream("open", render)
+    await live.stream(REQUEST, "open", render)
     for n in range(MAX_KEPT + 10):
-        await live.show(n, render)
-    assert set(live._views) == {"open", *range(10, MAX_KEPT + 10)}
+        await live.show(REQUEST, n, render)
+    assert {key for key, *_ in live._views} == {"open", *range(10, MAX_KEPT + 10)}
     monkeypatch.setattr("hookline.server.console.live.KEPT_SECONDS", -1.0)
-    await live.show("last", render)
-    assert set(live._views) == {"open", "last"}
+    await live.show(REQUEST, "last", render)
+    assert {key for key, *_ in live._views} == {"open", "last"}
 
 
 async def test_a_page_that_opens_shows_what_is_new_and_leaves_the_open_one_alone(store, live):
     async def render():
         return {"x": f"<p>{store.value}</p>"}
 
-    stream = await live.stream("page", render)
+    stream = await live.stream(REQUEST, "page", render)
     store.value = 1
-    assert await live.show("page", render) == {"x": "<p>1</p>"}
-    view = live._views["page"]
+    assert await live.show(REQUEST, "page", render) == {"x": "<p>1</p>"}
+    (view,) = live._views.values()
     assert view.readers
     seen = await next_sections(stream)
     while seen != {"x": "<p>1</p>"}:
@@ -188,13 +194,13 @@ async def test_streams_end_when_the_server_stops(store, live):
     async def render():
         return {"x": "<p>0</p>"}
 
-    stream = await live.stream("page", render)
+    stream = await live.stream(REQUEST, "page", render)
     assert await next_sections(stream) == {"x": "<p>0</p>"}
     waiting = asyncio.create_task(stream._more(60.0))
     await asyncio.sleep(0)
     await live.close()
     assert await waiting is None
-    late = await live.stream("page", render)
+    late = await live.stream(REQUEST, "page", render)
     assert await late._more(60.0) is None
 
 

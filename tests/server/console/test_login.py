@@ -1,5 +1,7 @@
 """Browsers that log in to the console."""
 
+import json
+
 import httpx
 import pytest
 
@@ -122,7 +124,7 @@ async def test_a_cookie_alone_does_not_change_anything(tmp_path, headers):
     async with console(tmp_path) as made:
         async with made.logged_in("read", "run") as browser:
             cookie = {"cookie": f"hookline_login={browser.cookies['hookline_login']}"}
-        async with httpx.AsyncClient(base_url=made.url, trust_env=False) as other:
+        async with httpx.AsyncClient(base_url=made.url, trust_env=False, timeout=60) as other:
             answer = await other.post("/runs", json={"task": "x"}, headers={**cookie, **headers})
             assert answer.status_code == 403
             assert (await other.get("/runs", headers=cookie)).json()["runs"] == []
@@ -141,3 +143,41 @@ async def test_the_stream_of_an_open_page_ends_with_its_login(tmp_path, end):
                 async for _ in stream.aiter_bytes():
                     pass
         assert (await browser.get("/console/now")).headers["location"].startswith("/console/login")
+
+
+async def test_every_login_right_or_wrong_is_in_the_audit_log_without_its_secret(tmp_path):
+    audit = tmp_path / "audit.jsonl"
+    async with console(tmp_path, audit=audit) as made:
+        key, secret = made.keys.add("ann", READ)
+        link = made.keys.add_login(OPERATOR, 600, once=True)
+        async with made.browser() as browser:
+            assert (await browser.post("/console/login", data={"key": secret})).status_code == 303
+            assert (await browser.post("/console/login", data={"key": "hl_wrong_key"})).status_code == 401
+            made.keys.revoke("ann")
+            assert (await browser.post("/console/login", data={"key": secret})).status_code == 401
+            assert (await browser.post(f"/console/login/{link}")).status_code == 303
+            assert (await browser.post(f"/console/login/{link}")).status_code == 410
+    text = audit.read_text()
+    found = map(json.loads, text.splitlines())
+    records = [each for each in found if each.get("route", "").startswith("/console/login")]
+    assert [(each["decision"], each["why"], each["caller"], each["route"]) for each in records] == [
+        ("granted", "", key.id, "/console/login"),
+        ("denied", "no such key", "", "/console/login"),
+        ("denied", "no such key", "", "/console/login"),
+        ("granted", "", "local", "/console/login/{secret}"),
+        ("denied", "no such link", "", "/console/login/{secret}"),
+    ]
+    assert {each["address"] for each in records} == {"127.0.0.1"}
+    assert all(each["correlation_id"] for each in records)
+    assert secret not in text
+    assert link not in text
+
+
+async def test_wrong_logins_of_one_address_cannot_fill_the_audit_log(tmp_path):
+    audit = tmp_path / "audit.jsonl"
+    async with console(tmp_path, audit=audit, rate=1, burst=3) as made:
+        made.keys.add("ann", READ)
+        async with made.browser() as browser:
+            for _ in range(30):
+                await browser.post("/console/login", data={"key": "hl_wrong_key"})
+    assert audit.read_text().count('"decision":"denied"') <= 4

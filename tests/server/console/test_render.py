@@ -13,7 +13,7 @@ from jinja2 import Template, nodes
 from hookline.records import RecordHook
 from hookline.server.console.render import SHARED, _environment, fragment, static_file
 from hookline.stores import AuditLog
-from hookline.stores.run_figures import HookKey, ModelKey, Used
+from hookline.stores.facts import Gate, ObservedRun, RunFact
 from hookline.stores.runs import RunRecord, StoredEvent
 from hookline.stores.tickets import TicketBoard
 
@@ -82,8 +82,7 @@ def odd_events(run_id):
     now = time.time()
     for seq, (type, fields) in enumerate(events, 1):
         data = json.dumps({"type": type, "seq": seq, "at": now, "run_id": run_id, **fields}).encode()
-        mark = ("delete", "odd", ODD, 1) if type == "hook_executed" else ("", "", "", 0)
-        yield StoredEvent(run_id, seq, type, now, data, *mark)
+        yield StoredEvent(run_id, seq, type, now, data)
 
 
 async def test_a_page_shows_values_that_it_does_not_know(tmp_path):
@@ -94,8 +93,10 @@ async def test_a_page_shows_values_that_it_does_not_know(tmp_path):
             **{"status": ODD, "created": now, "started": now, "ended": now, "elapsed": 1.0, "last_seq": 10},
         )
         service.store.write([run], list(odd_events("run_odd")))
-        service.figures.hook_called(HookKey("local", "cleaner", ODD, "odd", 0, ODD, 9))
-        service.figures.model_called("", ModelKey("local", "cleaner", ODD), Used(1, 10, 1, 0, 0.5))
+        about = ObservedRun("run_odd", "cleaner", asked="cleaner", owner="local")
+        odd = {"point": ODD, "tool": "delete", "hook": "odd", "verb": ODD, "refused": True}
+        fire = RunFact(about, now, "fire", 1, **odd, gates=(Gate("odd", ODD, ODD, 9, refused=True),))
+        service.store.add([], [fire, RunFact(about, now, "model", 2, model=ODD, source="model", cost=0.5)])
         await waiting_call(made, browser)
         with service.approvals.db.transaction(write=True) as db:
             db.execute("UPDATE approvals SET status = ?", (ODD,))
@@ -192,9 +193,9 @@ async def test_a_section_that_cannot_be_drawn_says_so_and_the_others_are_shown(p
         ("/", "now.refusals"),
         ("/", "now.open_runs"),
         ("/console/runs", "runs.verdict_counts"),
-        ("/console/blocked", "runs.search_refusals"),
-        ("/console/runs/{run}", "run.totals"),
-        ("/console/runs/{run}?from=record", "run.totals"),
+        ("/console/blocked", "runs.refusals"),
+        ("/console/runs/{run}", "run.Timeline"),
+        ("/console/runs/{run}?from=record", "run.Timeline"),
         ("/console/approvals", "approvals.caller_names"),
         ("/console/hooks", "figures._AgentView"),
         ("/console/cost", "figures.FiguresPages._render_cost"),

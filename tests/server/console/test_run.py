@@ -1,6 +1,7 @@
 """The page of one run."""
 
 import asyncio
+import html
 import json
 import re
 
@@ -136,6 +137,18 @@ async def test_a_server_without_records_tells_admins_how_to_keep_them(tmp_path):
         assert (await admin.get(f"/console/runs/{run}/tape")).status_code == 404
 
 
+async def test_the_links_on_the_page_of_a_run_without_a_record_lead_somewhere(tmp_path):
+    async with (
+        console(tmp_path, Work().agent, tapes=tmp_path / "tapes") as made,
+        made.logged_in("read", "run", "admin") as admin,
+    ):
+        run = await start(admin)
+        await finished(admin, run)
+        page = await page_of(admin, run)
+        for link in {html.unescape(each) for each in re.findall(r'href="([^"#]+)"', page) if run in each}:
+            assert (await admin.get(link)).status_code == 200, link
+
+
 async def test_a_run_with_a_tape_has_a_link_to_it_and_is_explained_from_it(tmp_path):
     work = Work(hooks=[TapeHook(tmp_path / "tapes")])
     async with console(tmp_path, work.agent, tapes=tmp_path / "tapes") as made:
@@ -193,7 +206,7 @@ async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
             assert {"run-head", "run-actions", "run-axis", "run-step-0", "run-step-1"} <= set(first)
             work.go_on.set()
             later = {}
-            while "completed" not in later.get("run-head", ""):
+            while "completed" not in later.get("run-head", "") or "run-step-2" not in later:  # events are stored later
                 later |= await anext(found)
             assert 'data-into="run-steps"' in later["run-step-2"]
             assert "It is done." in later["run-step-2"]

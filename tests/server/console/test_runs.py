@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.stores.run_queries import search_refusals
 
 from .rig import console
 
@@ -133,13 +132,14 @@ async def test_a_long_list_has_pages_and_the_filter_stays(tmp_path, monkeypatch,
 
 
 async def test_a_long_search_stops_and_offers_to_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.stores.runs.SEARCHED_AT_ONCE", 2)
+    monkeypatch.setattr("hookline.stores.runs._MATCHES", 2)
     async with console(tmp_path, agent()) as made, made.browser() as browser:
         made.server.service.store.search = partial(made.server.service.store.search, seconds=0)
-        first = await done(browser, "the first")
+        first = await done(browser, "delete it, the first")
         for _ in range(4):
-            await done(browser, "another")
-        page, address = await browser.get("/console/runs?text=first"), []
+            await done(browser, "another, the next")
+        monkeypatch.setattr("hookline.stores.runs._FEW", 0)
+        page, address = await browser.get("/console/runs?text=the&tool=delete"), []
         while following := re.search(r'href="([^"]*)" rel="next">Search further</a>', page.text):
             assert listed(page) == []
             assert "No run matches so far." in page.text
@@ -148,22 +148,6 @@ async def test_a_long_search_stops_and_offers_to_go_on(tmp_path, monkeypatch):
             page = await browser.get(address[-1])
         assert listed(page) == [first["id"]]
         assert len(address) == 2
-
-
-async def test_a_long_search_for_refusals_stops_and_offers_to_go_on(tmp_path, monkeypatch):
-    monkeypatch.setattr("hookline.stores.run_queries.SEARCHED_AT_ONCE", 2)
-    hurried = partial(search_refusals, seconds=0)
-    monkeypatch.setattr("hookline.server.console.runs.search_refusals", hurried)
-    async with console(tmp_path, agent()) as made, made.browser() as browser:
-        for _ in range(5):
-            await done(browser, "delete it")
-        page, pages = await browser.get("/console/blocked?hook=nobody"), 0
-        while following := re.search(r'href="([^"]*)" rel="next">Search further</a>', page.text):
-            assert "Nothing matches so far." in page.text
-            assert "2 refusals searched, back to <time" in page.text
-            page, pages = await browser.get(following[1].replace("&amp;", "&")), pages + 1
-        assert "Nothing matches." in page.text
-        assert pages == 2
 
 
 async def test_a_page_after_a_run_that_is_gone_is_empty(tmp_path):

@@ -2,8 +2,9 @@
 
 import pytest
 
-from hookline.explain.view import DecisionView, ModelCall, MomentView, RunView, StepView, ToolCallView
-from hookline.server.console.timeline import WIDTH, Timeline, step_line, totals
+from hookline.explain.totals import SubagentTotals
+from hookline.explain.view import DecisionView, ModelCall, MomentView, RunView, StepView, ToolCallView, count_totals
+from hookline.server.console.timeline import WIDTH, Timeline, step_line
 
 
 def bars(item, until=10.0, is_open=False):
@@ -67,9 +68,12 @@ def test_the_line_of_a_step_counts_tokens_and_names_calls_and_verdicts():
 
 
 def test_totals_contain_nested_runs_and_an_unknown_cost_stays_unknown():
-    inner = RunView("n", steps=[StepView(0, 0.0, items=[ModelCall(answered=True, input_tokens=7, cost=None)])])
+    inner = RunView(
+        "n", status="running", steps=[StepView(0, 0.0, items=[ModelCall(answered=True, input_tokens=7, cost=None)])]
+    )
     step = StepView(
         0, 0.0, items=[ModelCall(answered=True, input_tokens=3, cost=1.0), ToolCallView("c", "t", runs=[inner])]
     )
-    found = totals(RunView("r", steps=[step]))
-    assert (found.input_tokens, found.tool_calls, found.steps, found.cost) == (10, 1, 1, None)
+    count_totals(found := RunView("r", steps=[step]))
+    assert (found.input_tokens, found.tool_calls, found.cost) == (10, 1, None)
+    assert found.subagents == SubagentTotals(1, 1, 0)

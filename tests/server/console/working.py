@@ -57,7 +57,7 @@ def no_deleting(ctx, request):
 
 @hook(AFTER_TOOL, tools="read_card")
 def hide_cards(ctx, result):
-    return HookResult.replace(result.replace(result=result.text.replace(SECRET, "[card]")), reason="1 card number")
+    return HookResult.replace(result.with_text(result.text.replace(SECRET, "[card]")), reason="1 card number")
 
 
 @hook(BEFORE_TOOL, tools="read_card")

@@ -147,12 +147,16 @@ class SlackApprover:
                 remember=remember,
             )
         except DecisionRefusedError as error:
+            if error.code == "rights":
+                return f"{code}: {error}"
             return (
                 f"{code}: {outcome(error.row)}" if error.code == "gone" and error.row else notices.out_of_date(code, [])
             )
         except StoreError as error:
             log.error("a decision could not be saved: %s", describe(error))
             return notices.NOT_SAVED
+        if row.status == "pending":
+            return f"{code}: {row.who_is_needed}"
         return f"{code}: {notices.decided(row.tool, row.status, row.remember)}"
 
     async def _send(self, message: OutboundMessage, key: str) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import html
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
@@ -145,6 +145,10 @@ class WebChannel:
                 f"the web chat {self.name!r} can be reached from other machines but has no token: set one "
                 "(`openssl rand -hex 32` creates one), or listen at 127.0.0.1"
             )
+
+    def clean_stored(self, clean: Callable[[str], str]) -> None:
+        """Clean the texts of all messages before they are stored."""
+        self._store.clean = clean
 
     async def start(self, deliver: Deliver) -> None:
         """Start to accept messages.

@@ -9,7 +9,7 @@ import os
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
@@ -107,6 +107,11 @@ class WebhookChannel:
 
     def __repr__(self) -> str:
         return f"WebhookChannel({self.name!r}, path={self.path!r})"
+
+    def clean_stored(self, clean: Callable[[str], str]) -> None:
+        """Clean the texts of all replies before they are stored."""
+        if self._store is not None:
+            self._store.clean = clean
 
     async def start(self, deliver: Deliver) -> None:
         """Start to accept messages."""

@@ -115,22 +115,25 @@
     function header() {
       const started = new Date(run.time * 1000);
       const cached = run.cached_tokens ? `, ${number(run.cached_tokens)} cached` : "";
+      const below = run.subagents;
       const facts = {
         agent: run.agent,
         model: run.model,
         steps: number((run.steps || []).filter((one) => one.index >= 0).length),
         "tool calls": number(run.tool_calls),
+        subagents: below && below.runs && `${number(below.runs)} (${counted(below.steps || 0, "step")}, ${counted(below.tool_calls || 0, "tool call")})`,
         took: duration(run.elapsed || 0),
         tokens: `${number(run.input_tokens)} in, ${number(run.output_tokens)} out${cached}`,
         cost: cost(run.cost),
         moments: number(run.events),
+        rules: (run.rules || "").slice(0, 8),
       };
       return el("header", {},
         el("div", { class: "crumb" },
           statusPill(run),
           el("span", { class: "mono" }, run.id),
           run.time ? el("time", { datetime: started.toISOString() }, started.toLocaleString()) : null),
-        el("h1", {}, (run.task || "").trim() || "(no task)"),
+        el("h1", {}, (run.task || "").trim() || (run.has_texts === false ? `A run of ${run.agent}` : "(no task)")),
         el("ul", { class: "facts" }, Object.entries(facts).map(([name, value]) =>
           value ? el("li", {}, `${name} `, el("b", {}, value)) : null)),
         (run.notes || []).map((note) => el("p", { class: "note amber" }, note)),
@@ -354,7 +357,7 @@
       const oddEnd = call.finish_reason && !["stop", "tool_calls"].includes(call.finish_reason);
       const isShown = (name) => step.items.some((other) => other.kind === "call" && other.tool === name);
       const lost = (call.calls || []).filter((name) => !isShown(name));
-      const isEmpty = call.answered && !call.text && !(call.calls || []).length;
+      const isEmpty = run.has_texts !== false && call.answered && !call.text && !(call.calls || []).length;
       return part(call.error ? "bad" : "model",
         line(
           el("span", { class: "who" }, by || purpose),
@@ -414,7 +417,7 @@
         call.raw ? el("pre", { class: "box bad" }, call.raw) : null,
         points(call.moments, "before_tool"),
         points(call.moments, "approval_requested", "approval_decided", "on_progress", "tool_end_with_path"),
-        (call.questions || []).length ? line(
+        (call.questions || []).length || call.decision ? line(
           pill(call.decision || "no answer", approvals[call.decision]),
           call.decided_by ? el("span", { class: "who" }, call.decided_by) : null,
           el("span", { class: "reason" }, question)) : null,

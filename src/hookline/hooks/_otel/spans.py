@@ -32,6 +32,7 @@ from ..._run.events import (
     ToolEnded,
     ToolSettled,
     ToolStarted,
+    is_silent,
 )
 from . import attributes as a
 from .values import (
@@ -279,7 +280,7 @@ class RunSpans(AbstractContextManager[None]):
         self._provider = event.provider
 
     def _verdict(self, event: HookExecuted) -> None:
-        if event.verb == HookAction.CONT:
+        if is_silent(event):
             return
         about = {a.HOOK: short(event.hook), a.POINT: str(event.point), a.VERB: str(event.verb)}
         self._backend.verdicts.add(1, about)
@@ -295,7 +296,7 @@ class RunSpans(AbstractContextManager[None]):
             self._add_event(self._calls[event.call_id], a.VERDICT, details)
         elif event.point == BEFORE_LLM:
             self._add_event_later(task, a.VERDICT, details)
-            if event.verb != HookAction.REPLACE:  # there may be no model call to add it to
+            if event.verb not in (HookAction.REPLACE, HookAction.CONT):  # there may be no model call to add it to
                 self._add_waiting_events(task, self._current())
         elif event.point in _DURING_CHAT and (chats := [chat for chat in self._chats if chat.task is task]):
             self._add_event(chats[-1], a.VERDICT, details)

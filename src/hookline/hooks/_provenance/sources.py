@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from ..._base.text import snake_case
+from .moments import Moments, moments
 from .words import EMAIL, MAX_VALUE, Superlative, Words, identifying, is_address, numbers_in, tokens
 
 _MAX_NAME = 80
@@ -49,7 +50,9 @@ _HOLDER = re.compile(r"(?:^|_)(?:owner|user|username|handle|nick|display)(?:_nam
 """Its author, unless it names another one: then it may be the user."""
 _NAME = re.compile(rf"(?:^|_)(?:name|filename|file|path)_?$|{_TITLE.pattern}|{_AUTHOR.pattern}|{_HOLDER.pattern}")
 _CONTAINER = re.compile(rf"(?:^|_)(?:{_PLACE})(?:_name)?_?$")
-_AMOUNT = re.compile(r"(?:^|_)(?:amount|sum|total|price|cost|fee|value)_?$")
+AMOUNT = re.compile(r"(?:^|_)(?:amount|sum|total|price|cost|fee|value)_?$")
+_BARE = re.compile(r"[\d\s:./,TZ+-]+")
+"""A number or a date without words around it."""
 
 
 def is_id_name(name: str) -> bool:
@@ -77,7 +80,7 @@ class Field:
     def can_name(self) -> bool:
         """Whether the object can be known by it: not by its kind, its time, or whom it is for."""
         if _is_number(self.value):
-            return self.single and (is_id_name(self.name) or _AMOUNT.search(self.name) is not None)
+            return self.single and (is_id_name(self.name) or AMOUNT.search(self.name) is not None)
         return self.single and _ATTRIBUTE.search(self.name) is None
 
     @property
@@ -162,6 +165,11 @@ class Record:
             known = [field for field in self.fields if field.single and _CONTAINER.search(field.name)]
         return tuple(known)
 
+    def is_from(self, people: Iterable[frozenset[str]]) -> bool:
+        """Return whether one of these names is that of the author: "Ann" of "Ann Lee" and of ann.lee@firm.example."""
+        authors = [str(field.value) for field in self.fields if _WRITTEN_BY.search(field.name)]
+        return any(name <= set(tokens(author.partition("@")[0])) for name in people for author in authors)
+
     def named_by(self, words: Words) -> list[Field]:
         """Return the fields by which the user refers to the object."""
         return [field for field in self.names if field.is_named(words, in_message=self.is_message)]
@@ -176,8 +184,43 @@ class Record:
         """All text of the record in lower case."""
         return "\n".join((*self.texts, *map(str, self.values))).casefold()
 
+    @cached_property
+    def numbers(self) -> frozenset[float]:
+        """The numbers that are a field of their own, also as text."""
+        found = (field.value for field in self.fields)
+        known = (float(value) if _is_number(value) else _as_number(value) for value in found)
+        return frozenset(number for number in known if number is not None)
+
+    @cached_property
+    def text_numbers(self) -> frozenset[float]:
+        """The numbers in its texts, and in its fields beside words."""
+        return frozenset().union(*map(numbers_in, self._wordings))
+
+    @cached_property
+    def text_moments(self) -> Moments:
+        """The dates and times in its texts, and in its fields beside words."""
+        return Moments.union(map(moments, self._wordings))
+
+    @cached_property
+    def moments(self) -> Moments:
+        """All dates and times."""
+        return Moments.union((self.text_moments, *(moments(f.value) for f in self.fields if isinstance(f.value, str))))
+
+    @property
+    def _wordings(self) -> list[str]:
+        strings = [field.value for field in self.fields if isinstance(field.value, str)]
+        return [*self.texts, *(text for text in strings if not _BARE.fullmatch(text))]
+
     def __contains__(self, value: object) -> bool:
         return _plain(value) in self.values
+
+    def refers_to(self, value: str) -> bool:
+        """Return whether the object has this value as text or id: a file of 14 bytes says nothing about the file 14."""
+        wanted = _plain(value)
+        return any(
+            _plain(field.value) == wanted and (isinstance(field.value, str) or is_id_name(field.name))
+            for field in self.fields
+        )
 
     def is_known_by(self, name: frozenset[str]) -> bool:
         """Return whether the object has a name of these words."""
@@ -223,12 +266,37 @@ class Source:
 
     def __init__(self, tool: str, arguments: Mapping[str, Any], result: Any, *, outside: bool) -> None:
         self.tool, self.arguments, self.outside = tool, arguments, outside
+        self.raw = result if isinstance(result, str) else ""
         self.records: list[Record] = []
         self.loose = Record()
         """Names and texts that are in no object, such as the items of a list."""
         self.groups: list[list[Record]] = []
         """Objects that are beside one another in a list."""
         self._read("", _listing(result) if isinstance(result, str) else result, self.loose)
+
+    @property
+    def label(self) -> str:
+        """What the result is, for people: the tool, and the first argument that says what it read."""
+        given = (value for _, value in leaves("", self.arguments) if isinstance(value, str) and value)
+        what = next(given, "")
+        return f"{self.tool} {what!r:.60}" if what else self.tool
+
+    def places(self, kind: re.Pattern[str]) -> dict[str, str]:
+        """Return the values of a kind, such as accounts, each with the place where it stands first."""
+        found: dict[str, str] = {}
+        for number, line in enumerate(self.raw.splitlines(), 1):
+            for value in kind.findall(line):
+                found.setdefault(value, f"line {number}")
+        for record in (self.loose, *self.records):
+            name = next((str(field.value) for field in record.names), "")
+            entry = f" of the entry {name!r:.40}" if name and record is not self.loose else ""
+            for field in record.fields:
+                for value in kind.findall(str(field.value)):
+                    found.setdefault(value, f"the {field.name or 'list'}{entry}")
+            for text in record.texts:
+                for value in kind.findall(text):
+                    found.setdefault(value, f"in the text{entry}")
+        return found
 
     @cached_property
     def text(self) -> str:
@@ -238,13 +306,22 @@ class Source:
     @cached_property
     def numbers(self) -> frozenset[float]:
         """The numbers in all fields and lists."""
-        fields = (field for record in (self.loose, *self.records) for field in record.fields)
-        return frozenset(float(field.value) for field in fields if _is_number(field.value))
+        return frozenset().union(*(record.numbers for record in (self.loose, *self.records)))
 
     @cached_property
     def text_numbers(self) -> frozenset[float]:
-        """The numbers in the prose."""
-        return numbers_in(self.text)
+        """The numbers in texts, however short, such as "Refund 7300"; not those that are a field of their own."""
+        return frozenset().union(*(record.text_numbers for record in (self.loose, *self.records)))
+
+    @cached_property
+    def text_moments(self) -> Moments:
+        """The dates and times in texts, however short."""
+        return Moments.union(record.text_moments for record in (self.loose, *self.records))
+
+    @cached_property
+    def moments(self) -> Moments:
+        """All dates and times, also those in fields."""
+        return Moments.union(record.moments for record in (self.loose, *self.records))
 
     def has(self, value: str) -> bool:
         """Return whether the result contains this value; a short number only as a field of its own."""
@@ -274,6 +351,14 @@ class Source:
             for record in self.records
             for field in record.fields
         )
+
+    def beside(self, value: str) -> frozenset[str]:
+        """Return the other names in the lists and fields where the result has this name."""
+        wanted = _plain(value)
+        found = self.loose.values if wanted in self.loose.values else frozenset()
+        names = {field.name for record in self.records for field in record.fields if _plain(field.value) == wanted}
+        same = {_plain(f.value) for record in self.records for f in record.fields if f.name in names}
+        return (found | same) - {wanted}
 
     @cached_property
     def values(self) -> frozenset[str]:
@@ -371,6 +456,10 @@ def leaves(name: str, value: Any) -> Iterator[tuple[str, Any]]:
             yield from leaves(name, item)
     elif value is not None and not isinstance(value, bool):
         yield name, value
+
+
+def _as_number(value: object) -> float | None:
+    return next(iter(numbers_in(value)), None) if isinstance(value, str) and _BARE.fullmatch(value) else None
 
 
 def _plain(value: object) -> str:

@@ -8,8 +8,45 @@ from functools import cached_property
 from itertools import takewhile
 from typing import NamedTuple
 
+from .moments import Moments, leaves_date_open, leaves_time_open, moments
+
 _TOKEN = re.compile(r"[^\W_]+")
-_NUMBER = re.compile(r"(?<![\w.,-])\d[\d,]*(?:\.\d+)?(?![\w-])")
+_NUMBER = re.compile(
+    r"(?<![\w.,-])(\d{1,3}(?:([.,'\u00a0\u202f ])\d{3})+|\d+)([.,]\d{1,4})?"
+    r"(?:\s?(k)\b|(?=(?:eur|euros?|usd|dollars?|gbp|pounds?|chf|francs?)\b)|(?![\w-]|[.,]\d))",
+    re.IGNORECASE,
+)
+_UNITS = {
+    word: number
+    for number, word in enumerate(
+        [
+            "zero",
+            "one",
+            "two",
+            "three",
+            "four",
+            "five",
+            "six",
+            "seven",
+            "eight",
+            "nine",
+            "ten",
+            "eleven",
+            "twelve",
+            "thirteen",
+            "fourteen",
+            "fifteen",
+            "sixteen",
+            "seventeen",
+            "eighteen",
+            "nineteen",
+        ]
+    )
+} | {
+    word: 10 * tens
+    for tens, word in enumerate(["twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety"], 2)
+}
+_SCALES = {"hundred": 100, "thousand": 1000, "million": 1_000_000}
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 EMAIL = re.compile(r"(?<![\w.+-])[\w.+-]{1,64}@[\w-]{1,63}(?:\.[\w-]{1,63}){1,8}")
@@ -58,6 +95,12 @@ _BEFORE_COMMANDS = _set("please and then also just now kindly first finally must
 
 _READING = _set("get list fetch read search find show check view load look")
 
+_NO_ACTIONS = _READING | _set(
+    "is are was were has have contain say says summarise summarize translate use analyse analyze compare explain "
+    "describe extract count know see watch"
+)
+"""Verbs that ask for no action. A clause with one is not part of the request before it."""
+
 _SMALL_WORDS = _set(
     "a an and are as at be by can do for from has have her his how i if in into is it its just me my no not of on or "
     "our please so than that the their them then there they this to up was we what when where which who will with you "
@@ -95,6 +138,7 @@ _KINDS = _set(
 """Words for kinds of things, people, times and requests. They name nothing, except in quotation marks."""
 
 _FULL_NAME = r"[A-Z][\w-]+(?:\s+(?:and\s+)?[A-Z][\w-]+){0,6}"
+_FROM = re.compile(rf"\b(?:from|by)\s+({_FULL_NAME})")
 _OWN_NAME = re.compile(
     rf"(?i:\bi am|\bi'm|\bmy name is|\bsign(?:ed)?(?: it)?(?: as| with| by)?|\bregards,?)\s+{_FULL_NAME}"
 )
@@ -114,6 +158,9 @@ _QUOTED = re.compile(
     r"[\"\u201c\u201d\u00ab\u00bb]([^\"\u201c\u201d\u00ab\u00bb\n]{1,200})[\"\u201c\u201d\u00ab\u00bb]|"
     r"(?<!\w)['\u2018\u201a]([^\n]{1,200}?)['\u2019\u2018](?!\w)"
 )
+
+_RUN = 4
+"""So many words in the same order are no coincidence."""
 
 MAX_VALUE = 1000
 """Characters of a value that is searched in texts. A longer one counts as unknown, which bounds the time."""
@@ -152,7 +199,41 @@ _SUPERLATIVE = re.compile(rf"(?<!at )(?<!your )(?<!\w)({'|'.join(_MOST)})(?!\w| 
 
 
 _PLURAL = frozenset(("all", "each", "every", "both"))
-_CLAUSE = re.compile(r"[,;:.!?\n]|\b(?:and|then|but)\b")
+_EVERYBODY = frozenset(("everybody", "everyone"))
+_SEVERAL = frozenset(("several", "some", "many", "few", "multiple", "twice", "again", "time", "one", "another", "per"))
+"""Words of a request for more than one action, beside plurals and numbers."""
+_MEASURES = frozenset(
+    [
+        "dollar",
+        "euro",
+        "pound",
+        "franc",
+        "cent",
+        "hour",
+        "minute",
+        "second",
+        "day",
+        "week",
+        "month",
+        "year",
+        "new",
+        "thank",
+        "regard",
+        "detail",
+        "doe",
+    ]
+)
+"""Plurals of amounts and times, and words that only look like plurals: none of them asks for several actions."""
+_COUNTED = re.compile(
+    rf"(?<![\w.,:/-])(\d{{1,2}}|{'|'.join(w for w, n in _UNITS.items() if n > 1)})\s+([a-z]+)(?:\s+([a-z]+))?"
+)
+_FILE = re.compile(r"\S*\w\.\w{1,5}\b")
+_CLAUSE = re.compile(r"[,;:!?\n]|\.(?=\s|$)|\b(?:and|then|but)\b")
+_CALCULATES = re.compile(
+    r"%|\b(?:percent|half|third|quarter|tenth|double|triple|twice|difference|differ|sum|total|average|split|share|rest|"
+    r"remaining|remainder|minus|plus|less|more|extra|each|per|increase|raise|reduce|lower|adjust|discount|calculate|"
+    r"compute|convert|round|together|too (?:much|little)|missing|tip)\w*\b"
+)
 
 
 def tokens(text: str) -> list[str]:
@@ -177,8 +258,31 @@ def is_address(value: str) -> bool:
 
 
 def numbers_in(text: str) -> frozenset[float]:
-    """Return the numbers in a text."""
-    return frozenset(float(number.replace(",", "")) for number in _NUMBER.findall(text))
+    """Return the numbers in a text, in figures and in English words. "1.500" counts as both of its readings."""
+    found: set[float] = set()
+    for whole, separator, decimals, thousand in _NUMBER.findall(text):
+        number = float(re.sub(r"\D", "", whole)) + (float(f"0.{decimals[1:]}") if decimals else 0.0)
+        found.add(number * (1000 if thousand else 1))
+        if separator and separator in ".,":
+            found.add(float(whole.replace(separator, ".")) if whole.count(separator) == 1 else number)
+    return frozenset(found | _spelled_numbers(text))
+
+
+def _spelled_numbers(text: str) -> set[float]:
+    """Return the numbers from thirteen on that a text spells out: "seven thousand three hundred"."""
+    found: set[float] = set()
+    total = current = 0
+    for word in [*_TOKEN.findall(text.casefold()), ""]:
+        if word in _UNITS:
+            current += _UNITS[word]
+        elif word in _SCALES and (current or total):
+            current *= _SCALES[word]
+            if _SCALES[word] > 100:
+                total, current = total + current, 0
+        elif word != "and" or not current:
+            found.add(float(total + current))
+            total = current = 0
+    return {number for number in found if number > 12}
 
 
 def _singular(word: str) -> str:
@@ -239,6 +343,11 @@ class Words:
         return any(_HAND_OVER.search(text) for text in self.texts)
 
     @cached_property
+    def authors(self) -> tuple[frozenset[str], ...]:
+        """The people from whom the user says that a message is: "the mail from Ann Lee"."""
+        return tuple(frozenset(tokens(name)) for text in self.texts for name in _FROM.findall(text))
+
+    @cached_property
     def superlatives(self) -> tuple[Superlative, ...]:
         """The kinds of which the user asks for the largest or latest one. "The latest mails" are several."""
         found = []
@@ -296,8 +405,10 @@ class Words:
         """Return whether the user wrote this name of an entry, which may be a message.
 
         All its words and numbers are in the texts, and one of them is more than a word for a kind of thing; a text
-        "Summary" or "Unread mails" is a name only in quotation marks.
+        "Summary" or "Unread mails" is a name only in quotation marks. A file name is one as it is.
         """
+        if _FILE.fullmatch(value.strip()) and not EMAIL.search(value) and self.contain(value):
+            return True
         wanted = identifying(value)
         if not wanted or not wanted <= (self._message_tokens if of_message else self._name_tokens):
             return False
@@ -317,19 +428,76 @@ class Words:
         before = r"\b(?:from|by|of)\s+['\"\u201c\u2018<(]?"
         return re.search(rf"{before}{found}|{found}['\u2019]s\b", self._folded) is not None
 
-    @cached_property
-    def plural(self) -> bool:
-        """Whether the user speaks of all of something."""
-        return not self.tokens.isdisjoint(_PLURAL)
+    def about(self, tool: str) -> Words:
+        """Return the clauses that ask for an action like that of the tool, each with those after it without a verb."""
+        verbs, found, wanted = _tool_verbs(tool), list[str](), False
+        for clause in (clause for text in self.texts for clause in _CLAUSE.split(text)):
+            said = set(_verbs(clause))
+            if said or not _NO_ACTIONS.isdisjoint(_TOKEN.findall(clause.casefold())):
+                wanted = not verbs.isdisjoint(said)
+            if wanted:
+                found.append(clause)
+        return Words(found)
 
-    def ask_for_all(self, tool: str) -> bool:
-        """Return whether a clause of the user asks for an action like that of the tool, for all of something."""
+    @property
+    def wants_all(self) -> bool:
+        """Whether the texts speak of all of something, or of everybody."""
+        return not self.tokens.isdisjoint(_PLURAL | _EVERYBODY)
+
+    @cached_property
+    def count(self) -> int | None:
+        """The number of things that the texts state: "all three bills", "both files"; no amount and no time."""
+        if "both" in self.tokens:
+            return 2
+        for number, *nouns in _COUNTED.findall(self._folded):
+            if any(_singular(noun) != noun and _singular(noun) not in _MEASURES for noun in nouns):
+                return _UNITS.get(number) or int(number)
+        return None
+
+    def most(self, tool: str) -> int | None:
+        """Return how many actions like that of the tool the user asks for, for one target; ``None`` for several.
+
+        Each clause with such a verb asks for one. A plural, a number or a word such as "each" asks for several.
+        """
+        about = self.about(tool)
+        plain = _without((EMAIL, URL, _FILE, _QUOTED), about.text)
+        said = [word for word in _TOKEN.findall(plain) if not word[0].isupper()]  # a name may end in "s"
+        plural = [word for word in said if _singular(word) != word and _singular(word) not in _MEASURES]
+        if about.wants_all or about.count or plural or not _SEVERAL.isdisjoint(map(_singular, said)):
+            return None
         verbs = _tool_verbs(tool)
-        clauses = (set(tokens(clause)) for clause in _CLAUSE.split(self._folded))
-        return any(
-            not clause.isdisjoint(_PLURAL) and not verbs.isdisjoint(_FORMS.get(word, "") for word in clause)
-            for clause in clauses
-        )
+        named = [{_FORMS.get(word) for word in tokens(clause)} for clause in about.texts]  # "a mail" is a mail as well
+        return max(1, sum(not verbs.isdisjoint(each) for each in named))
+
+    @property
+    def repeat(self) -> bool:
+        """Whether the texts ask for the same more than once."""
+        return self.count is not None or not self.tokens.isdisjoint(("twice", "again", "time"))
+
+    @cached_property
+    def calculate(self) -> bool:
+        """Whether the user speaks of a number that must be computed."""
+        return _CALCULATES.search(self._folded) is not None
+
+    @cached_property
+    def moments(self) -> Moments:
+        """The dates and times in the texts."""
+        return Moments.union(map(moments, self.texts))
+
+    @cached_property
+    def date_is_open(self) -> bool:
+        """Whether the user speaks of a day that must be computed, or of none."""
+        return not self.moments.dates or leaves_date_open(self.text)
+
+    @cached_property
+    def time_is_open(self) -> bool:
+        """Whether the user speaks of a time that must be computed, or of none."""
+        return not self.moments.times or leaves_time_open(self.text)
+
+    @cached_property
+    def quotations(self) -> tuple[str, ...]:
+        """The texts of several words in quotation marks."""
+        return tuple(each for each in self._quoted if len(each.split()) > 1)
 
     @cached_property
     def people(self) -> bool:
@@ -352,6 +520,25 @@ def demand(text: str, tool: str) -> bool:
     """
     verbs = _tool_verbs(tool)
     return any(verb in verbs for verb in _commands(text)) if verbs else significant(tool) <= set(tokens(text))
+
+
+def copies(value: str, text: str) -> bool:
+    """Return whether a text contains another one word for word, beside other words."""
+    wanted, words = tokens(value), tokens(text)
+    return len(words) > len(wanted) and f" {' '.join(wanted)} " in f" {' '.join(words)} "
+
+
+def repeats(value: str, text: str, tool: str) -> bool:
+    """Return whether a text mostly consists of a sentence that asks for the action of a tool."""
+    words = tokens(value)
+    for sentence in re.split(r"[.!?](?=\s|$)|\n", text):
+        if demand(sentence, tool):
+            told = tokens(sentence)
+            runs = {tuple(told[i : i + _RUN]) for i in range(len(told) - _RUN + 1)}
+            shared = any(tuple(words[i : i + _RUN]) in runs for i in range(len(words) - _RUN + 1))
+            if shared and sum(word in told for word in words) >= len(words) * 2 / 3:
+                return True
+    return False
 
 
 def _tool_verbs(tool: str) -> Set[str]:

@@ -91,6 +91,7 @@ def call(row: ApprovalRow, to: str) -> str:
         for each in row.questions
     )
     who = f"<p class=soft>This link is for {escape(to)}. The decision is recorded under this name.</p>" if to else ""
+    needed = f"<p class=soft>{escape(one_line(row.who_is_needed))}</p>" if row.who_is_needed else ""
     left = duration_text(max(1.0, row.expires - time.time()))
     body = f"""<h1>{escape(agent)} wants to call <code>{escape(tool)}</code></h1>
 <section><h2>Arguments</h2><pre>{escape(visible_json(row.arguments))}</pre></section>
@@ -100,10 +101,19 @@ def call(row: ApprovalRow, to: str) -> str:
 <div class="buttons"><button class="no" name="decision" value="deny">Deny</button>
 <button class="yes" name="decision" value="approve">Approve</button></div>
 </form>
-{who}<p class="soft">Without a decision by {escape(format_time(row.expires))} (in {escape(left)}) the call does not run.
+{needed}{who}
+<p class="soft">Without a decision by {escape(format_time(row.expires))} (in {escape(left)}) the call does not run.
 The link works once.</p>
 <p class="soft">Run {escape(one_line(row.root_id))} · digest {escape(row.digest[:16])}</p>"""
     return _document("Approve this call?", body)
+
+
+def recorded(row: ApprovalRow) -> str:
+    """Return the page after an approval of a call that still needs another person."""
+    body = f"""<h1 class="good">Your approval was recorded</h1>
+<p><code>{escape(one_line(row.tool))}</code> does not run yet. {escape(one_line(row.who_is_needed))}</p>
+<p class="soft">You can close this page.</p>"""
+    return _document("Your approval was recorded", body)
 
 
 def outcome(row: ApprovalRow, *, late: bool = False) -> str:

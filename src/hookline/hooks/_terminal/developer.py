@@ -10,12 +10,12 @@ import os
 import re
 from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
-from itertools import product, takewhile
+from itertools import pairwise, product, takewhile
 
 from ..._toolbox.command_line import Word
 from .errors import ApprovalNeededError, BlockedError
 from .patterns import Pattern, may_occur
-from .script import SHELLS
+from .script import SHELLS, is_interpreter
 
 WRAPPERS = frozenset(
     """
@@ -96,6 +96,13 @@ def _by_program() -> dict[str, list[tuple[Pattern, str]]]:
 _ASKED = _by_program()
 _OFFLINE = ("--no-index", "--offline", "--frozen", "--local", "*localhost*", "*127.0.0.1*")
 """Words with which a command does not use the network."""
+_GENERATED = tuple(
+    """
+    __pycache__ *.pyc *.pyo *.py[co] *.egg-info .pytest_cache .mypy_cache .ruff_cache .tox .nox .coverage htmlcov build
+    dist node_modules target .next .turbo .parcel-cache *.tsbuildinfo *.o *.obj *.class *.gcda *.gcno .DS_Store
+    """.split()  # noqa: SIM905
+)
+"""Names of files and folders that tools make again. Removing many of them is not asked about."""
 _GIT_VALUES = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
 
 
@@ -110,6 +117,8 @@ def possible_commands(words: Sequence[Word]) -> Iterator[Sequence[Word]]:
     if name in WRAPPERS:
         if len(words) > _MAX_WORDS:
             raise BlockedError("too long", f"{name} has more than {_MAX_WORDS} arguments here. Use fewer.", final=True)
+        if name == "find" and _finds_generated(words):
+            words = [Word(_GENERATED[0]) if word.text == "{}" else word for word in words]
         more = [_ANY_WORD] if name in ("xargs", "parallel") else []  # they add words from their input
         for at in range(1, len(words)):
             if not words[at].text.startswith("-"):
@@ -143,8 +152,19 @@ def scripts_in(words: Sequence[Word]) -> list[str]:
     return [word.text for word in words[option + 1 :] if not word.text.startswith("-")][:1]
 
 
-def check_policy(words: Sequence[Word], folder: str) -> None:
+def code_in(words: Sequence[Word]) -> list[str]:
+    """Return the arguments of an interpreter, which may be code: ``python -c '...'``."""
+    return [word.text for word in words[1:]] if is_interpreter(words[0]) else []
+
+
+def check_policy(words: Sequence[Word], folder: str, network: bool) -> None:
     """Check one command against the rules of the profile.
+
+    Args:
+        words: the command.
+        folder: the folder in which it runs.
+        network: whether the sandbox has a network. Without one, commands that need it fail by themselves, and the yes
+            of a person would change nothing.
 
     Raises:
         BlockedError: the command cannot be allowed in a sandbox.
@@ -160,7 +180,9 @@ def check_policy(words: Sequence[Word], folder: str) -> None:
         if len(pattern) > 1 and pattern[1][0].isalpha() and not may_occur(pattern[:2], plain[:2]):
             continue  # a subcommand comes first
         if may_occur(pattern, plain):
-            if why == "needs the network" and _is_offline(words):
+            if why == "needs the network" and (not network or _is_offline(words)):
+                continue
+            if (name, *pattern[1:]) in _EXCEPTIONS and _EXCEPTIONS[name, *pattern[1:]](words):
                 continue
             shown = " ".join(pattern)
             raise ApprovalNeededError(f"{shown} {why}", f"{shown} {why}, so it needs approval.")
@@ -169,6 +191,26 @@ def check_policy(words: Sequence[Word], folder: str) -> None:
     if name in SHELLS and _reads_input(words):
         message = f"{name} runs commands from its input, so it needs approval."
         raise ApprovalNeededError(f"{name} runs commands from its input", message)
+
+
+def _only_unstages(words: Sequence[Word]) -> bool:
+    texts = {word.text for word in words}
+    return bool(texts & {"--staged", "-S"}) and not texts & {"--worktree", "-W"}
+
+
+def _finds_generated(words: Sequence[Word]) -> bool:
+    """Return whether a ``find`` finds only files that tools make again, by the names that it is given."""
+    texts = [word.text for word in words]
+    names = [value for test, value in pairwise(texts) if test in ("-name", "-iname")]
+    plain = not {"-o", "-or", ",", "!", "-not"} & set(texts) and not any(word.pattern for word in words)
+    return plain and any(name in _GENERATED for name in names)
+
+
+_EXCEPTIONS = {
+    ("git", "restore", "."): _only_unstages,
+    ("find", "-delete"): _finds_generated,
+}
+"""Commands that match a pattern of a rule, but not its reason."""
 
 
 def _is_offline(words: Sequence[Word]) -> bool:
@@ -195,12 +237,21 @@ def _check_rm(words: Sequence[Word], folder: str) -> None:
         real = os.path.realpath(os.path.join(folder, path.text))
         unclear = path.pattern and (recursive or os.path.basename(path.pattern) == "*")
         unclear = unclear or (recursive and path.text == "{}")  # find -exec rm -r {}
+        if unclear and _is_generated(path):
+            continue
         if unclear or (recursive and (real in whole or path.text.startswith("~"))):
             break
     else:
         if paths or not recursive:
             return
     raise ApprovalNeededError("rm may remove many files", "rm may remove many files here, so it needs approval.")
+
+
+def _is_generated(path: Word) -> bool:
+    """Return whether a glob only matches what tools make again: ``*.egg-info``, ``build/*``, but not ``$X/build``."""
+    parts = path.text.split("/")
+    known = any(fnmatchcase(part, glob) for part in parts for glob in _GENERATED)
+    return known and ".." not in parts and not re.search("[$`{]", path.raw)
 
 
 def _reads_input(words: Sequence[Word]) -> bool:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Sequence
 
 from ..._toolbox.command_line import Word
+from ..._toolbox.repositories import is_harmless
 from .errors import BlockedError
 from .paths import PathScope
 
@@ -23,21 +24,6 @@ _OPTIONS = {
     "status": ("-s", "-b", "-sb", "--short", "--branch", "--porcelain"),
 }
 _COUNT = re.compile(r"-n?[0-9]{1,6}")
-_SETTINGS = {
-    "branch": "description gh-merge-base merge pushremote rebase remote vscode-merge-base",
-    "core": (
-        "autocrlf bare eol filemode ignorecase logallrefupdates precomposeunicode protecthfs protectntfs "
-        "repositoryformatversion safecrlf symlinks"
-    ),
-    "fetch": "prune",
-    "gc": "auto",
-    "init": "defaultbranch",
-    "pull": "ff rebase",
-    "push": "autosetupremote default",
-    "remote": "fetch gh-resolved prune pushurl tagopt url",
-    "user": "email name",
-}
-"""Settings that do not make the commands above run a program, fetch, or read another folder."""
 _SECTION = re.compile(r'\[([a-z]+)(?: "[^"\\\n]*")?\]')
 _SETTING = re.compile(r"([a-z][a-z0-9-]*) *=.*(?<!\\)")
 _MAX_SIZE = 1_000_000
@@ -106,7 +92,7 @@ def _check_settings(text: str) -> None:
             section = found[1]
         elif line and line[0] not in "#;":
             setting = _SETTING.fullmatch(line)
-            if setting is None or setting[1] not in _SETTINGS.get(section, "").split():
+            if setting is None or not is_harmless(f"{section}.{setting[1]}"):
                 raise _unsafe(f"the setting {section}.{setting[1] if setting else line:.60}")
 
 

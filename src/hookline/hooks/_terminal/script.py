@@ -17,6 +17,7 @@ from ..._toolbox.command_line import MAX_LENGTH, CommandError, Expansion, Word, 
 SHELLS = frozenset({"ash", "bash", "dash", "ksh", "mksh", "sh", "zsh"})
 """Programs that run a script."""
 
+_INTERPRETER = re.compile(r"(python|pypy|perl|ruby|php)[0-9.]*|node|nodejs|deno|bun|lua|Rscript")
 _MAX_DEPTH = 25
 _KEYWORDS = frozenset({"if", "then", "else", "elif", "fi", "while", "until", "do", "done", "coproc", "!", "{", "}"})
 _WORD_LISTS = frozenset({"for", "select", "case"})  # words follow these keywords, not a command
@@ -31,13 +32,15 @@ _SPECIAL = re.compile(r"([*?[])")
 
 
 class Script(NamedTuple):
-    """The commands in a script, and the files that its redirects write.
+    """The commands in a script, the files that its redirects write and read, and code that interpreters get as input.
 
     A part of a word that is only known when the script runs is a ``*`` in :attr:`Word.pattern`.
     """
 
     commands: list[tuple[Word, ...]]
     written: list[Word]
+    read: list[Word]
+    code: list[str]
 
 
 class _HereDocument(NamedTuple):
@@ -45,6 +48,11 @@ class _HereDocument(NamedTuple):
     tabs: bool
     quoted: bool
     command: list[Word]
+
+
+def is_interpreter(word: Word) -> bool:
+    """Return whether a word is a program that runs code from its arguments or its input, and is not a shell."""
+    return _INTERPRETER.fullmatch(os.path.basename(word.text)) is not None
 
 
 def find_commands(text: str) -> Script:
@@ -56,7 +64,7 @@ def find_commands(text: str) -> Script:
     if len(text) > MAX_LENGTH:
         raise CommandError(f"the command has {len(text)} characters; at most {MAX_LENGTH} are allowed")
     check_characters(text)
-    found = Script([], [])
+    found = Script([], [], [], [])
     _Scanner(text, found, 0).commands("")
     return found
 
@@ -155,8 +163,12 @@ class _Scanner:
         elif operator == "<<<":
             if _runs_shell(words):
                 _Scanner(target.text, self.found, self.depth).commands("")
+            elif any(is_interpreter(word) for word in words):
+                self.found.code.append(target.text)
         elif ">" in operator and not (operator == ">&" and re.fullmatch("[0-9]+|-", target.text)):
             self.found.written.append(target)
+        elif operator in ("<", "<>"):
+            self.found.read.append(target)
 
     def _read_documents(self) -> None:
         """Read the here-documents that begin after this line."""
@@ -176,6 +188,8 @@ class _Scanner:
                 _Scanner(body, self.found, self.depth).quoted("")
             if _runs_shell(document.command):
                 _Scanner(body, self.found, self.depth).commands("")
+            elif any(is_interpreter(word) for word in document.command):
+                self.found.code.append(body)
         self._documents = []
 
     def _word(self) -> Word:

@@ -2,32 +2,38 @@
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from a2a.server.request_handlers.response_helpers import agent_card_to_dict
-from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
-from starlette.types import Receive, Scope, Send
+from starlette.responses import Response
 
+from ..._base.text import error_text
+from ..._base.workers import in_thread
+from ..._net.urls import parse_host
 from ...stores.audit.log import AuditLog
+from ...stores.errors import StoreError
 from ...stores.runs import RunStore
-from ..auth import ANONYMOUS, LOCAL, PUBLIC, RIGHTS
-from ..errors import ApiError, UnknownAgentError
-from ..routing import Endpoint, Gate, caller_of, until_disconnect
+from ..auth import PUBLIC, RIGHTS
+from ..routing import Endpoint, Gate
 from ..runs import RunService
-from .cards import agent_card
-from .context import ContextBuilder, RequestContext
-from .handler import Handler
-from .jsonrpc import InvalidJsonRpcError, check_request, silence_sdk_logs
-from .push import PushNotifier
+
+if TYPE_CHECKING:
+    from .protocol import A2aProtocol
+
+log = logging.getLogger("hookline")
 
 CARD_PATH = "/.well-known/agent-card.json"
+TAKEOVER_SECONDS = 5.0
+"""Interval in seconds at which the receivers of processes that have ended are taken over."""
 
 
 class A2aApi:
     """Serve the agents of a service over A2A, versions 1.0 and 0.3.
+
+    The SDK is imported when it is needed for the first time, because that takes half a second.
 
     Args:
         service: runs the agents. Open it before this object is opened, and close it before this object is closed.
@@ -40,31 +46,36 @@ class A2aApi:
     def __init__(
         self, service: RunService, store: RunStore, gate: Gate, audit: AuditLog | None = None, **push: Any
     ) -> None:
-        silence_sdk_logs()
-        self._gate = gate
-        self._service = service
-        self._options = service.options
-        self.push = PushNotifier(
-            service, store.push_subscriptions, gate.current_caller, hosts=self._options.push_hosts, **push
-        )
-        handler = Handler(service, self.push, audit)
-        self._dispatcher = JsonRpcDispatcher(handler, ContextBuilder(), enable_v0_3_compat=True)
+        self._service, self._subscriptions, self._gate, self._audit = service, store.push_subscriptions, gate, audit
+        hosts = (f"[{host}]" if host.count(":") > 1 else host for host in service.options.push_hosts)
+        self._push_options = {"hosts": frozenset(parse_host(host)[0] for host in hosts), **push}
+        self._loaded: A2aProtocol | None = None
+        self._loading = asyncio.Lock()
+        self._taking_over: asyncio.Task[None] | None = None
 
     async def open(self) -> None:
         """Send the notifications that an earlier process could not send.
 
+        On PostgreSQL, also those of other replicas that end later.
+
         Raises:
             StoreError: the file cannot be used.
         """
-        await self.push.open()
+        await self._take_over()
+        if self._subscriptions.db.is_shared:
+            self._taking_over = asyncio.create_task(self._keep_taking_over(), name="hookline-push")
 
     async def close(self) -> None:
         """Stop sending notifications."""
-        await self.push.close()
+        if self._taking_over is not None:
+            self._taking_over.cancel()
+            await asyncio.wait([self._taking_over])
+        if self._loaded is not None:
+            await self._loaded.push.close()
 
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints."""
-        scopes = PUBLIC if self._options.public_card else RIGHTS
+        scopes = PUBLIC if self._service.options.public_card else RIGHTS
         summary = "Get the A2A card of"
         return [
             Endpoint(
@@ -93,53 +104,33 @@ class A2aApi:
             ),
         ]
 
+    async def protocol(self) -> A2aProtocol:
+        """Return the part that uses the SDK."""
+        async with self._loading:
+            found = self._loaded = self._loaded or await in_thread(self._load)
+        return found
+
+    def _load(self) -> A2aProtocol:
+        from .protocol import A2aProtocol
+        from .push import PushNotifier
+
+        push = PushNotifier(self._service, self._subscriptions, self._gate.current_caller, **self._push_options)
+        return A2aProtocol(self._service, self._gate, self._audit, push)
+
     async def _card(self, request: Request) -> Response:
-        context = self._context(request)
-        card = agent_card(context.agent, context.base_url, needs_key=context.needs_key)
-        return JSONResponse(agent_card_to_dict(card))
+        return await (await self.protocol()).card(request)
 
     async def _call(self, request: Request) -> Response:
-        context = self._context(request)
-        try:
-            check_request(await request.body())
-        except InvalidJsonRpcError as error:
-            return JSONResponse(error.response)
-        context.attach(request)
-        try:
-            response = await until_disconnect(request.receive, self._dispatcher.handle_requests(request))
-        except BaseException:
-            context.close()
-            raise
-        if not hasattr(response, "ping_interval"):
-            context.close()
-            return response
-        stream: Any = response  # the class of streams is private to the SDK
-        stream.ping_interval = self._options.heartbeat
-        return _Stream(stream, context)
+        return await (await self.protocol()).call(request)
 
-    def _context(self, request: Request) -> RequestContext:
-        caller = caller_of(request)
-        try:
-            agent, _, _ = self._service.agents.find(request.path_params.get("agent", ""))
-        except UnknownAgentError as error:  # the error lists the agents, which only callers with a key may see
-            message = "there is no such agent" if caller.id == ANONYMOUS.id else str(error)
-            raise ApiError(404, "unknown_agent", message) from None
-        prefix = request.scope.get("root_path", "")
-        base_url = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}{prefix}"
-        needs_key = self._gate.uses_keys and (self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id))
-        return RequestContext(caller, agent, base_url, needs_key, request)
+    async def _take_over(self) -> None:
+        if rows := await asyncio.to_thread(self._subscriptions.claim_abandoned):
+            (await self.protocol()).push.resume(rows)
 
-
-class _Stream(Response):
-    """A streaming response that closes the context of its request at the end."""
-
-    def __init__(self, inner: Any, context: RequestContext) -> None:
-        super().__init__()
-        self._inner = inner
-        self._context = context
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
-            await self._inner(scope, receive, send)
-        finally:
-            self._context.close()
+    async def _keep_taking_over(self) -> None:
+        while True:
+            await asyncio.sleep(TAKEOVER_SECONDS)
+            try:
+                await self._take_over()
+            except StoreError as error:
+                log.error("push notifications of other processes cannot be taken over: %s", error_text(error))

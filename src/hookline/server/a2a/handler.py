@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import contextmanager
@@ -53,7 +52,7 @@ from ...stores.approvals import DecisionRefusedError
 from ...stores.audit.log import AuditLog
 from ...stores.errors import StoreError
 from ...stores.runs import RunFilter, RunRecord, page_of
-from ..approvals import GrantAudit, caller_label
+from ..approvals import ApprovalService, caller_label
 from ..auth import Right
 from ..errors import BusyError, ConflictError, ServiceError, UnknownRunError
 from ..runs import RunService
@@ -85,13 +84,13 @@ class Handler(RequestHandler):
     Args:
         service: runs the agents.
         push: sends push notifications.
-        audit: gets a record of every standing permission that is given.
+        audit: gets a record of what is decided here, besides the records of the runs.
     """
 
     def __init__(self, service: RunService, push: PushNotifier, audit: AuditLog | None = None) -> None:
         self._service = service
         self._push = push
-        self._grant_audit = GrantAudit(service.approvals, audit)
+        self._approvals = ApprovalService(service.approvals, audit, service.agents.clean)
 
     # Messages
 
@@ -208,24 +207,25 @@ class Handler(RequestHandler):
         rows = [each.row for each in progress.waiting.values() if each.row is not None]
         try:
             row, decision = decision_of(content, rows, unambiguous=progress.deciders <= {caller_label(request.caller)})
-            decided = await asyncio.to_thread(
-                self._service.approvals.decide,
-                row.id,
+            decided = await self._approvals.store_decision(
+                row,
+                request.caller,
+                request.correlation_id(),
                 decision=decision.decision,
                 digest=decision.digest,
-                by=caller_label(request.caller),
                 message=decision.message,
                 arguments=decision.arguments,
                 remember=decision.remember,
                 pattern=decision.pattern,
-                owner=request.caller.owner,
             )
         except UnclearDecisionError as error:
             return str(error)
         except DecisionRefusedError as error:
-            return error_text(error) if error.code == "gone" else f"{error_text(error)}. {how_to_decide(rows)}"
+            final = error.code in ("gone", "rights")
+            return error_text(error) if final else f"{error_text(error)}. {how_to_decide(rows)}"
+        if decided.status == "pending":
+            return decided.who_is_needed
         progress.mark_decided((row.run_id, row.call_id))
-        await self._grant_audit.decided(decided, request.correlation_id())
         return ""
 
     # Tasks
@@ -249,6 +249,7 @@ class Handler(RequestHandler):
             if before:
                 await self._check_page_token(before, context)
             filters: RunFilter = {
+                "served": True,
                 "agent": request.agent.name,
                 "session": params.context_id,
                 "states": _states(params),
@@ -343,7 +344,7 @@ class Handler(RequestHandler):
         if right is not None:
             _need(request, right)
         run = await self._service.get(id, request.caller)
-        if run.agent != request.agent.name:
+        if not run.is_served or run.agent != request.agent.name:
             raise UnknownRunError(f"there is no task {id!r:.80} of this agent")
         return run
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -20,7 +20,7 @@ from ..._base.workers import in_thread
 from ..._kernel.errors import HooklineError, RegistrationError
 from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import Cutoff, FetchError
-from ..._net.urls import UrlError, parse_host, parse_url
+from ..._net.urls import UrlError, parse_url
 from ..._web.middleware import Scope
 from ...stores.errors import StoreError
 from ...stores.push_subscriptions import PushSubscription, PushSubscriptionStore
@@ -37,8 +37,6 @@ MAX_RECEIVERS = 8
 """Maximum number of receivers of a task."""
 POST_SECONDS = 10.0
 """Time limit for one request, in seconds."""
-TAKEOVER_SECONDS = 5.0
-"""Interval in seconds at which the receivers of processes that have ended are taken over."""
 ACCESS_RETRY_SECONDS = 2.0
 """Interval in seconds at which the access of a caller is checked again if it could not be read."""
 RETRY_PAUSES = (0.5, 2.0, 8.0)
@@ -67,7 +65,7 @@ class PushNotifier:
         store: the store of receivers.
         current_caller: returns a caller with its present rights, given its id and the request in which it registered
             the receiver; see :meth:`Authenticator.current_caller`.
-        hosts: names or addresses that are allowed although they are not public.
+        hosts: parsed names or addresses that are allowed although they are not public.
         seconds: the time limit for one request.
         pauses: how many seconds to wait before each retry.
     """
@@ -78,48 +76,25 @@ class PushNotifier:
         store: PushSubscriptionStore,
         current_caller: Callable[[str, Scope | None], Awaitable[Caller | None]],
         *,
-        hosts: Sequence[str] = (),
+        hosts: Collection[str] = (),
         seconds: float = POST_SECONDS,
         pauses: Sequence[float] = RETRY_PAUSES,
     ) -> None:
         self._service = service
         self._store = store
         self._current_caller = current_caller
-        self._hosts = frozenset(parse_host(f"[{host}]" if host.count(":") > 1 else host)[0] for host in hosts)
+        self._hosts = hosts
         self._seconds = seconds
         self._pauses = tuple(pauses)
         self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._taking_over: asyncio.Task[None] | None = None
 
-    async def open(self) -> None:
-        """Send the notifications that an earlier process could not send.
-
-        On PostgreSQL, also those of other replicas that end later.
-
-        Raises:
-            StoreError: the file cannot be used.
-        """
-        await self._take_over()
-        if self._store.db.is_shared:
-            self._taking_over = asyncio.create_task(self._keep_taking_over(), name="hookline-push")
-
-    async def _take_over(self) -> None:
-        for row in await asyncio.to_thread(self._store.claim_abandoned):
+    def resume(self, rows: Iterable[PushSubscription]) -> None:
+        """Send what other processes could not send to these receivers, which this process has claimed."""
+        for row in rows:
             self._start(row)
-
-    async def _keep_taking_over(self) -> None:
-        while True:
-            await asyncio.sleep(TAKEOVER_SECONDS)
-            try:
-                await self._take_over()
-            except StoreError as error:
-                log.error("push notifications of other processes cannot be taken over: %s", error_text(error))
 
     async def close(self, grace: float = 2.0) -> None:
         """Send the remaining notifications, for at most ``grace`` seconds; other processes may send the rest."""
-        if self._taking_over is not None:
-            self._taking_over.cancel()
-            await asyncio.wait([self._taking_over])
         if self._tasks:
             await asyncio.wait(self._tasks.values(), timeout=grace)
         if left := dict(self._tasks):

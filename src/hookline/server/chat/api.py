@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Mapping, Sequence
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.text import error_text
+from ..._base.workers import in_thread
 from ...stores.errors import StoreError
 from ...stores.runs import RunRecord, StoredEvent
 from ..agents import ServedAgent
@@ -27,6 +29,9 @@ log = logging.getLogger("hookline")
 
 RUN_HEADER = "X-Hookline-Run"
 """The response header with the id of the run."""
+
+LARGE_BODY = 50_000
+"""Size in bytes of a request body from which it is converted in a thread."""
 
 _ERROR_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 _NO_RETRY = {"x-should-retry": "false"}  # tools have already been called: a retry would repeat their effects
@@ -113,6 +118,7 @@ class ChatApi:
 
     def __init__(self, service: RunService) -> None:
         self._service = service
+        self._converting = asyncio.Lock()
         self._started = int(time.time())
 
     def endpoints(self) -> list[Endpoint]:
@@ -158,7 +164,7 @@ class ChatApi:
 
     async def _model(self, request: Request) -> Response:
         try:
-            agent, _, _ = self._service.agents.find(request.path_params["model"])
+            agent = self._service.agents.find(request.path_params["model"])
         except UnknownAgentError as error:
             raise _unknown_model(error) from None
         return json_response(self._describe(agent))
@@ -167,7 +173,12 @@ class ChatApi:
         return Model(agent.name, self._started, agent.description)
 
     async def _complete(self, request: Request) -> Response:
-        task = parse_request(await request.body())
+        body = await request.body()
+        if len(body) > LARGE_BODY:  # with thousands of messages: other requests must not wait until it is converted
+            async with self._converting:  # several threads would take turns with the event loop, and delay it too
+                task = await in_thread(parse_request, body)
+        else:
+            task = parse_request(body)
         run, reader = await self._start(request, task)
         if task.stream:
             return self._stream(run, reader, usage=task.usage)

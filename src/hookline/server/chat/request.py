@@ -123,20 +123,20 @@ def _conversation(
         raise _bad("the last user message has no text", f"messages[{last}].content")
     names = {str(call.get("id")): _called(call)[0] for message in messages for call in message.tool_calls or ()}
     history = [
-        _history_message(message, text, names).replace(attachments=files)
+        _history_message(message, text, names, files)
         for at, (message, (text, files)) in enumerate(zip(messages, contents, strict=True))
         if at != last
     ]
     return texts[last], contents[last][1], tuple(each for each in history if each.content or each.attachments)
 
 
-def _history_message(message: ChatMessage, text: str, names: dict[str, str]) -> Message:
+def _history_message(message: ChatMessage, text: str, names: dict[str, str], files: tuple[Attachment, ...]) -> Message:
     """Convert a message for the agent. Instructions, calls and results of the caller become plain text, so that the
     agent cannot mistake them for its own.
     """
     match message.role:
         case "user":
-            return Message("user", text)
+            return Message("user", text, attachments=files)
         case "assistant":
             calls = [
                 *(message.tool_calls or ()),

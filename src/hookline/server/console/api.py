@@ -15,6 +15,7 @@ from ..audit import AuditService
 from ..auth import PUBLIC
 from ..errors import ApiError
 from ..explain import RunRecords
+from ..halts import HaltService
 from ..replay import ReplayService
 from ..routing import Endpoint, Gate
 from ..runs import RunService
@@ -22,6 +23,7 @@ from .approvals import ApprovalsPage
 from .audit import AuditPages
 from .chat import ChatPage
 from .figures import FiguresPages
+from .halt import HaltPage
 from .live import LiveViews
 from .login import LoginPages, error_page
 from .now import NowPage
@@ -44,6 +46,7 @@ class ConsoleApi:
         records: the records of the runs.
         log: reads and verifies the audit log.
         replays: tries rules on recorded runs.
+        halts: the stop switch.
         audit: gets a record of every permission that is given or revoked here.
         tickets: the ticket board; without one, there is no page of it.
     """
@@ -56,12 +59,13 @@ class ConsoleApi:
         records: RunRecords,
         log: AuditService,
         replays: ReplayService,
+        halts: HaltService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._live = LiveViews(service.pulse, service.options.heartbeat)
-        approvals = ApprovalService(service.approvals, audit)
+        self._live = LiveViews(service.pulse, service.options.heartbeat, halts)
+        approvals = ApprovalService(service.approvals, audit, service.agents.clean)
         self._pages = (
             self.login,
             NowPage(service, self._live),
@@ -72,6 +76,7 @@ class ConsoleApi:
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
             ChatPage(service, self._live, tickets=tickets is not None),
+            HaltPage(halts, self._live),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),
         )
 

@@ -58,11 +58,11 @@ class ApprovalsPage:
         return [page_endpoint(method, path, handler, scopes, name) for method, path, handler, scopes, name in pages]
 
     async def _show(self, request: Request) -> Response:
-        sections = await self._live.show(*self._view(request))
+        sections = await self._live.show(request, *self._view(request))
         return page(request, "approvals.html", title="Approvals", sections=sections, live=f"{PATH}/live")
 
     async def _stream(self, request: Request) -> Response:
-        return await self._live.stream(*self._view(request))
+        return await self._live.stream(request, *self._view(request))
 
     def _view(self, request: Request) -> tuple[object, Render]:
         caller, base = caller_of(request), base_of(request)
@@ -91,7 +91,7 @@ class ApprovalsPage:
 
     def _render(self, caller: Caller, base: str) -> Sections:
         store = self._approvals.store
-        waiting = store.rows(status="pending", owner=caller.owner, limit=MAX_WAITING)
+        waiting = self._approvals.rows(caller, status="pending", limit=MAX_WAITING)
         newest = store.rows(owner=caller.owner, limit=MAX_WAITING + MAX_DECIDED)
         values: dict[str, Any] = {
             "count": len(waiting),
@@ -133,6 +133,9 @@ def approval_card(
             row=row,
             owner=names_of(caller, names, row.owner),
             may_decide=caller.may("approve"),
+            objection=row.objection(caller.id),
+            sees_run=caller.owner in (None, row.owner),
+            single=row.needed + len(row.approved_by) == 1,  # two people approve a call as it is, and once
             pattern=exact_pattern(row.arguments),
             next=next,
             into=into,

@@ -61,7 +61,11 @@ class AuditPages:
 
     async def _show(self, request: Request) -> Response:
         query, service = query_of(request, AuditFilter), self._service
-        sections = await self._live.show(*self._view(request, query), delay=self._delay(query)) if service.is_on else {}
+        sections = (
+            await self._live.show(request, *self._view(request, query), delay=self._delay(query))
+            if service.is_on
+            else {}
+        )
         given = query.query()
         values: dict[str, Any] = {"live": f"{LIVE}?{given}" if given else LIVE} if service.is_on else {}
         return page(
@@ -81,7 +85,7 @@ class AuditPages:
 
     async def _stream(self, request: Request) -> Response:
         query = query_of(request, AuditFilter)
-        return await self._live.stream(*self._view(request, query), delay=self._delay(query))
+        return await self._live.stream(request, *self._view(request, query), delay=self._delay(query))
 
     def _view(self, request: Request, query: AuditFilter) -> tuple[object, Render, Version]:
         base = base_of(request)
@@ -96,6 +100,7 @@ class AuditPages:
         return SEARCH_DELAY if self._service.is_search(query.chosen()) else 0.0
 
     async def _record(self, request: Request) -> Response:
+        await self._live.add_banner(request)
         view, chain = await in_thread(self._service.record, record_id(request))
         return page(request, "audit_record.html", title=f"Audit record {view.seq:,}", view=view, chain=chain)
 

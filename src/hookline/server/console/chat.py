@@ -62,7 +62,7 @@ class ChatPage:
 
     async def _show(self, request: Request) -> Response:
         chat = self._sections(request)
-        sections = await self._live.show(chat.key, chat.render)
+        sections = await self._live.show(request, chat.key, chat.render)
         return page(
             request,
             "chat.html",
@@ -77,11 +77,11 @@ class ChatPage:
 
     async def _stream(self, request: Request) -> Response:
         chat = self._sections(request)
-        return await self._live.stream(chat.key, chat.render)
+        return await self._live.stream(request, chat.key, chat.render)
 
     def _sections(self, request: Request) -> _ChatSections:
         given = request.query_params
-        agent, _, _ = self._service.agents.find(given.get("agent", ""))
+        agent = self._service.agents.find(given.get("agent", ""))
         return _ChatSections(self._service, caller_of(request), base_of(request), agent.name, given.get("session", ""))
 
     async def _send(self, request: Request) -> Response:

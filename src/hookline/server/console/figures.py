@@ -64,21 +64,21 @@ class FiguresPages:
 
     async def _show_hooks(self, request: Request) -> Response:
         query = query_of(request, FiguresQuery)
-        sections = await self._live.show(*self._view(request, "hooks", query, self._hooks), delay=DELAY)
+        sections = await self._live.show(request, *self._view(request, "hooks", query, self._hooks), delay=DELAY)
         return await self._page(request, "hooks.html", "Hooks", f"{LIVE}/hooks", query, sections)
 
     async def _stream_hooks(self, request: Request) -> Response:
         query = query_of(request, FiguresQuery)
-        return await self._live.stream(*self._view(request, "hooks", query, self._hooks), delay=DELAY)
+        return await self._live.stream(request, *self._view(request, "hooks", query, self._hooks), delay=DELAY)
 
     async def _show_cost(self, request: Request) -> Response:
         query = query_of(request, CostQuery)
-        sections = await self._live.show(*self._view(request, "cost", query, self._cost), delay=DELAY)
+        sections = await self._live.show(request, *self._view(request, "cost", query, self._cost), delay=DELAY)
         return await self._page(request, "cost.html", "Cost", f"{LIVE}/cost", query, sections)
 
     async def _stream_cost(self, request: Request) -> Response:
         query = query_of(request, CostQuery)
-        return await self._live.stream(*self._view(request, "cost", query, self._cost), delay=DELAY)
+        return await self._live.stream(request, *self._view(request, "cost", query, self._cost), delay=DELAY)
 
     def _view(
         self,

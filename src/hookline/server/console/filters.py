@@ -80,6 +80,7 @@ class RunsQuery(_Filter):
     text: Name = ""
     correlation_id: IdText = ""
     model: Name = ""
+    origin: Name = ""
 
     def chosen(self) -> RunFilter:
         """Return the filter for the store."""
@@ -95,6 +96,7 @@ class RunsQuery(_Filter):
             "text": self.text,
             "correlation_id": self.correlation_id,
             "model": self.model,
+            "origin": self.origin,
         }
 
 

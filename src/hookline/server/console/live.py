@@ -9,11 +9,16 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import msgspec
+from starlette.requests import Request
 
 from ..._base.text import error_text
+from ..._run.halt import Halt
 from ...stores.errors import StoreError
+from ..halts import HaltService
+from ..routing import caller_of
 from ..sse import SseResponse
-from .sections import Sections
+from .render import BANNER, NOTICES, base_of, fragment, set_banner
+from .sections import Sections, draw
 
 log = logging.getLogger("hookline")
 
@@ -93,19 +98,21 @@ class LiveViews:
     people watch them. It is also how pages learn of runs in other processes.
 
     Args:
-        pulse: returns a value that differs after every change of runs and approvals.
+        pulse: returns a value that differs after every change of runs, approvals and halts.
         heartbeat: after how many silent seconds a stream sends a comment.
+        halts: the stop switch. While it is on, every page says so.
     """
 
-    def __init__(self, pulse: Callable[[], Awaitable[object]], heartbeat: float) -> None:
+    def __init__(self, pulse: Callable[[], Awaitable[object]], heartbeat: float, halts: HaltService) -> None:
         self._pulse = pulse
         self._heartbeat = heartbeat
+        self._halts = halts
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     async def show(
-        self, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
+        self, request: Request, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
     ) -> Sections:
         """Return the sections of a page now. Its stream, which opens soon, does not render them again.
 
@@ -114,19 +121,50 @@ class LiveViews:
         Raises:
             StoreError: a file cannot be used.
         """
+        key, render = self._with_banner(request, key, render)
         view = await self._made(render, version, delay)
         self._forget()
         known = self._views.get(key)
         if known is None or not known.readers:
             self._views[key] = view
-        return view.sections
+        set_banner(request, view.sections.get(BANNER, ""))
+        return {id: html for id, html in view.sections.items() if id != BANNER}
+
+    async def add_banner(self, request: Request) -> None:
+        """Add the banner of a halt to a page that does not change."""
+        set_banner(
+            request, self._banner(await self._halts.current(), caller_of(request).may("admin"), base_of(request))
+        )
+
+    def _with_banner(self, request: Request, key: object, render: Render) -> tuple[object, Render]:
+        """Add the banner of a halt to the sections of a page. Those who may release it have a button there."""
+        is_admin, base = caller_of(request).may("admin"), base_of(request)
+
+        async def render_all() -> Sections:
+            banner = self._banner(await self._halts.current(), is_admin, base)
+            return {**({BANNER: banner} if banner else {}), **await render()}
+
+        return (key, is_admin, base), render_all
+
+    async def with_banner(self, request: Request, render: Render) -> Sections:
+        """Return sections with the banner, after the halt was switched on or off: an empty text removes the banner."""
+        _, render_all = self._with_banner(request, None, render)
+        return {BANNER: "", **await render_all()}
+
+    @staticmethod
+    def _banner(halt: Halt | None, is_admin: bool, base: str) -> str:
+        def make() -> str:
+            return "" if halt is None else fragment("halt_banner.html", base, halt=halt, is_admin=is_admin)
+
+        return draw(BANNER, make, tag="aside", into=NOTICES)
 
     async def stream(
-        self, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
+        self, request: Request, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
     ) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
         Args:
+            request: the request of the page.
             key: pages with the same key show the same.
             render: renders the sections now.
             version: returns a value that differs after a change of something else that the page shows.
@@ -135,6 +173,7 @@ class LiveViews:
         Raises:
             StoreError: a file cannot be used.
         """
+        key, render = self._with_banner(request, key, render)
         view = self._views.get(key)
         if view is None:
             made = await self._made(render, version, delay)

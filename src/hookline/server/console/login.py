@@ -57,7 +57,7 @@ class LoginPages:
     async def _log_in(self, request: Request) -> Response:
         fields = await form(request)
         try:
-            cookie = await in_thread(self._gate.open_login, request.scope, fields.get("key", ""), LOGIN_SECONDS)
+            cookie = await in_thread(self._gate.open_login, request.scope, LOGIN, fields.get("key", ""), LOGIN_SECONDS)
         except ApiError as error:
             wrong = "This key is not valid." if error.status == 401 else f"{error}."
             return _login_page(request, problem=wrong, status=error.status)
@@ -68,8 +68,8 @@ class LoginPages:
         return _login_page(request, link=request.path_params["secret"])
 
     async def _use_link(self, request: Request) -> Response:
-        assert self._keys is not None
-        cookie = await in_thread(self._keys.use_link, request.path_params["secret"], LOGIN_SECONDS)
+        secret = request.path_params["secret"]
+        cookie = await in_thread(self._gate.use_login_link, request.scope, LINK, secret, LOGIN_SECONDS)
         if cookie is None:
             problem = "This link was used before or is too old. Restart hookline serve for another one, or use a key."
             return _login_page(request, problem=problem, status=410)

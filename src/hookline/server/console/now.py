@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
-from ...stores.run_queries import open_runs, refusals
+from ...stores.run_queries import open_runs, queue_state, refusals
 from ...stores.runs import RunStore
 from ..auth import Caller
 from ..routing import Endpoint, caller_of
@@ -23,7 +23,7 @@ STUCK_SECONDS = 60.0
 """Seconds without an event after which a run that is not waiting for a person is called stuck."""
 BLOCKED_SECONDS = 3600.0
 ROWS = 20
-PARTS = ("counts", "waiting", "stuck", "running", "blocked")
+PARTS = ("counts", "queue", "waiting", "stuck", "running", "blocked")
 
 
 class NowPage:
@@ -44,11 +44,11 @@ class NowPage:
         return [page_endpoint("GET", path, handler, ("read",), name) for path, handler, name in pages]
 
     async def _show(self, request: Request) -> Response:
-        sections = await self._live.show(*self._view(request))
+        sections = await self._live.show(request, *self._view(request))
         return page(request, "now.html", title="Now", sections=sections, live="/console/now")
 
     async def _stream(self, request: Request) -> Response:
-        return await self._live.stream(*self._view(request))
+        return await self._live.stream(request, *self._view(request))
 
     def _view(self, request: Request) -> tuple[object, Render]:
         caller, base = caller_of(request), base_of(request)
@@ -65,6 +65,7 @@ class NowPage:
             "blocked": cache(
                 partial(refusals, self._service.store, ROWS, since=time.time() - BLOCKED_SECONDS, owner=caller.owner)
             ),
+            "queue": cache(partial(queue_state, self._service.store)),
             "rows": ROWS,
             "caller": caller,
         }

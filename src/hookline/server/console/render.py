@@ -16,7 +16,7 @@ from ..._base.text import visible_json
 from ...explain.html import asset
 from ...explain.words import DECISIONS, OUTCOMES, STATUSES, verb_words
 from ...stores.keys import KeyStore
-from ..auth import LOGIN_COOKIE, Caller
+from ..auth import LOGIN_COOKIE, USER, Caller
 from ..routing import caller_of
 
 if TYPE_CHECKING:
@@ -42,6 +42,8 @@ HEADERS = {
     "content-security-policy": POLICY,
     "referrer-policy": "same-origin",  # with "no-referrer", browsers hide the origin of a form from us as well
 }
+BANNER, NOTICES = "halt", "notices"
+"""The ids of the banner of a halt, and of the element that it is added to."""
 STATIC = "/console/static/{version}/{name}"
 SHARED = ("theme.css", "explain.css", "common.js", "text.js")
 """Files of the reports that the console uses as well."""
@@ -126,10 +128,16 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         caller=values.pop("caller", None) or caller_of(request),
         path=request.url.path.removeprefix(base) or "/",
         logged_in=LOGIN_COOKIE in request.cookies,
+        banner=getattr(request.state, BANNER, ""),
         static=lambda name: base + STATIC.format(version=_version(name), name=name),
         **values,
     )
     return HTMLResponse(html, status, HEADERS)
+
+
+def set_banner(request: Request, html: str) -> None:
+    """Set the banner of the page that answers a request."""
+    setattr(request.state, BANNER, html)
 
 
 def base_of(request: Request) -> str:
@@ -144,7 +152,7 @@ def caller_names(keys: KeyStore | None) -> dict[str, str]:
 
 def names_of(caller: Caller, names: Mapping[str, str], owner: str) -> str:
     """Return the name of a caller for another one."""
-    return "you" if owner == caller.id else names.get(owner, owner)
+    return "you" if owner == caller.id else names.get(owner, owner.removeprefix(USER))
 
 
 def seconds(value: float | None) -> str:

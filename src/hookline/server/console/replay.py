@@ -69,7 +69,7 @@ class ReplayPages:
             "replay.html",
             title="Replay",
             query=query,
-            sections=await self._live.show(*self._view(request, query)),
+            sections=await self._live.show(request, *self._view(request, query)),
             rules=await in_thread(self._service.rules),
             is_recorded=self._service.records.is_on,
             max_runs=MAX_RUNS,
@@ -81,7 +81,7 @@ class ReplayPages:
         )
 
     async def _stream(self, request: Request) -> Response:
-        return await self._live.stream(*self._view(request, query_of(request, RecordedQuery)))
+        return await self._live.stream(request, *self._view(request, query_of(request, RecordedQuery)))
 
     def _view(self, request: Request, query: RecordedQuery) -> tuple[object, Render, Version]:
         caller, base = caller_of(request), base_of(request)
@@ -124,12 +124,12 @@ class ReplayPages:
 
     async def _show_try(self, request: Request) -> Response:
         job = self._service.jobs.get(request.path_params["id"])
-        sections = await self._live.show(*self._try_view(request))
+        sections = await self._live.show(request, *self._try_view(request))
         values: dict[str, Any] = {} if job.is_over else {"live": TRY_LIVE.format(id=quote(job.id))}
         return page(request, "replay_try.html", title=f"Replay: {job.given['name']}", sections=sections, **values)
 
     async def _stream_try(self, request: Request) -> Response:
-        return await self._live.stream(*self._try_view(request))
+        return await self._live.stream(request, *self._try_view(request))
 
     def _try_view(self, request: Request) -> tuple[object, Render, Version]:
         job, caller, base = self._service.jobs.get(request.path_params["id"]), caller_of(request), base_of(request)

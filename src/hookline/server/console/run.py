@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -13,7 +14,8 @@ from starlette.responses import RedirectResponse, Response
 from ..._base.text import counted
 from ..._base.workers import in_thread
 from ...explain.from_events import EventsView
-from ...explain.view import HookOutcome, MomentView, RunView, hook_outcomes
+from ...explain.from_facts import stored_view
+from ...explain.view import HookOutcome, MomentView, RunView, count_totals, hook_outcomes
 from ...explain.words import QUIET_POINTS
 from ...stores.approvals import ApprovalRow
 from ...stores.keys import KeyStore
@@ -29,7 +31,7 @@ from .live import LiveViews, Render
 from .login import form, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page
 from .sections import Sections, add_event, draw, draw_all, draw_together
-from .timeline import Timeline, kind_of, step_line, totals
+from .timeline import Timeline, kind_of, step_line
 
 MAX_STEPS = 100
 """Number of steps that a page shows at once."""
@@ -90,7 +92,7 @@ class RunPage:
             made = in_thread(RunSections(base, caller, first, self._names).render, run, view)
             sections = await draw_together((f"run-{name}" for name in PARTS), made)
         else:
-            sections = await self._live.show(*self._view(request, run.id))
+            sections = await self._live.show(request, *self._view(request, run.id))
         conversation = await self._service.list(caller, session_id=run.session_id, limit=CONVERSATION)
         stream = LIVE.format(id=quote(run.id)) + ("" if first is None else f"?{first=}")
         values: dict[str, Any] = {} if is_record or run.is_over else {"live": stream}
@@ -104,14 +106,22 @@ class RunPage:
             conversation=conversation[::-1],
             is_record=is_record,
             records=self._records.is_on,
+            has_record=is_record or await self._has_record(run, caller),
             is_audited=self._is_audited,
             has_tape=caller.may("admin") and self._records.tape(run.id) is not None,
             **values,
         )
 
+    async def _has_record(self, run: RunRecord, caller: Caller) -> bool:
+        """Return whether the caller may read the record of a run, or of the run that it is nested in."""
+        if not self._records.is_on or not caller.may("admin"):
+            return False
+        ids = [id for id in (run.id, run.parent_run_id) if id]
+        return bool(await asyncio.to_thread(self._records.places, ids))
+
     async def _stream(self, request: Request) -> Response:
         run = await self._service.get(request.path_params["id"], caller_of(request))
-        return await self._live.stream(*self._view(request, run.id))
+        return await self._live.stream(request, *self._view(request, run.id))
 
     def _view(self, request: Request, id: str) -> tuple[object, Render]:
         caller, base, first = caller_of(request), base_of(request), _first(request)
@@ -185,6 +195,10 @@ class _EventSections:
         while found := self._service.store.events(run.id, built.seq):
             for event in found:
                 add_event(built, event)
+        if not built.seq and not run.is_served:
+            self._over = run.is_over
+            return self._sections.render(run, stored_view(self._service.store, run))
+        built.view.rules = built.view.rules or self._service.store.rules(run.id)
         waiting = () if run.status != "waiting" else self._service.approvals.rows(status="pending", root_id=run.id)
         sections = self._sections.render(run, built.view, set(built.changed), waiting)
         built.changed.clear()  # after an error, the same steps are drawn again
@@ -226,6 +240,8 @@ class RunSections:
             waiting: its calls that wait for approval.
         """
         is_open, count = not run.is_over, len(view.steps)
+        if is_open:
+            count_totals(view)
         timeline = Timeline(view, is_open)
         if changed is None or self._scale != (timeline.total, is_open):
             self._steps.clear()  # every bar has another length
@@ -237,11 +253,11 @@ class RunSections:
             "view": view,
             "is_open": is_open,
             "caller": self._caller,
-            "totals": totals(view),
             "timeline": timeline,
             "shown": shown,
             "page_of": MAX_STEPS,
             "owner": names_of(self._caller, self._names(), run.owner),
+            "counted": counted,
         }
         made = draw_all(TEMPLATE, self._base, "run", PARTS, **values)
         path = PAGE.format(id=quote(run.id))
@@ -268,7 +284,6 @@ class RunSections:
             line=line,
             is_shown=len(view.steps) <= FEW_STEPS or bool(line.verdicts) or is_last,
             kind_of=kind_of,
-            counted=counted,
             step_line=step_line,
             quiet=QUIET_POINTS,
             hooks_at=partial(_hooks_at, view),

@@ -12,7 +12,7 @@ from starlette.responses import Response
 
 from ..._base.workers import in_thread
 from ...stores.keys import KeyStore
-from ...stores.run_queries import search_refusals, verdict_counts
+from ...stores.run_queries import refusals, verdict_counts
 from ...stores.runs import STATES, RunSearch, page_of
 from ..auth import Caller
 from ..errors import UnknownRunError
@@ -31,6 +31,8 @@ LIVE = "/console/live"
 ROWS = 50
 ARGUMENTS = 300
 """Characters of the arguments of a refused call that a list shows."""
+ORIGINS = ("server", "command line", "library")
+"""Origins of runs that the filter suggests; others have the name of a channel, a framework or a coding agent."""
 QUIET = ("claim", "merge")
 """Verbs that a row does not show: other marks, and the page of the run, say the same."""
 
@@ -61,19 +63,23 @@ class RunsPages:
 
     async def _show_runs(self, request: Request) -> Response:
         query = query_of(request, RunsQuery)
-        sections = await self._live.show(*self._view(request, "runs", query, self._runs))
-        return await self._page(request, "runs.html", "Runs", f"{LIVE}/runs", query, sections, states=STATES)
+        sections = await self._live.show(request, *self._view(request, "runs", query, self._runs))
+        return await self._page(
+            request, "runs.html", "Runs", f"{LIVE}/runs", query, sections, states=STATES, origins=ORIGINS
+        )
 
     async def _stream_runs(self, request: Request) -> Response:
-        return await self._live.stream(*self._view(request, "runs", query_of(request, RunsQuery), self._runs))
+        return await self._live.stream(request, *self._view(request, "runs", query_of(request, RunsQuery), self._runs))
 
     async def _show_blocked(self, request: Request) -> Response:
         query = query_of(request, RefusalsQuery)
-        sections = await self._live.show(*self._view(request, "blocked", query, self._blocked))
+        sections = await self._live.show(request, *self._view(request, "blocked", query, self._blocked))
         return await self._page(request, "blocked.html", "Blocked", f"{LIVE}/blocked", query, sections)
 
     async def _stream_blocked(self, request: Request) -> Response:
-        return await self._live.stream(*self._view(request, "blocked", query_of(request, RefusalsQuery), self._blocked))
+        return await self._live.stream(
+            request, *self._view(request, "blocked", query_of(request, RefusalsQuery), self._blocked)
+        )
 
     def _view(
         self, request: Request, name: str, query: Q, render: Callable[[Q, Caller, str], Awaitable[Sections]]
@@ -136,19 +142,22 @@ class RunsPages:
         return draw_all("runs_sections.html", base, "runs", ("rows", "pages"), **values)
 
     async def _blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
-        work = in_thread(self._render_blocked, query, caller, base)
-        return await draw_together(("blocked-rows", "blocked-pages"), work)
+        return await draw_together(("blocked-rows", "blocked-pages"), self._found_blocked(query, caller, base))
+
+    async def _found_blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
+        await self._service.stored()
+        sections: Sections = await in_thread(self._render_blocked, query, caller, base)
+        return sections
 
     def _render_blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
         chosen, names = query.chosen(), self._names()
         chosen["owner"] = (query.caller or None) if caller.owner is None else caller.owner
-        found = search_refusals(self._service.store, ROWS + 1, before=query.before, **chosen)
-        rows = [msgspec.structs.replace(each, arguments=_short(each.arguments)) for each in found.refusals[:ROWS]]
-        last = rows[-1].id if len(found.refusals) > len(rows) else found.stopped_at
+        found = refusals(self._service.store, ROWS + 1, before=query.before, **chosen)
+        rows = [msgspec.structs.replace(each, arguments=_short(each.arguments)) for each in found[:ROWS]]
+        last = rows[-1].id if len(found) > len(rows) else ""
         values: dict[str, Any] = {
             "rows": rows,
             "more": query.query(before=last) if last else "",
-            "search": found,
             "choices": CHOICES,
             "owner_of": partial(names_of, caller, names),
             "query": query,

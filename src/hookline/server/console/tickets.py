@@ -38,11 +38,11 @@ class TicketsPage:
         return [page_endpoint("GET", path, handler, ("admin",), name) for path, handler, name in pages]
 
     async def _show(self, request: Request) -> Response:
-        sections = await self._live.show(*self._view(request))
+        sections = await self._live.show(request, *self._view(request))
         return page(request, "tickets.html", title="Tickets", sections=sections, live=f"{PATH}/live")
 
     async def _stream(self, request: Request) -> Response:
-        return await self._live.stream(*self._view(request))
+        return await self._live.stream(request, *self._view(request))
 
     def _view(self, request: Request) -> tuple[object, Render, Version]:
         base = base_of(request)

@@ -174,29 +174,3 @@ def step_line(step: StepView, position: int = 0) -> StepLine:
         max(0.0, step.until - step.at),
         any(each.verb == "block" for each in verdicts),
     )
-
-
-class Totals(NamedTuple):
-    """What a run has used so far, with its nested runs. The cost is unknown if that of a call is."""
-
-    steps: int
-    tool_calls: int
-    input_tokens: int
-    output_tokens: int
-    cached_tokens: int
-    cost: float | None
-
-
-def totals(view: RunView) -> Totals:
-    """Return what a run has used so far."""
-    items = [item for step in view.steps for item in _all_items(step)]
-    models = [item for item in items if isinstance(item, ModelCall) and item.answered]
-    costs = [each.cost for each in models if each.input_tokens or each.output_tokens]
-    return Totals(
-        sum(step.index >= 0 for step in view.steps),
-        sum(isinstance(item, ToolCallView) for item in items),
-        sum(each.input_tokens for each in models),
-        sum(each.output_tokens for each in models),
-        sum(each.cached_tokens for each in models),
-        None if None in costs else sum(each for each in costs if each is not None),
-    )

@@ -146,6 +146,7 @@ _DESCRIPTIONS: dict[str, Any] = {
         f"needs {r['right']}" if r["right"] else "",
         f"from {r['address']}",
     ],
+    "halt": lambda r: [f"all runs {r['action']}" + (f" by {r['by']}" if r["by"] else ""), r["reason"]],
     "open": lambda r: [
         f"hookline {r['version']}, process {r['pid']}",
         f"signed by {r['key']}" if r["key"] else "",

@@ -44,6 +44,7 @@ MIN_FILE_BYTES = 4096
 """Smallest value of ``max_bytes``."""
 
 _SHORT = 512  # estimated size in bytes of a record without texts
+_TOO_MANY = "too many records were waiting to be written"
 _RESERVED = frozenset(("v", "seq", "time", "type", "prev", "sig"))
 _LOG_TYPES = frozenset(kind.type for kind in LOG_RECORDS)
 _logs: weakref.WeakSet[AuditLog] = weakref.WeakSet()
@@ -178,17 +179,19 @@ class AuditLog:
         except (TypeError, ValueError, RecursionError) as error:
             raise StoreError(f"the fields of the record {type!r} are not JSON: {error}") from None
 
+    def copy_to(self, logger: str) -> None:
+        """Send each further record to a logger too, at INFO: the JSON as message, the object as ``record.audit``."""
+        self._logger = logging.getLogger(logger)
+
     def put(self, record: bytes) -> None:
         """Add an encoded record without blocking; see :func:`encode_record`."""
-        self._enqueue(record, len(record))
+        if not self._background.put(record, len(record)):
+            self.count_lost(1, _TOO_MANY)
 
     def put_short(self, at: float, kind: bytes, fields: AuditRecord) -> None:
         """Add a record without texts. The background thread encodes it, which is faster for many records."""
-        self._enqueue((at, kind, fields), _SHORT)
-
-    def _enqueue(self, item: Any, size: int) -> None:
-        if not self._background.put(item, size):
-            self.count_lost(1, "too many records were waiting to be written")
+        if not self._background.put((at, kind, fields), _SHORT):
+            self.count_lost(1, _TOO_MANY)
 
     @property
     def own_files(self) -> tuple[str, ...]:

@@ -35,6 +35,8 @@ class RunStartRecord(AuditRecord, frozen=True):
     type = "run_start"
     when = "a run starts"
 
+    rules: str
+
 
 class TaskRecord(AuditRecord, frozen=True):
     """The task of a run."""
@@ -84,6 +86,7 @@ class VerdictRecord(AuditRecord, frozen=True):
     phase: str
     verb: str
     reason: str
+    rules: str
     error: Text = UNSET
 
 
@@ -167,6 +170,23 @@ class ApprovalRecord(AuditRecord, frozen=True):
     message: Text = UNSET
 
 
+class VoteRecord(AuditRecord, frozen=True):
+    """Somebody approved a call that needs another person too, or tried to decide without the right to do so."""
+
+    type = "approval_vote"
+    when = (
+        "somebody approves a call through a server that needs another person too (`approved`), or tries to approve one "
+        "that a policy does not let them approve (`refused`, and why)"
+    )
+
+    action: str
+    approval: str
+    by: str
+    tool: str
+    digest: str
+    why: str
+
+
 class StopRecord(AuditRecord, frozen=True):
     """A stop signal was set."""
 
@@ -238,6 +258,17 @@ class AuthRecord(AuditRecord, frozen=True):
     method: str
     route: str
     address: str
+
+
+class HaltRecord(AuditRecord, frozen=True):
+    """Somebody halted all runs, or released them."""
+
+    type = "halt"
+    when = "somebody halts all runs (`halted`) or releases them (`released`); of the ids it has only `correlation_id`"
+
+    action: str
+    by: str
+    reason: str
 
 
 class OpenRecord(AuditRecord, frozen=True):
@@ -313,10 +344,12 @@ RECORD_TYPES: tuple[type[AuditRecord], ...] = (
     ToolEndRecord,
     ApprovalAskedRecord,
     ApprovalRecord,
+    VoteRecord,
     StopRecord,
     ErrorRecord,
     SteeredRecord,
     RunEndRecord,
     AuthRecord,
+    HaltRecord,
     *LOG_RECORDS,
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -41,6 +42,10 @@ if TYPE_CHECKING:
 
 MAX_FINDINGS = 1000
 """Maximum number of findings in a report; further ones are only counted."""
+MAX_AFTER = 100_000
+"""Maximum number of records after the head that are remembered."""
+CHECKPOINT_SECONDS = 2.5
+"""Seconds to wait for the checkpoint of a log that is being written: its program updates it each second."""
 CLOCK_TOLERANCE = 5.0
 """Seconds by which times may decrease without a warning, because threads and processes write in turn."""
 
@@ -69,8 +74,9 @@ class AuditFinding(Frozen, frozen=True):
 class AuditReport(Frozen, frozen=True):
     """The result of :func:`verify_audit`. Findings mean that the log was changed; warnings do not.
 
-    ``end_proven`` is false if lines may have been removed at the end without a trace: there is no checkpoint and no
-    given head, or there was none when a program continued the log.
+    ``end_proven`` is false if lines may have been removed or added at the end without a trace: there is no checkpoint
+    and no given head, or there was none when a program continued the log, or lines without a checked signature follow
+    after the last head.
     """
 
     files: tuple[str, ...] = ()
@@ -101,7 +107,7 @@ class AuditReport(Frozen, frozen=True):
         extent = f"{counted(self.records, 'record')} in {counted(len(self.files), 'file')}"
         if not self.unchanged:
             return f"{extent}, {counted(len(self.findings) + self.more, 'finding')}"
-        doubt = "" if self.end_proven else ", but nothing proves that none are missing at the end"
+        doubt = "" if self.end_proven else ", but nothing proves its end"
         return f"{extent}, unchanged{doubt}"
 
     @property
@@ -137,10 +143,11 @@ def verify_audit(
 ) -> AuditReport:
     """Read an audit log from its first to its last line and report every sign of a change.
 
-    The chain reveals lines that were edited, removed, added, duplicated or moved. A change of the last line, or removed
-    lines at the end, are revealed only by a checkpoint, a head that was kept, or an index: without one, ``end_proven``
-    is false, and the report is not ``ok``. A log that was rewritten completely is revealed by its signatures or the
-    index, one that was deleted by the index.
+    The chain reveals lines that were edited, removed, added, duplicated or moved. A change of the last line, and lines
+    that were removed or added at the end, are revealed only by a checkpoint, a head that was kept, or an index: without
+    one, ``end_proven`` is false, and the report is not ``ok``. A log that was rewritten completely is revealed by its
+    signatures or the index, one that was deleted by the index. The checkpoint of a log that is being written is behind
+    it by up to a second, so the function may wait that long.
 
     Args:
         paths: the log, whose archives are found beside it, or several files, oldest first.
@@ -185,6 +192,8 @@ def verify_audit(
         verification.expect_head(head)
     for path in files:
         verification.read_file(path, last=path is files[-1])
+    if verification.follows_head:
+        verification.read_on(files[-1], checkpoint_path(log) if checkpoint is None else Path(checkpoint))
     return verification.report(files, log)
 
 
@@ -223,6 +232,10 @@ class _Verification:
         self.latest = ""
         self.heads: dict[int, list[tuple[str, str]]] = {}  # by number: expected hash, and its source
         self.hashes: dict[str, str] = {}  # by hash: source
+        self.proven = 0  # number of the last record that a head or a checked signature proves
+        self.after_proven: tuple[str, int] | None = None  # file and line of the first record after it
+        self.hashes_after: dict[int, str] = {}  # by number: those of the records after it
+        self.end = (0, 0)  # size and number of lines of the last file, as far as it was read
         self.end_proven = True
         self.no_checkpoint = ""  # why nothing proves the end, if there is neither a checkpoint nor a head
         self.missing_start: tuple[AuditFinding, int, str] | None = None  # with number and hash of the last record
@@ -307,11 +320,44 @@ class _Verification:
             self.unreadable.clear()
         self._report_unreadable()
 
-    def _lines(self, path: Path) -> Iterator[tuple[int, bytes, bool]]:
-        """Yield number, content and completeness of each line. Lines that are too long are truncated."""
+    @property
+    def follows_head(self) -> bool:
+        """Whether records follow after the last one that is proven, in a log that has a head."""
+        return not self.no_checkpoint and self.seq > self.proven > 0
+
+    def read_on(self, path: Path, checkpoint: Path) -> None:
+        """Wait a moment for the checkpoint of a log that is being written, and read up to the record in it."""
+        name, until = str(path), time.monotonic() + CHECKPOINT_SECONDS
+        while self.follows_head and time.monotonic() < until:
+            time.sleep(0.05)
+            try:
+                head = parse_head(checkpoint.read_bytes())
+            except OSError:
+                return
+            if head is None or head.seq <= self.proven:
+                continue
+            if (known := self.hashes_after.get(head.seq)) is not None:
+                if known != head.hash:
+                    self.find("head", name, 0, f"record {head.seq:,} differs from {checkpoint}")
+                self.proven = head.seq
+            elif head.seq > self.seq:
+                self.heads[head.seq] = [(head.hash, str(checkpoint))]
+                self._read_until(head.seq, path, name)
+
+    def _read_until(self, seq: int, path: Path, name: str) -> None:
+        for number, line, complete in self._lines(path, *self.end):
+            envelope = parse_envelope(line) if complete else None
+            if envelope is None:
+                return
+            self._check_line(name, number, line, envelope)
+            if envelope.seq >= seq:
+                return
+
+    def _lines(self, path: Path, start: int = 0, number: int = 0) -> Iterator[tuple[int, bytes, bool]]:
+        """Yield number, content and completeness of each line after a position. Too long lines are truncated."""
         try:
             with open(path, "rb") as file:
-                number = 0
+                file.seek(start)
                 while line := file.readline(MAX_LINE + 1):
                     number += 1
                     self.bytes_read += len(line)
@@ -322,6 +368,8 @@ class _Verification:
                     if self.progress is not None and not number % 4096:
                         self.progress(self.bytes_read)
                     complete = rest.endswith(b"\n")
+                    if complete:
+                        self.end = file.tell(), number
                     yield number, line[:-1] if line.endswith(b"\n") else line, complete
         except OSError as error:
             raise StoreError(f"{path} cannot be read ({error.strerror or error})") from None
@@ -403,10 +451,17 @@ class _Verification:
             )
 
     def _check_heads(self, name: str, number: int, envelope: Envelope, digest: str) -> None:
-        for value, source in self.heads.pop(envelope.seq, ()):
+        expected = self.heads.pop(envelope.seq, ())
+        for value, source in expected:
             if value != digest:
                 self.find("head", name, number, f"record {envelope.seq:,} differs from {source}")
-        self.hashes.pop(digest, None)
+        if expected or self.hashes.pop(digest, None) is not None or self.verifier is not None:
+            self.proven, self.after_proven = envelope.seq, None
+            self.hashes_after.clear()
+            return
+        self.after_proven = self.after_proven or (name, number)
+        if len(self.hashes_after) < MAX_AFTER:
+            self.hashes_after[envelope.seq] = digest
 
     def _check_content(self, name: str, number: int, line: bytes, envelope: Envelope) -> None:
         if envelope.v != VERSION:
@@ -441,6 +496,11 @@ class _Verification:
         if self.no_checkpoint and not (self.last_type == "rotate" and wanted == files[-1] and is_archive(wanted)):
             self.end_proven = False
             self.warn("unproven", last, 0, self.no_checkpoint)
+        if self.end_proven and self.follows_head and self.after_proven is not None:
+            self.end_proven = False
+            count = counted(self.seq - self.proven, "record")
+            text = f"nothing proves that the program wrote this and what follows: {count} after the last known head"
+            self.warn("unproven", *self.after_proven, text)
         for seq, source in [(seq, source) for seq, expected in self.heads.items() for _, source in expected]:
             if seq > self.seq:
                 text = f"the log ends with record {self.seq:,}, but {source} has record {seq:,}: the end was cut off"

@@ -24,6 +24,7 @@ from ...._base.files import is_below
 from ...._base.frozen import plain
 from ...._base.own_files import OwnFile, protection_of, register_own_file
 from ...._base.text import describe, error_text
+from ...._base.workers import in_thread
 from ...._kernel.errors import CallRefusedError, HookError, HooklineError
 from ...._kernel.payloads import (
     ApprovalAnswer,
@@ -52,15 +53,19 @@ from ...._kernel.points import (
 )
 from ...._kernel.registry import HookRegistry
 from ...._kernel.results import HookAction, HookResult, Verdict
+from ...._kernel.scope import scope_of
 from ...._kernel.state import AgentResult
-from ...._kernel.values import Ids, StopSignal
+from ...._kernel.values import Ids, Message, StopSignal, ToolCall
 from ...._run.context import AgentContext, services_of
+from ...._run.halt import Halt
 from ...._run.session import Session
 from ....config.errors import ConfigError
 from ....config.loading import load_hooks
 from ....config.sources import load
 from ....config.trust import TrustStore, check_trust, project_files, reference_files, trust_variable, trusted_files
+from ....hooks._injection.fence import as_fenced, fenced, unfenced
 from ....plugins.trust import is_installed, only_trusted
+from ....tools.registry import ToolRegistry
 from ..protocol import EVENTS as KNOWN_EVENTS
 from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
 from .hosts import CLAUDE_CODE, CODEX, detect
@@ -70,7 +75,10 @@ from .searches import ExcludeSecrets
 from .tools import SEARCHES, judged_argument, tools_for
 
 if TYPE_CHECKING:
+    from ....stores.runs import RunStore
+    from ....tools._tool import Tool
     from .hosts import Host
+    from .recording import PromptRecord
 
 log = logging.getLogger("hookline")
 
@@ -87,6 +95,9 @@ EVENTS: dict[str, tuple[Point[Any], ...]] = {
 }
 """The events, each with the points that fire. At other events of Claude Code and Codex, nothing happens."""
 
+BEGINNINGS = frozenset(("UserPromptSubmit", "PreToolUse", "PermissionRequest"))
+"""The events at which something begins: they are blocked while a stop switch is on."""
+
 WITHOUT_POINT = (KNOWN_EVENTS | {"Interrupt"}) - EVENTS.keys()
 
 FIRED = frozenset(point for points in EVENTS.values() for point in points)
@@ -97,6 +108,10 @@ MAX_SESSIONS = 200
 """Sessions whose state is kept. The one that was not used for the longest time is forgotten first."""
 MAX_RUNS = 50
 """Runs of a session whose state is kept: the current one, and those of its subagents."""
+MAX_ENTRIES = 200
+"""Prompts and results of a session that are kept for guards, and beyond them those with suspicious text."""
+_MAX_TEXT = 20_000
+"""Characters of a result that are kept."""
 
 _USUAL_TOOLS = ToolMap()
 
@@ -104,8 +119,16 @@ _USUAL_TOOLS = ToolMap()
 class Rules:
     """The hooks that protect a session, and the files that they come from."""
 
-    def __init__(self, registry: HookRegistry, files: Iterable[Path] = (), trusted: ExitStack | None = None) -> None:
+    def __init__(
+        self,
+        registry: HookRegistry,
+        files: Iterable[Path] = (),
+        trusted: ExitStack | None = None,
+        projects: Sequence[RunStore] = (),
+    ) -> None:
         self.registry = registry
+        self.projects = tuple(projects)
+        """The stores of runs of the configuration files: their stop switches apply, and the first lists the runs."""
         self.trusted = trusted
         """Keeps the check of imported modules active."""
         loaded = [getattr(module, "__file__", None) for module in list(_modules())]
@@ -124,10 +147,11 @@ class Rules:
             HooklineError: a hook cannot be loaded, or a configuration file is not trusted.
         """
         registry, trusted, files = HookRegistry(), ExitStack(), []
+        projects: list[RunStore] = []
         for reference in references:
             if reference.endswith(".toml"):
                 files.append(Path(reference))
-                _load_configuration(Path(reference), registry, trusted)
+                projects += _load_configuration(Path(reference), registry, trusted)
                 continue
             files += reference_files([reference], Path.cwd())
             hooks, plugins = load_hooks([reference], Path.cwd())
@@ -138,7 +162,12 @@ class Rules:
                     registry.register(each, plugin=plugin.name)
         if not len(registry):
             raise ConfigError(f"{', '.join(references)}: there are no hooks, so nothing would be protected")
-        return cls(registry, files, trusted)
+        return cls(registry, files, trusted, projects)
+
+    async def halt(self) -> Halt | None:
+        """Return the halt of the projects of the configuration files, or ``None``."""
+        found = [await in_thread(project.halts.current) for project in self.projects]
+        return next(filter(None, found), None)
 
     def changed(self) -> bool:
         """Return whether one of the files was changed since it was loaded."""
@@ -187,19 +216,66 @@ class KeepRules:
 
 
 class _PromptRun:
-    """What follows one prompt, of the session or of one of its subagents."""
+    """What follows one prompt, of the session or of one of its subagents.
 
-    def __init__(self, given: HookInput, prompt: str = "") -> None:
+    Args:
+        given: the first event.
+        prompt: the prompt.
+        earlier: the conversation before it.
+    """
+
+    def __init__(self, given: HookInput, prompt: str, earlier: _Conversation) -> None:
         self.ctx: AgentContext[Any] = AgentContext(session=Session(given.session_id, platform="claude-code"))
         self.ids = Ids(
             run_id=given.prompt_id or self.ctx.new_id("run"), session_id=given.session_id, agent="claude-code"
         )
         services_of(self.ctx).ids = self.ids
         services_of(self.ctx).agent_name = "claude-code"
+        services_of(self.ctx).tools = ToolRegistry(earlier.tools.values())
+        scope = scope_of(self.ctx)
+        scope.accept_state(scope.state.replace(messages=earlier.messages))
+        self.conversation = earlier
         self.prompt = prompt
         self.prompt_id = given.prompt_id
         self.calls = 0
         self.kept_going = 0
+        self.record: PromptRecord | None = None
+        """Puts the run into the list of runs, if the rules have one."""
+
+
+class _Conversation:
+    """The prompts of a session, and the results of its tools as hooks left them.
+
+    Guards read it when a prompt begins, as they read the history of a run of Hookline.
+    """
+
+    def __init__(self) -> None:
+        self.tools: dict[str, Tool] = {}
+        self._results = 0
+        self._entries: list[tuple[Message, ...]] = []
+        """Each prompt, and each call together with its result."""
+
+    @property
+    def messages(self) -> tuple[Message, ...]:
+        """The messages, oldest first."""
+        return tuple(message for entry in self._entries for message in entry)
+
+    def add_prompt(self, prompt: str) -> None:
+        """Add a prompt of the user."""
+        self._entries.append((Message("user", prompt),))
+
+    def add_result(self, shown: ToolCallResult, tools: Iterable[Tool]) -> None:
+        """Add a call and its result, and the tool that was called."""
+        self.tools.update((tool.name, tool) for tool in tools)
+        text = as_fenced(shown.text, unfenced(shown.text)[:_MAX_TEXT])
+        self._results += 1
+        id = f"call_{self._results}"  # an agent may use an id again, and a transcript may not
+        call = Message("assistant", tool_calls=(ToolCall(id, shown.name, shown.arguments),))
+        result = Message("tool", text, call_id=id, name=shown.name, is_error=shown.error is not None)
+        self._entries.append((call, result))
+        if len(self._entries) > 2 * MAX_ENTRIES:
+            old = self._entries[:-MAX_ENTRIES]
+            self._entries[:-MAX_ENTRIES] = [entry for entry in old if (fenced(entry[-1].content) or ("", False))[1]]
 
 
 class _Session:
@@ -207,6 +283,7 @@ class _Session:
 
     def __init__(self) -> None:
         self.lock = asyncio.Lock()
+        self.conversation = _Conversation()
         self.runs: OrderedDict[str, _PromptRun] = OrderedDict()
 
     def run(self, given: HookInput) -> _PromptRun:
@@ -216,7 +293,7 @@ class _Session:
         is_new = run is None or given.hook_event_name == "UserPromptSubmit"
         is_new = is_new or (given.prompt_id is not None and run is not None and run.prompt_id != given.prompt_id)
         if is_new or run is None:
-            run = self.runs[key] = _PromptRun(given, given.prompt or "")
+            run = self.runs[key] = _PromptRun(given, given.prompt or "", self.conversation)
             while len(self.runs) > MAX_RUNS:
                 self.runs.popitem(last=False)
         return run
@@ -262,6 +339,8 @@ class Judge:
         session = self._session(given.session_id)
         try:
             async with asyncio.timeout(seconds), session.lock:
+                if given.hook_event_name in BEGINNINGS and (halt := await self.rules.halt()) is not None:
+                    return refusal(variables, data, halt.text)
                 output = await self._judge(session, given, host)
         except (HookError, CallRefusedError) as error:
             log.error("%s", describe(error))
@@ -283,6 +362,30 @@ class Judge:
 
     async def _judge(self, session: _Session, given: HookInput, host: Host) -> HookOutput | None:
         run = session.run(given)
+        if not self.rules.projects:
+            return await self._answer(run, given, host)
+        if run.record is None:
+            run.record = self._new_record(session, run, given, host)
+        try:
+            output = await self._answer(run, given, host)
+        except Exception:  # the action is refused
+            await run.record.store(given, self._tool(given), _permission("deny", ""))
+            raise
+        await run.record.store(given, self._tool(given), output)
+        return output
+
+    def _new_record(self, session: _Session, run: _PromptRun, given: HookInput, host: Host) -> PromptRecord:
+        from .recording import PromptRecord
+
+        main = session.runs.get("") if given.agent_id else None
+        outer = None if main is None else main.record
+        return PromptRecord(self.rules.projects[0], self.rules.registry, run.ctx, run.ids, outer, host)
+
+    def _tool(self, given: HookInput) -> str:
+        """Return the tool of an event under our name."""
+        return self.tools.to_hookline(given.tool_name, {})[0] if given.tool_name else ""
+
+    async def _answer(self, run: _PromptRun, given: HookInput, host: Host) -> HookOutput | None:
         match given.hook_event_name:
             case "SessionStart":
                 return await self._session_start(run, given)
@@ -323,6 +426,7 @@ class Judge:
                 f"A hook changed the prompt, which Claude Code cannot do. Send this instead:\n{verdict.payload.task}"
             )
             return HookOutput(decision="block", reason=_cut(changed))
+        run.conversation.add_prompt(task)
         merged = (await self._fire(run, BEFORE_PROMPT_BUILD, PromptBuild(ids=run.ids))).value
         if merged is None:
             return None
@@ -435,6 +539,7 @@ class Judge:
         verdict = await self._fire(run, AFTER_TOOL, result)
         await self._report_paths(run, request)
         shown: ToolCallResult = verdict.payload
+        run.conversation.add_result(shown, services_of(run.ctx).tools or ())
         decision, reason, output = None, None, msgspec.UNSET
         if not failed and shown.error is not None:
             decision, reason, output = "block", shown.error, with_text(given.tool_response, shown.error)
@@ -572,8 +677,10 @@ def _modules() -> Iterable[Any]:
     return sys.modules.values()
 
 
-def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> None:
-    from ....config.factory import build_hooks, build_plugins
+def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) -> list[RunStore]:
+    """Add the hooks of a configuration file to a registry, and return its store of runs, if it has one."""
+    from ....config.factory import KEEP_DAYS, build_hooks, build_plugins
+    from ....stores.runs import RunStore
 
     config = load(file=path)
     if config.file is None:
@@ -596,6 +703,8 @@ def _load_configuration(path: Path, registry: HookRegistry, trusted: ExitStack) 
     for plugin in plugins:
         for each in plugin.hooks:
             registry.register(each, plugin=plugin.name)
+    runs = config.settings.runs
+    return [] if runs is None else [RunStore(runs, keep_days=KEEP_DAYS)]
 
 
 def parse_tools(entries: Iterable[str]) -> ToolMap:

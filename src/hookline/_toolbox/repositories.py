@@ -1,0 +1,561 @@
+"""The git repositories in the folders that commands in a sandbox may write to.
+
+Git runs the programs that a repository names, in its settings and hooks. A command could name one there, and it would
+run outside the sandbox, when the user next asks for the status. So while a command runs:
+
+- Settings, hooks, and the files that settings name are read-only.
+- The repository's own folder is not writable at all. Commands see a copy of its top level; after each command, the
+  state that git keeps there (``HEAD``, ``index`` and so on) is brought back, and nothing else.
+- Links cannot be made read-only, and a command may create repositories. So afterwards all repositories are compared
+  with what they were. A new one that names programs is held back: its settings and hooks get another name.
+
+This needs mounts, which only bubblewrap makes. With Landlock, changes are only found and reported.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import NamedTuple
+
+from .._base.files import is_below
+from .processes import search_path
+
+_HARMLESS = {
+    "branch": "description gh-merge-base merge pushremote rebase remote vscode-merge-base",
+    "core": (
+        "autocrlf bare eol filemode ignorecase logallrefupdates precomposeunicode protecthfs protectntfs "
+        "repositoryformatversion safecrlf symlinks"
+    ),
+    "fetch": "prune",
+    "gc": "auto",
+    "init": "defaultbranch",
+    "pull": "ff rebase",
+    "push": "autosetupremote default",
+    "remote": "fetch gh-resolved prune pushurl tagopt url",
+    "user": "email name",
+}
+"""Settings with which git runs no program and reads no other folder to print the state of a repository."""
+_OF_CLONES = {"extensions": "objectformat partialclone refstorage", "submodule": "active url"}
+"""Further harmless settings, which git writes itself when it clones a repository."""
+
+_STATE = re.compile(
+    r"HEAD|index|sharedindex\.[0-9a-f]+|packed-refs|shallow|AUTO_MERGE|COMMIT_EDITMSG|FETCH_HEAD|ORIG_HEAD|"
+    r"(MERGE|CHERRY_PICK|REVERT)_HEAD|(MERGE|SQUASH)_MSG|MERGE_MODE"
+)
+"""Files in the folder of a repository in which git keeps its state. They name no programs."""
+_DATA = ("objects", "refs", "logs", "info", "reftable", "lfs", "rr-cache")
+"""Folders of a repository with data, which name no programs."""
+_BRANCH = re.compile(rb"ref: refs/[^\0\n]+\n?|[0-9a-f]{40,64}\n?")
+_MOST_FOLDERS = 50_000
+"""How many folders are searched for repositories."""
+_SECONDS = 10.0
+_TICK = 100_000_000
+
+
+class Mount(NamedTuple):
+    """A path that commands see, the path that they see there, and whether they may write to it."""
+
+    path: str
+    source: str
+    writable: bool
+
+
+class _Found(NamedTuple):
+    """A place where git would find a repository.
+
+    Args:
+        place: the file, link or folder ``.git``, or the folder of a bare repository.
+        folder: the repository's own folder, with links resolved; empty if there is none.
+        work: the folder in which git runs hooks: the one with the files, or the folder of a bare repository.
+    """
+
+    place: str
+    folder: str
+    work: str
+
+
+class _Named(NamedTuple):
+    """The files and folders inside the writable folders that a repository names, and that decide what git runs."""
+
+    files: frozenset[str]
+    folders: frozenset[str]
+    settings: frozenset[str]
+
+
+class _Folder(NamedTuple):
+    """What a folder contains, and when it last changed. Only folders that have changed are searched again."""
+
+    changed: int
+    has_git: bool
+    is_bare: bool
+    inner: tuple[str, ...]
+
+
+_State = tuple[int, int, int, int]
+
+
+class _Pair(NamedTuple):
+    """The state of a file in a repository and in the copy; ``None`` where it is missing."""
+
+    outside: _State | None
+    inside: _State | None
+
+
+class Repositories:
+    """The git repositories in some folders, and the copies that commands see of them.
+
+    Args:
+        roots: the folders, with links resolved.
+        copies: the folder for the copies, which must be private; empty if commands see the repositories themselves.
+    """
+
+    def __init__(self, roots: Sequence[str], copies: str) -> None:
+        self._roots, self._copies = roots, copies
+        self._lock = threading.Lock()
+        self._created: set[str] = set()
+        """Places of repositories that commands have created. Commands may change and remove them."""
+        self._same: dict[str, dict[str, _Pair]] = {}
+        """For each repository, the files of its state, as they were when last the same outside and in the copy."""
+        self._named: dict[str, tuple[dict[str, _State | None], _Named]] = {}
+        self._folders: dict[str, _Folder] = {}
+
+    def before(self) -> Snapshot:
+        """Look at all repositories before a command runs, and bring their copies up to date."""
+        with self._lock:
+            found = {each.place: each for each in self._find()}
+            self._created &= found.keys()
+            snapshot = Snapshot({place: self._fingerprint(each) for place, each in found.items()})
+            if self._copies:
+                self._mount([found[place] for place in found.keys() - self._created], snapshot)
+            return snapshot
+
+    def after(self, snapshot: Snapshot) -> list[str]:
+        """Bring back the state that git changed, and return what the user must know about the repositories."""
+        with self._lock:
+            notes = [note for folder in snapshot.copied for note in self._bring_back(folder)]
+            for path in snapshot.made:
+                with suppress(OSError):
+                    if os.path.getsize(path) == 0:
+                        os.unlink(path)
+            now = {found.place: found for found in self._find()}
+            for place, before in snapshot.prints.items():
+                found = now.get(place)
+                if place not in self._created and (found is None or self._fingerprint(found) != before):
+                    notes.append(self._changed(place, snapshot))
+            for place, found in now.items():
+                if place not in snapshot.prints:
+                    self._created.add(place)
+                if place in self._created and self._fingerprint(found) != snapshot.prints.get(place):
+                    notes += self._hold_back(found)
+            return notes
+
+    # --- Finding ---
+
+    def _find(self) -> Iterator[_Found]:
+        waiting, folders = list(self._roots), dict[str, _Folder]()
+        seen = set()
+        while waiting and len(folders) < _MOST_FOLDERS:
+            path = waiting.pop()
+            folders[path] = folder = _look(path, self._folders.get(path))
+            if folder.has_git:
+                place = os.path.join(path, ".git")
+                own = _resolved(place)
+                yield _Found(place, own, path)
+                if own and own not in seen and self._inside(own):
+                    seen.add(own)
+                    yield from self._find_inside(own, path)
+            if folder.is_bare:
+                yield _Found(path, path, path)
+            waiting += folder.inner
+        self._folders = folders
+
+    def _find_inside(self, own: str, work: str) -> Iterator[_Found]:
+        """Return the repositories of submodules and linked working trees, which are inside another one."""
+        waiting = [os.path.join(own, name) for name in ("modules", "worktrees")]
+        while waiting:
+            folder = waiting.pop()
+            names = _names_in(folder)
+            if "HEAD" in names:
+                yield _Found(folder, folder, work)
+                names = {name: names[name] for name in ("modules", "worktrees") if name in names}
+            waiting += [os.path.join(folder, name) for name, is_folder in names.items() if is_folder]
+
+    def _inside(self, path: str) -> bool:
+        return any(is_below(path, root) for root in self._roots)
+
+    def _names(self, found: _Found) -> _Named:
+        """Return what the settings of a repository name, and remember it until one of their files changes."""
+        files = (os.path.join(found.folder, "config"), os.path.join(found.folder, "config.worktree"))
+        known = self._named.get(found.folder)
+        if known is None or any(_state(path) != state for path, state in known[0].items()):
+            origins, named = self._ask_git(found)
+            known = {path: _state(path) for path in (*files, *origins)}, named
+            self._named[found.folder] = known
+        return known[1]
+
+    def _ask_git(self, found: _Found) -> tuple[set[str], _Named]:
+        """Return the files of the settings of a repository, and what these name."""
+        common = _common(found.folder)
+        files = {os.path.join(common, "config")} | {os.path.join(found.folder, "config.worktree")}
+        folders = {os.path.join(common, "hooks"), os.path.join(found.folder, "hooks")}
+        origins, keys = set(), set()
+        for origin, key, value in _settings(found.folder, found.work):
+            path = os.path.normpath(os.path.join(found.work, origin))
+            origins.add(path)
+            files.add(path)
+            if self._inside(os.path.realpath(path)):
+                keys.add(key)
+            if key == "core.hookspath":
+                hooks = os.path.normpath(os.path.join(found.work, os.path.expanduser(value)))
+                folders.add(hooks)
+                if os.path.basename(hooks) == "_" and (parent := os.path.dirname(hooks)) not in self._roots:
+                    folders.add(parent)  # husky's own hooks are in this folder, and run the user's, which are above it
+            elif re.fullmatch(r"include(if\..*)?\.path", key, re.DOTALL):
+                files.add(os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value))))
+            elif not is_harmless(key) and (value.startswith("!") or not key.startswith("alias.")):
+                files.update(_files_of_command(value, found.work))
+        for folder in folders:
+            entries = (os.path.join(folder, name) for name in _names_in(folder))
+            files.update(os.path.realpath(path) for path in entries if os.path.islink(path))
+        inside = [frozenset(filter(self._inside_either, paths)) for paths in (files, folders)]
+        return origins, _Named(inside[0], inside[1], frozenset(keys))
+
+    def _inside_either(self, path: str) -> bool:
+        return self._inside(path) or self._inside(os.path.realpath(path))
+
+    # --- Copies ---
+
+    def _mount(self, repositories: Iterable[_Found], snapshot: Snapshot) -> None:
+        """Add what commands must see instead of these repositories."""
+        for found in repositories:
+            if os.path.islink(found.place):
+                snapshot.links[found.place] = os.readlink(found.place)
+            elif os.path.isfile(found.place):
+                snapshot.mount(found.place)
+            if not found.folder:
+                continue
+            if self._inside(found.folder) and found.folder not in self._roots and found.folder not in snapshot.copied:
+                self._copy(found.folder, snapshot)
+            named = self._names(found)
+            for path in (*named.files, *named.folders):
+                self._make(path, path in named.folders, snapshot)
+                if self._inside(real := os.path.realpath(path)) and os.path.exists(real):
+                    snapshot.mount(real)
+
+    def _copy(self, folder: str, snapshot: Snapshot) -> None:
+        """Bring the copy of the top level of a repository up to date."""
+        copy, same = self._copy_of(folder), self._same.setdefault(folder, {})
+        os.makedirs(copy, mode=0o700, exist_ok=True)
+        snapshot.copied.append(folder)
+        snapshot.mount(folder, copy, writable=True)
+        is_linked = os.path.lexists(os.path.join(folder, "commondir"))
+        for name in ("logs", "refs") if is_linked else _DATA[:4]:
+            with suppress(OSError):  # a command would create it in the copy, and lose what git writes there
+                os.makedirs(os.path.join(folder, name), exist_ok=True)
+        names = _names_in(folder)
+        for name, is_folder in names.items():
+            outside, inside = os.path.join(folder, name), os.path.join(copy, name)
+            if is_folder:
+                if not os.path.isdir(inside):
+                    _remove(inside)
+                    os.mkdir(inside)
+                snapshot.mount(outside, writable=name in _DATA)
+            elif os.path.islink(outside):
+                _remove(inside)
+                os.symlink(os.readlink(outside), inside)
+            elif _STATE.fullmatch(name):
+                if name not in same or _state(outside) != same[name].outside:
+                    with suppress(FileNotFoundError):  # another git has just removed it
+                        same[name] = _copied(outside, inside)
+            else:
+                if os.path.isdir(inside):
+                    _remove(inside)
+                snapshot.mount(outside)
+        for name in same.keys() - names:
+            _remove(os.path.join(copy, name))
+            del same[name]
+
+    def _bring_back(self, folder: str) -> Iterator[str]:
+        """Bring the state that git changed in the copy back into the repository."""
+        copy, same = self._copy_of(folder), self._same[folder]
+        for name in sorted({name for name in _names_in(copy) if _STATE.fullmatch(name)} | same.keys()):
+            inside, outside = os.path.join(copy, name), os.path.join(folder, name)
+            before = same.pop(name, _Pair(None, None))
+            if _state(inside) == before.inside:
+                same[name] = before
+            elif _state(outside) != before.outside:
+                yield f"{outside} was changed outside while a command changed it too: yours was kept"
+            elif not _is_state(name, inside):
+                yield f"{outside} was kept, because a command left something else than a state of git there"
+            elif not _replace(outside, inside):
+                yield f"{outside} was kept, because another git holds {outside}.lock"
+            elif (now := _state(inside)) is not None:
+                same[name] = _Pair(_state(outside), now)
+            if name not in same and not os.path.lexists(outside):
+                _remove(inside)
+
+    def _copy_of(self, folder: str) -> str:
+        return os.path.join(self._copies, hashlib.sha256(folder.encode(errors="surrogateescape")).hexdigest()[:32])
+
+    def _make(self, path: str, is_folder: bool, snapshot: Snapshot) -> None:
+        """Create a file or folder that git would look for and that is missing, so that a command cannot."""
+        parent = os.path.dirname(path)
+        if os.path.lexists(path) or not self._inside(os.path.realpath(parent)):
+            return
+        with suppress(OSError):
+            if is_folder:
+                os.makedirs(path)
+            elif parent not in snapshot.copied and os.path.isdir(parent):
+                os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
+                snapshot.made.append(path)
+
+    # --- After a command ---
+
+    def _fingerprint(self, found: _Found) -> object:
+        """Return what must be the same after a command: where the repository is, and all that names programs."""
+        place: object = None
+        if os.path.islink(found.place):
+            place = os.readlink(found.place)
+        elif os.path.isdir(found.place):
+            place = os.stat(found.place).st_ino
+        else:
+            place = _content(found.place)
+        if not found.folder:
+            return place
+        named = self._names(found)
+        files = [*named.files, *(path for folder in named.folders for path in _all_files(folder))]
+        contents = {path: content for path in files if (content := _content(path))}
+        return place, found.folder, _content(os.path.join(found.folder, "commondir")), contents
+
+    def _changed(self, place: str, snapshot: Snapshot) -> str:
+        """Return what to say about a repository that is not what it was. If it was a link, make it again."""
+        if place in snapshot.links and not (os.path.islink(place) and os.readlink(place) == snapshot.links[place]):
+            again = ""
+            with suppress(OSError):
+                if os.path.lexists(place):
+                    again = f" What the command left there is now {_set_aside(place)}."
+                os.symlink(snapshot.links[place], place)
+                return f"A command replaced {place}, a link to {snapshot.links[place]}. It is that link again.{again}"
+        return (
+            f"The git repository {place} is not what it was before the command: its place, settings, hooks or a file "
+            "that these name. Look at it before you use git here, because git runs what they name"
+        )
+
+    def _hold_back(self, found: _Found) -> Iterator[str]:
+        """Make the settings and hooks of a repository that a command created harmless, if git would run them."""
+        if not found.folder or not self._inside(found.folder):
+            if found.folder:
+                yield f"A command made {found.place} lead git to the repository {found.folder}"
+            return
+        reasons = [f"the setting {key}" for key in self._names(found).settings if not is_harmless(key, of_clones=True)]
+        hooks = [name for name in _names_in(os.path.join(found.folder, "hooks")) if not name.endswith(".sample")]
+        reasons += [f"the hook {name}" for name in hooks]
+        if not reasons:
+            return
+        held, done = [], "so {} got the ending .held: look before you name it back"
+        for name in ("config", "config.worktree", "hooks"):
+            if os.path.lexists(path := os.path.join(found.folder, name)):
+                try:
+                    _set_aside(path)
+                except OSError as error:
+                    done = f"and it could not be made harmless ({error}). Do not use git there"
+                held.append(name)
+        yield (
+            f"A command created the git repository {found.place} with {', '.join(sorted(reasons)[:5])}. Git would run "
+            f"that outside the sandbox, {done.format(' and '.join(held))}"
+        )
+
+
+class Snapshot:
+    """The repositories before a command, and what the command must see of them.
+
+    Args:
+        prints: what may not change, for the place of each repository.
+    """
+
+    def __init__(self, prints: Mapping[str, object]) -> None:
+        self.prints = prints
+        self.mounts: dict[str, Mount] = {}
+        self.copied: list[str] = []
+        """Repositories of which commands see a copy."""
+        self.made: list[str] = []
+        """Empty files that were created so that commands cannot."""
+        self.links: dict[str, str] = {}
+        """Links to repositories, and where each leads."""
+
+    def mount(self, path: str, source: str = "", *, writable: bool = False) -> None:
+        """Add a mount; what is read-only stays so."""
+        if not (writable and path in self.mounts):
+            self.mounts[path] = Mount(path, source or path, writable)
+
+
+def is_harmless(key: str, *, of_clones: bool = False) -> bool:
+    """Return whether a setting of a repository, in lower case, makes git run nothing."""
+    section, _, name = key.partition(".")
+    tables = (_HARMLESS, _OF_CLONES) if of_clones else (_HARMLESS,)
+    return any(name.rpartition(".")[2] in table.get(section, "").split() for table in tables)
+
+
+def _settings(folder: str, work: str) -> Iterator[tuple[str, str, str]]:
+    """Return the settings that git uses in a repository: the file of each, its name in lower case, and its value.
+
+    Git itself reads them, because only it knows where it looks. It runs nothing to print them.
+    """
+    git = shutil.which("git", path=search_path())
+    if git is None:
+        return
+    env = {name: value for name in ("HOME", "XDG_CONFIG_HOME") if (value := os.environ.get(name))}
+    env |= {"PATH": search_path(), "GIT_DIR": folder, "GIT_WORK_TREE": work}
+    command = [git, "config", "--list", "--show-origin", "-z", "--includes"]
+    try:
+        done = subprocess.run(command, cwd=work, env=env, capture_output=True, timeout=_SECONDS, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return
+    parts = os.fsdecode(done.stdout).split("\0")
+    for origin, setting in zip(parts[::2], parts[1::2], strict=False):
+        key, _, value = setting.partition("\n")
+        kind, _, path = origin.partition(":")
+        if kind == "file":
+            yield path, key.lower(), value
+
+
+def _files_of_command(value: str, work: str) -> Iterator[str]:
+    """Return the files that a setting names, also those that are missing; most settings are a command or a path."""
+    for word in {value, *re.split(r"""[\s'"!;&|()<>=]+""", value)}:
+        path = os.path.normpath(os.path.join(work, os.path.expanduser(word)))
+        if os.path.isfile(path) or ("/" in word and not os.path.lexists(path)):
+            yield path
+
+
+def _look(path: str, known: _Folder | None) -> _Folder:
+    """Search a folder, unless it has not changed since. Commands cannot set this time back."""
+    try:
+        changed = os.lstat(path).st_ctime_ns
+    except OSError:
+        changed = 0
+    if known is not None and known.changed == changed:
+        return known
+    if changed > time.time_ns() - _TICK:  # it may change again at what the clock of the file system calls the same time
+        changed = -1
+    names = _names_in(path)
+    is_bare = "HEAD" in names and ("commondir" in names or names.keys() >= {"objects", "refs"})
+    inner = tuple(os.path.join(path, name) for name, is_folder in names.items() if is_folder and name != ".git")
+    return _Folder(changed, ".git" in names, is_bare, inner)
+
+
+def _names_in(folder: str) -> dict[str, bool]:
+    """Return the names in a folder, and whether each is a folder itself; nothing if it cannot be read."""
+    try:
+        with os.scandir(folder) as entries:
+            return {entry.name: entry.is_dir(follow_symlinks=False) for entry in entries}
+    except OSError:
+        return {}
+
+
+def _resolved(place: str) -> str:
+    """Return the folder of the repository that ``.git`` is or names; empty if there is none."""
+    if os.path.isfile(place):
+        text = _content(place)[:5000].decode(errors="surrogateescape").strip()
+        if not text.startswith("gitdir: "):
+            return ""
+        place = os.path.join(os.path.dirname(place), text.removeprefix("gitdir: "))
+    folder = os.path.realpath(place)
+    return folder if os.path.isfile(os.path.join(folder, "HEAD")) else ""
+
+
+def _common(folder: str) -> str:
+    """Return the folder with the settings and hooks of a repository: for a linked working tree, another one."""
+    named = _content(os.path.join(folder, "commondir")).decode(errors="surrogateescape").strip()
+    return os.path.normpath(os.path.join(folder, named)) if named else folder
+
+
+def _content(path: str) -> bytes:
+    """Return the content of a file, shortened to its beginning and a digest if it is long; empty if there is none."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError:
+        return b""
+    return data if len(data) < 10_000 else data[:5000] + hashlib.sha256(data).digest()
+
+
+def _all_files(folder: str) -> Iterator[str]:
+    for place, _, names in os.walk(folder, followlinks=False):
+        yield from (os.path.join(place, name) for name in names)
+
+
+def _state(path: str) -> _State | None:
+    try:
+        state = os.lstat(path)
+    except OSError:
+        return None
+    return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def _copied(outside: str, inside: str) -> _Pair:
+    """Copy a file with its times, because git compares the time of the index with the times of files."""
+    state = _state(outside)
+    _remove(inside)
+    shutil.copy2(outside, inside)
+    return _Pair(state, _state(inside))
+
+
+def _is_state(name: str, inside: str) -> bool:
+    """Return whether git can have left this file; ``HEAD`` must stay, because git would look for another repository."""
+    if not os.path.lexists(inside):
+        return name != "HEAD"
+    if os.path.islink(inside) or not os.path.isfile(inside):
+        return False
+    return name != "HEAD" or _BRANCH.fullmatch(_content(inside)) is not None
+
+
+def _replace(outside: str, inside: str) -> bool:
+    """Replace a file as git does it, with a lock. Return ``False`` if another process holds the lock."""
+    lock = f"{outside}.lock"
+    try:
+        os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
+    except FileExistsError:
+        return False
+    try:
+        if os.path.lexists(inside):
+            shutil.copy2(inside, lock)
+            os.replace(lock, outside)
+        else:
+            os.unlink(outside)
+    finally:
+        _remove(lock)
+    return True
+
+
+def _remove(path: str) -> None:
+    with suppress(OSError):
+        shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
+
+
+def _set_aside(path: str) -> str:
+    """Give a file or folder a name with the ending ``.held``, and return its new path."""
+    number, held = 1, f"{path}.held"
+    while os.path.lexists(held):
+        held = f"{path}.held{(number := number + 1)}"
+    folder = os.path.dirname(path)
+    os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXU)  # the command may have forbidden changes
+    os.rename(path, held)
+    return held
+
+
+def outermost(paths: Iterable[str]) -> list[str]:
+    """Return the paths that are not inside another one of them."""
+    found: list[str] = []
+    for path in sorted(paths):
+        if not any(is_below(path, other) for other in found):
+            found.append(path)
+    return found

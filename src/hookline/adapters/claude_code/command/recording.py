@@ -1,0 +1,132 @@
+"""The runs of coding agents in the list of runs: a prompt and all that follows is one run."""
+
+from __future__ import annotations
+
+import logging
+import time
+from itertools import count
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ...._base.text import error_text
+from ...._base.workers import in_thread
+from ...._kernel.fire_observers import FireObserver, FireObservers, FireReport
+from ...._kernel.registry import HookRegistry
+from ...._kernel.scope import scope_of
+from ....hooks._facts import cleaned, fact_of_fire
+from ....records.rules import rules_of
+from ....stores.errors import StoreError
+from ....stores.facts import NAME, ObservedRun, RunFact
+from ....stores.runs import RunRecord, RunStore
+from ..protocol import HookInput, HookOutput
+from .hosts import OTHER
+
+if TYPE_CHECKING:
+    from ...._kernel.values import Ids
+    from ...._run.context import AgentContext
+    from .hosts import Host
+
+log = logging.getLogger("hookline")
+
+
+class PromptRecord(FireObserver):
+    """Records what follows one prompt: the fires of hooks, and the tool calls.
+
+    A coding agent does not say which models it calls, so the record has no model calls, tokens and cost.
+
+    Args:
+        store: the store of runs.
+        registry: the rules.
+        ctx: the context of the run, whose fires are recorded.
+        ids: the ids of the run.
+        outer: the run that started this subagent.
+        host: the coding agent.
+    """
+
+    wants_hooked_fires = True
+    wants_calls = "all"
+
+    def __init__(
+        self,
+        store: RunStore,
+        registry: HookRegistry,
+        ctx: AgentContext,
+        ids: Ids,
+        outer: PromptRecord | None,
+        host: Host,
+    ) -> None:
+        origin, now = "coding agent" if host == OTHER else str(host), time.time()
+        self._store, self._registry = store, registry
+        root = ids.run_id if outer is None else outer.run.root_run_id
+        parent = "" if outer is None else outer.run.run_id
+        self.run: ObservedRun = ObservedRun(ids.run_id, ids.agent, parent, root, ids.agent)
+        self._row = RunRecord(
+            id=ids.run_id,
+            agent=ids.agent,
+            session_id=ids.session_id,
+            task_id=ids.run_id,
+            correlation_id=ids.run_id,
+            status="running",
+            cost=None,
+            created=now,
+            started=now,
+            parent_run_id=parent,
+            origin=origin,
+        )
+        self._facts: list[RunFact] = []
+        self._numbers = count(1)
+        scope_of(ctx).fire_observers = FireObservers(self)
+
+    def fire_ended(self, fire: FireReport) -> None:
+        """Make a fact of a fire."""
+        self.run = msgspec.structs.replace(self.run, rules=rules_of(self._registry.stack))
+        fact = fact_of_fire(self.run, time.time(), next(self._numbers), fire)
+        if fact is not None:
+            self._facts.append(cleaned(fact, self._registry.stack.redactions))
+
+    async def store(self, given: HookInput, tool: str, output: HookOutput | None) -> None:
+        """Store what has happened up to the answer to an event. A failure is logged and changes no answer."""
+        self._take(given, tool, output)
+        facts, self._facts = self._facts, []
+        try:
+            await in_thread(self._store.add, [self._row], facts)
+        except StoreError as error:
+            log.error("records of runs were lost: %s", error_text(error))
+
+    def _take(self, given: HookInput, tool: str, output: HookOutput | None) -> None:
+        event, now = given.hook_event_name, time.time()
+        if event == "PreToolUse":
+            specific = None if output is None else output.hook_specific_output
+            self._row = msgspec.structs.replace(self._row, tool_calls=self._row.tool_calls + 1)
+            if specific is not None and specific.permission_decision == "deny":
+                self._tool_call(given, tool, "blocked", now)
+        elif event in ("PostToolUse", "PostToolUseFailure"):
+            self._tool_call(given, tool, "ok" if event == "PostToolUse" else "error", now)
+        elif event in ("Stop", "SubagentStop") and (output is None or output.decision != "block"):
+            self._end("completed", now)
+        elif event == "UserPromptSubmit" and output is not None and output.decision == "block":
+            self._end("ended", now)
+
+    def _tool_call(self, given: HookInput, tool: str, outcome: str, now: float) -> None:
+        took = (given.duration_ms or 0.0) / 1000
+        fact = RunFact(
+            self.run,
+            now,
+            "tool",
+            next(self._numbers),
+            call_id=(given.tool_use_id or "")[:NAME],
+            tool=tool[:NAME],
+            outcome=outcome,
+            attempt=1,
+            duration=took,
+        )
+        self._facts.append(fact)
+
+    def _end(self, status: str, now: float) -> None:
+        if self._row.ended is not None:
+            return
+        took = now - self._row.created
+        self._row = msgspec.structs.replace(self._row, status=status, ended=now, elapsed=took)
+        fact = RunFact(self.run, self._row.created, "run", next(self._numbers), outcome=status, duration=took)
+        self._facts.append(fact)

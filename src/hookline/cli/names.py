@@ -1,0 +1,222 @@
+"""Names of runs and records in all commands: ``last``, an id or its beginning, a file, or a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from ..config.errors import ConfigError
+from ..config.sources import Configuration
+from .errors import print_note
+from .output import short_path
+from .text import counted
+
+if TYPE_CHECKING:
+    from .._run.journal import StoredRun
+    from ..explain.find import Found, LocatedRun
+    from ..records.account import Account
+    from ..records.blocks import Block
+    from ..stores.runs import RunStore
+
+RunName = Annotated[
+    str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, last, or a file or folder (its last run).")
+]
+RecordNames = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="RECORDS",
+        help="Files and folders of records and tapes, ids of runs or their beginnings, or last. "
+        "[default: the setting records]",
+    ),
+]
+
+RunIds = Annotated[
+    str | None, typer.Option("--run", metavar="ID", help="Only runs whose id begins like this; last is the newest run.")
+]
+
+_SHOWN = 5
+"""Number of ids that a message lists."""
+
+
+class NamedRecords(NamedTuple):
+    """A file or folder of records. With a ``run_id``, only this run of it is meant."""
+
+    path: Path
+    run_id: str = ""
+
+
+def find_recorded(name: str, config: Configuration) -> Found:
+    """Return a recorded run by its name, and print what was skipped while reading it."""
+    return _located(name, config).found
+
+
+def _located(name: str, config: Configuration) -> LocatedRun:
+    from ..explain.find import locate_run
+
+    run = locate_run(name, _places(config))
+    for note in run.found.notes:
+        print_note(note)
+    return run
+
+
+def find_records(names: Sequence[str] | None, config: Configuration) -> list[NamedRecords]:
+    """Return the records that the user named, or those of the project.
+
+    Raises:
+        RecordError: there is no such run or file.
+    """
+    from ..explain.find import is_path
+
+    if not names:
+        folder = Path(config.settings.records)
+        return [NamedRecords(folder)] if folder.is_dir() else []  # nothing is recorded yet
+    found = [None if is_path(name) else _located(name, config) for name in names]
+    return [
+        NamedRecords(Path(name)) if run is None else NamedRecords(run.file, run.root_id)
+        for name, run in zip(names, found, strict=True)
+    ]
+
+
+def blocks_of(named: Sequence[NamedRecords], since: float | None, account: Account) -> Iterator[Block]:
+    """Yield the runs of records that started at a Unix time or later. Each is read once."""
+    from ..records.blocks import read_blocks
+
+    for file, ids in files_of(named, since).items():
+        for block in read_blocks(file, account):
+            if (since is None or block.info.time >= since) and (not ids or block.id in ids):
+                yield block
+
+
+def files_of(named: Sequence[NamedRecords], since: float | None = None) -> dict[Path, set[str]]:
+    """Return the files of records, oldest first, each with the ids of the runs that are meant; empty for all."""
+    from ..records.reading import record_files
+
+    chosen: dict[Path, set[str]] = {}
+    whole: set[Path] = set()
+    for path, run_id in named:
+        for file in record_files([path], since=since):
+            ids = chosen.setdefault(file, set())
+            if run_id:
+                ids.add(run_id)
+            else:
+                whole.add(file)
+    return {file: set() if file in whole else ids for file, ids in chosen.items()}
+
+
+@contextmanager
+def named_records(names: Sequence[str] | None, config: Configuration) -> Iterator[list[str]]:
+    """Return the files and folders that the user named, or those of the project. A single run gets a file of its own.
+
+    Raises:
+        ConfigError: nothing was named, and nothing is recorded.
+        RecordError: there is no such run.
+    """
+    from ..records.account import Account
+    from ..records.blocks import write_blocks
+
+    folder = config.settings.records
+    if not names and not Path(folder).exists():
+        raise ConfigError(
+            f"no runs are recorded in {short_path(folder)} yet. Turn recording on with record = true in hookline.toml "
+            "or --record, or name records"
+        )
+    found = find_records(names, config)
+    paths = [str(path) for path, run_id in found if not run_id]
+    if not (runs := [each for each in found if each.run_id]):
+        yield paths
+        return
+    with TemporaryDirectory(prefix="hookline-") as place:
+        file = Path(place, "chosen.moments")
+        with file.open("wb") as out:
+            write_blocks(blocks_of(runs, None, Account()), out.write)
+        yield [*paths, str(file)]
+
+
+def find_tapes(names: Sequence[str], config: Configuration) -> list[str]:
+    """Return the tapes that the user named: files, folders, and the tapes of runs.
+
+    Raises:
+        ConfigError: a run has no tape.
+        RecordError: there is no such run.
+    """
+    from ..explain.find import is_path
+
+    return [name if is_path(name) else _tape_of(name, config) for name in names]
+
+
+def _tape_of(name: str, config: Configuration) -> str:
+    from ..explain.find import locate_run
+    from ..records.format import TAPE_SUFFIX, RecordError
+    from ..records.reading import record_files
+
+    places = [place for place in _places(config) if os.path.isdir(place)]
+    tapes = [file for file in record_files(places) if file.suffix == TAPE_SUFFIX]
+    with suppress(RecordError):  # the names of all runs are looked up below, for the message
+        return str(locate_run(name, tapes).file)
+    run = _located(name, config)
+    raise ConfigError(f"the run {run.root_id} has a record, but no tape: hookline explain {name} shows it")
+
+
+def beginning_of_id(name: str | None, config: Configuration) -> str:
+    """Return the beginning of the ids of the runs that a filter means; empty for all. ``last`` is the newest run.
+
+    Raises:
+        ConfigError: there is no list of runs.
+        StoreError: there is no run in it.
+    """
+    if name != "last":
+        return name or ""
+    with run_list(config) as store:
+        if store is None:
+            raise ConfigError("the newest run is not known: no run is recorded in this project yet")
+        return store.find(name).id
+
+
+@contextmanager
+def run_list(config: Configuration) -> Iterator[RunStore | None]:
+    """Return the list of runs of the project for as long as the block lasts; ``None`` if there is none."""
+    from ..stores.runs import RunStore
+
+    if config.settings.runs is None:
+        yield None
+        return
+    with closing(RunStore(config.settings.runs)) as store:
+        yield store if store.db.exists() else None
+
+
+def find_durable(name: str, store: RunStore | None) -> StoredRun:
+    """Return the durable run with this id or an unambiguous beginning of it; ``last`` is the newest.
+
+    Raises:
+        ConfigError: there is no such run, or more than one.
+    """
+    chosen: list[StoredRun] = []
+    newest: list[StoredRun] = [] if store is None else store.journal.runs(limit=_SHOWN)
+    if store is not None and name == "last":
+        chosen = store.journal.newest()
+    elif store is not None:
+        begins = name.removeprefix("run_")
+        exact = store.journal.get(name)
+        chosen = [exact] if exact is not None else store.journal.find(begins, f"run_{begins}")
+    if not newest:
+        which = "" if name == "last" else f" {name!r:.80}"
+        raise ConfigError(f"there is no durable run{which}: hookline run TASK --durable starts one")
+    known = ", ".join(run.run_id for run in newest)
+    if not chosen:
+        raise ConfigError(f"there is no durable run {name!r:.80}. The newest are {known}; hookline runs shows all")
+    if len(chosen) > 1:
+        ids = ", ".join(run.run_id for run in chosen[:_SHOWN])
+        raise ConfigError(f"{counted(len(chosen), 'durable run')} begin with {name!r:.80}: {ids}")
+    return chosen[0]
+
+
+def _places(config: Configuration) -> list[str]:
+    """Return the folders in which runs are looked up by their ids."""
+    settings = config.settings
+    return [settings.records, *([settings.tapes] if settings.tapes and os.path.isdir(settings.tapes) else [])]

@@ -1,0 +1,93 @@
+"""Calls of the A2A protocol, versions 1.0 and 0.3, with the SDK."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from a2a.server.request_handlers.response_helpers import agent_card_to_dict
+from a2a.server.routes.jsonrpc_dispatcher import JsonRpcDispatcher
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from ...stores.audit.log import AuditLog
+from ..auth import ANONYMOUS, LOCAL
+from ..errors import ApiError, UnknownAgentError
+from ..routing import Gate, caller_of, until_disconnect
+from ..runs import RunService
+from .cards import agent_card
+from .context import ContextBuilder, RequestContext
+from .handler import Handler
+from .jsonrpc import InvalidJsonRpcError, check_request, silence_sdk_logs
+from .push import PushNotifier
+
+
+class A2aProtocol:
+    """Answers the requests of A2A.
+
+    Args:
+        service: runs the agents.
+        gate: knows the present rights of callers, and whether they use API keys, which the agent card then says.
+        audit: gets a record of every standing permission that is given.
+        push: sends notifications.
+    """
+
+    def __init__(self, service: RunService, gate: Gate, audit: AuditLog | None, push: PushNotifier) -> None:
+        silence_sdk_logs()
+        self.push = push
+        self._gate, self._service, self._options = gate, service, service.options
+        handler = Handler(service, push, audit)
+        self._dispatcher = JsonRpcDispatcher(handler, ContextBuilder(), enable_v0_3_compat=True)
+
+    async def card(self, request: Request) -> Response:
+        """Return the card of an agent."""
+        context = self._context(request)
+        card = agent_card(context.agent, context.base_url, needs_key=context.needs_key)
+        return JSONResponse(agent_card_to_dict(card))
+
+    async def call(self, request: Request) -> Response:
+        """Answer a JSON-RPC call."""
+        context = self._context(request)
+        try:
+            check_request(await request.body())
+        except InvalidJsonRpcError as error:
+            return JSONResponse(error.response)
+        context.attach(request)
+        try:
+            response = await until_disconnect(request.receive, self._dispatcher.handle_requests(request))
+        except BaseException:
+            context.close()
+            raise
+        if not hasattr(response, "ping_interval"):
+            context.close()
+            return response
+        stream: Any = response  # the class of streams is private to the SDK
+        stream.ping_interval = self._options.heartbeat
+        return _Stream(stream, context)
+
+    def _context(self, request: Request) -> RequestContext:
+        caller = caller_of(request)
+        try:
+            agent = self._service.agents.find(request.path_params.get("agent", ""))
+        except UnknownAgentError as error:  # the error lists the agents, which only callers with a key may see
+            message = "there is no such agent" if caller.id == ANONYMOUS.id else str(error)
+            raise ApiError(404, "unknown_agent", message) from None
+        prefix = request.scope.get("root_path", "")
+        base_url = self._options.public_url or f"{request.url.scheme}://{request.url.netloc}{prefix}"
+        needs_key = self._gate.uses_keys and (self._options.exposed or caller.id not in (LOCAL, ANONYMOUS.id))
+        return RequestContext(caller, agent, base_url, needs_key, request)
+
+
+class _Stream(Response):
+    """A streaming response that closes the context of its request at the end."""
+
+    def __init__(self, inner: Any, context: RequestContext) -> None:
+        super().__init__()
+        self._inner = inner
+        self._context = context
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._inner(scope, receive, send)
+        finally:
+            self._context.close()

@@ -1,0 +1,321 @@
+"""Commands in a sandbox cannot make git run programs outside, and ordinary work with git goes on."""
+
+import asyncio
+import os
+import shlex
+import shutil
+import subprocess
+import threading
+
+import pytest
+
+from hookline._toolbox.sandbox import level_state
+from hookline.tools import shell_tool
+
+from ..waiting import block_until
+
+AUTHOR = ["-c", "user.name=A", "-c", "user.email=a@example.com"]
+SANDBOXED = pytest.mark.skipif(bool(level_state("bubblewrap").problem), reason="bubblewrap does not work here")
+pytestmark = SANDBOXED
+
+
+class Place:
+    """A folder with a repository, and a program that notes when it runs outside the sandbox."""
+
+    def __init__(self, tmp_path):
+        self.folder, self.canary = tmp_path / "work", tmp_path / "canary"
+        self.folder.mkdir()
+        (self.folder / "a.txt").write_text("a\n")
+        plant = self.folder / "plant.sh"
+        plant.write_text(f"#!/bin/sh\necho x > {shlex.quote(str(self.canary))}\n")
+        plant.chmod(0o755)
+
+    def git(self, *words, folder=None):
+        command = ["git", "-C", str(folder or self.folder), *AUTHOR, "-c", "protocol.file.allow=always", *words]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    def init(self):
+        self.git("init", "-q", "-b", "main")
+        self.git("add", "a.txt")
+        self.git("commit", "-qm", "first")
+
+    def shell(self, command, level="bubblewrap"):
+        return asyncio.run(shell_tool(self.folder, sandbox=level)(command))
+
+    def use_git(self):
+        """Use git outside, as a prompt or an editor does, in all folders with a repository."""
+        folders = [os.path.dirname(path) for path in self.folder.rglob(".git")]
+        for folder in dict.fromkeys([str(self.folder), *folders]):
+            self.git("status", folder=folder)
+            self.git("diff", folder=folder)
+            self.git("st", folder=folder)
+            self.git("commit", "-q", "--allow-empty", "-m", "m", folder=folder)
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path)
+
+
+EVIL = "git config -f {config} core.fsmonitor $PWD/plant.sh; "
+BARE = "git init -q --bare evil; git config -f evil/config core.bare false; " + EVIL.format(config="evil/config")
+
+
+def bare_instead(place):
+    place.init()
+    return (
+        f"rm -f .git/HEAD; mv .git old; {BARE}git config -f evil/config core.worktree $PWD; cp -r evil/* .; rm -rf evil"
+    )
+
+
+def commondir(place):
+    place.init()
+    return BARE + "cp -r .git/refs .git/objects evil/; echo ../evil > .git/commondir"
+
+
+def worktree_settings(place):
+    place.init()
+    place.git("config", "extensions.worktreeConfig", "true")
+    return EVIL.format(config=".git/config.worktree")
+
+
+def linked_worktree(place):
+    place.init()
+    place.git("worktree", "add", "-q", "linked")
+    return BARE + "rm linked/.git; mv linked/.git x; echo gitdir: $PWD/evil > linked/.git"
+
+
+def submodule(place):
+    place.init()
+    part = place.folder.parent / "part"
+    part.mkdir()
+    place.git("init", "-q", folder=part)
+    place.git("commit", "-q", "--allow-empty", "-m", "m", folder=part)
+    place.git("submodule", "add", "-q", str(part), "part")
+    assert (place.folder / "part" / ".git").is_file()
+    return BARE + "rm part/.git; echo gitdir: $PWD/evil > part/.git"
+
+
+def hooks_link(place):
+    place.init()
+    shutil.rmtree(place.folder / ".git" / "hooks")
+    (place.folder / "my-hooks").mkdir()
+    (place.folder / ".git" / "hooks").symlink_to("../my-hooks")
+    return "cp plant.sh my-hooks/pre-commit; rm .git/hooks; mkdir .git/hooks; cp plant.sh .git/hooks/pre-commit"
+
+
+def hooks_path(place):
+    place.init()
+    place.git("config", "core.hooksPath", ".husky/_")
+    return "mkdir -p .husky/_; cp plant.sh .husky/_/pre-commit"
+
+
+def included(place):
+    place.init()
+    place.git("config", "include.path", "../shared.gitconfig")
+    return EVIL.format(config="shared.gitconfig")
+
+
+def commondir_of_worktree(place):
+    place.init()
+    place.git("worktree", "add", "-q", "linked")
+    return BARE + "echo $PWD/evil > .git/worktrees/linked/commondir"
+
+
+def late_repository(place):
+    place.shell("true")
+    place.init()
+    return "git config core.fsmonitor $PWD/plant.sh; cp plant.sh .git/hooks/pre-commit; chmod +x .git/hooks/pre-commit"
+
+
+def linked_folder(place):
+    place.git("init", "-q", "-b", "main", "--separate-git-dir", str(place.folder / "real"))
+    (place.folder / ".git").unlink()
+    (place.folder / ".git").symlink_to("real")
+    return f"rm .git; git init -q; {EVIL.format(config='.git/config')} {EVIL.format(config='real/config')}"
+
+
+def new_repository(place):
+    return f"git init -q; {EVIL.format(config='.git/config')} git init -q part; cp plant.sh part/.git/hooks/pre-commit"
+
+
+def filter_program(place):
+    place.init()
+    tool = place.folder / "clean.sh"
+    tool.write_text("#!/bin/sh\ncat\n")
+    tool.chmod(0o755)
+    place.git("config", "filter.x.clean", "./clean.sh")
+    (place.folder / ".git" / "info" / "attributes").write_text("*.txt filter=x\n")
+    return "cp plant.sh clean.sh; rm -f clean.sh; cp plant.sh clean.sh; echo b >> a.txt"
+
+
+def linked_hook(place):
+    place.init()
+    (place.folder / "scripts").mkdir()
+    (place.folder / "scripts" / "check").write_text("#!/bin/sh\n")
+    (place.folder / "scripts" / "check").chmod(0o755)
+    (place.folder / ".git" / "hooks" / "pre-commit").symlink_to("../../scripts/check")
+    return "cp plant.sh scripts/check; mv scripts old; mkdir scripts; cp plant.sh scripts/check"
+
+
+def husky(place):
+    place.init()
+    own = place.folder / ".husky" / "_"
+    own.mkdir(parents=True)
+    (own / "pre-commit").write_text('#!/bin/sh\nuser="$(dirname "$0")/../pre-commit"\n[ ! -f "$user" ] || sh "$user"\n')
+    (own / "pre-commit").chmod(0o755)
+    place.git("config", "core.hooksPath", ".husky/_")
+    return "cp plant.sh .husky/pre-commit; mv .husky old; mkdir -p .husky/_; cp plant.sh .husky/_/pre-commit"
+
+
+def alias(place):
+    place.init()
+    (place.folder / "tool.sh").write_text("#!/bin/sh\n")
+    (place.folder / "tool.sh").chmod(0o755)
+    place.git("config", "alias.st", "!./tool.sh")
+    return "cp plant.sh tool.sh; rm -f tool.sh; cp plant.sh tool.sh"
+
+
+def interpreted(place):
+    place.init()
+    (place.folder / "tool.sh").write_text("cat $1\n")
+    place.git("config", "diff.x.textconv", "sh -c 'sh tool.sh \"$1\"' x")
+    (place.folder / ".git" / "info" / "attributes").write_text("*.txt diff=x\n")
+    return "cp plant.sh tool.sh; rm -f tool.sh; cp plant.sh tool.sh; echo b >> a.txt"
+
+
+def missing_program(place):
+    place.init()
+    place.git("config", "core.fsmonitor", "./monitor.sh")
+    return "cp plant.sh monitor.sh"
+
+
+VARIANTS = [
+    *(bare_instead, commondir, worktree_settings, linked_worktree, submodule, hooks_link, hooks_path, included),
+    *(commondir_of_worktree, late_repository, linked_folder, new_repository, filter_program),
+    *(linked_hook, husky, alias, interpreted, missing_program),
+]
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.__name__)
+def test_no_program_is_planted_for_git(place, variant):
+    command = variant(place)
+    place.shell(command)
+    place.use_git()
+    assert not place.canary.exists()
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [each for each in VARIANTS if each not in (linked_folder, new_repository)],
+    ids=lambda each: each.__name__,
+)
+@pytest.mark.slow
+def test_also_while_the_command_runs_git_runs_nothing(place, variant):
+    command = f"{variant(place)}\necho > ready; while ! test -e done; do sleep 0.05; done"
+    running = threading.Thread(target=place.shell, args=(command,))
+    running.start()
+    block_until((place.folder / "ready").exists)
+    place.use_git()
+    (place.folder / "done").write_text("")
+    running.join()
+    assert not place.canary.exists()
+
+
+@pytest.mark.parametrize("variant", VARIANTS, ids=lambda variant: variant.__name__)
+def test_without_a_sandbox_the_program_runs(place, variant):
+    subprocess.run(["/bin/sh", "-c", variant(place)], cwd=place.folder, check=False, capture_output=True)
+    place.use_git()
+    assert place.canary.exists()
+
+
+def test_ordinary_work_with_git_arrives_outside(place):
+    place.init()
+    for command, said in {
+        "git switch -qc topic && echo b > b.txt && git add . && git commit -qm second && git log --format=%s": "second",
+        "echo c >> a.txt; git stash -q && git stash pop -q && git diff --stat": "a.txt",
+        "git commit -qam third && git switch -q main && git merge -q --no-edit topic && git tag v1": "",
+        "git branch -d topic && git rm -q b.txt && git mv a.txt c.txt && git status --short": "R  a.txt -> c.txt",
+    }.items():
+        result = place.shell(command)
+        assert result.endswith("[exit code 0]"), result
+        assert said in result
+    assert place.git("status", "--short").stdout.split("\n")[:2] == ["D  b.txt", "R  a.txt -> c.txt"]
+    assert place.git("log", "--format=%s").stdout.split() == ["third", "second", "first"]
+    assert place.git("tag").stdout == "v1\n"
+    assert place.git("branch", "--show-current").stdout == "main\n"
+    assert place.git("fsck", "--strict").returncode == 0
+
+
+def test_a_conflict_is_solved_by_several_commands_of_one_tool(place):
+    place.init()
+    shell = shell_tool(place.folder, sandbox="bubblewrap")
+    run = lambda command: asyncio.run(shell(command))  # noqa: E731
+    run(
+        "git switch -qc topic; echo b > a.txt; git commit -qam b; git switch -q main; echo c > a.txt; git commit -qam c"
+    )
+    assert "CONFLICT" in run("git rebase topic")
+    assert run("echo d > a.txt; git add a.txt; GIT_EDITOR=true git rebase --continue").endswith("[exit code 0]")
+    assert place.git("log", "--format=%s").stdout.split() == ["c", "b", "first"]
+    assert place.git("status", "--short", "-uno").stdout == ""
+
+
+def test_what_a_person_does_meanwhile_is_kept(place):
+    place.init()
+    (place.folder / "b.txt").write_text("b\n")
+    command = "echo x > x.txt; git add x.txt; echo > ready; while ! test -e done; do sleep 0.05; done"
+    results = []
+    running = threading.Thread(target=lambda: results.append(place.shell(command)))
+    running.start()
+    block_until((place.folder / "ready").exists)
+    place.git("add", "b.txt")
+    (place.folder / "done").write_text("")
+    running.join()
+    assert "index was changed outside while a command changed it too: yours was kept" in results[0]
+    assert place.git("status", "--short", "b.txt", "x.txt").stdout == "A  b.txt\n?? x.txt\n"
+
+
+def test_a_repository_that_a_command_creates_may_be_used_changed_and_removed(place):
+    shell = shell_tool(place.folder, sandbox="bubblewrap")
+    run = lambda command: asyncio.run(shell(command))  # noqa: E731
+    assert run("git init -q part && git -C part commit -q --allow-empty -m m").endswith("[exit code 0]")
+    assert run("git clone -q part copy && git -C copy remote add other /x").endswith("[exit code 0]")
+    assert place.git("log", "--format=%s", folder=place.folder / "copy").stdout == "m\n"
+    assert run("rm -rf part copy").endswith("[exit code 0]")
+
+
+def test_a_repository_with_programs_is_held_back_and_the_model_and_the_log_say_so(place, caplog):
+    result = place.shell(new_repository(place))
+    assert "with the setting core.fsmonitor" in result
+    assert "with the hook pre-commit" in result
+    assert "got the ending .held" in caplog.text
+    assert (place.folder / ".git" / "config.held").exists()
+    assert (place.folder / "part" / ".git" / "hooks.held" / "pre-commit").exists()
+
+
+def test_a_repository_that_forbids_changes_is_held_back_too(place):
+    result = place.shell(new_repository(place) + "; chmod 500 .git part/.git")
+    assert result.count("got the ending .held") == 2
+    place.use_git()
+    assert not place.canary.exists()
+
+
+def test_what_git_cannot_have_left_is_not_brought_back(place):
+    place.init()
+    head = (place.folder / ".git" / "HEAD").read_text()
+    for command in ("echo x > .git/HEAD", "rm .git/HEAD", "rm .git/HEAD; ln -s ../a.txt .git/HEAD"):
+        assert "HEAD was kept" in place.shell(command)
+        assert (place.folder / ".git" / "HEAD").read_text() == head
+
+
+def test_empty_files_that_stand_for_missing_ones_do_not_stay(place):
+    command = included(place)
+    place.shell(command)
+    assert not (place.folder / "shared.gitconfig").exists()
+
+
+@pytest.mark.skipif(bool(level_state("landlock").problem), reason="Landlock does not work here")
+def test_with_landlock_changes_are_reported(place):
+    place.init()
+    result = place.shell("git config core.fsmonitor $PWD/plant.sh", "landlock")
+    assert "is not what it was before the command" in result
