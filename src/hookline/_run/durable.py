@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import re
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
@@ -47,7 +45,6 @@ from .._kernel.state import AgentResult
 from .._kernel.values import ErrorInfo, Ids, Message, ModelResponse, StopSignal, Usage
 from ..models.protocol import Model
 from ..tools._tool import Tool, jsonable, take_attachments
-from . import waiters
 from .boundary import CANCELLATION, Boundary, close_stream, wakeup_after
 from .budget import Spending
 from .engine import Engine
@@ -107,9 +104,9 @@ from .lanes import (
     Lane,
     in_lane,
     is_part_of,
-    parent_of,
     run_of,
 )
+from .recovery import Recovery, describe
 from .replay_values import (
     ErrorSnapshot,
     RequestDigests,
@@ -123,7 +120,7 @@ from .session import Session
 from .sources import install_sources
 from .termination import RunStoppedError
 from .turns import Turns
-from .waiters import Awake, Waiter, Waiters
+from .waiters import Awake
 
 T = TypeVar("T")
 
@@ -133,11 +130,6 @@ QUIET_SECONDS = 0.02
 
 _RESULT = "result"
 """The name of the wakeup after the call of a tool."""
-_EXTERNAL = frozenset(("steer", "cancel", "timer"))
-_SOFT = frozenset(("event", "text", "observed", "spent", "wakeup"))
-"""Kinds of entries that recovery may skip after a cancellation or a time limit."""
-_SKIPPED = frozenset(("text", "observed", "wakeup"))
-"""Kinds of entries that need not occur again."""
 _TIMED_OUT = msgspec.Raw(b"true")
 """The data of a wakeup after a hook that exceeded its timeout."""
 _TEXT = (TextDelta, Discarded)
@@ -200,69 +192,28 @@ class DurableRun(Boundary):
         """The number of consecutive runs that this process has begun."""
         self._tree = Lane().tree
         """That of all lanes of the journal."""
-        self._load(claim.entries)
-
-    def _load(self, entries: Sequence[bytes]) -> None:
-        self._entries: list[JournalEntry] = []
-        self._done: list[bool] = []
-        self._lanes: dict[str, deque[int]] = {}
-        self._started: dict[str, deque[int]] = {}
-        """By lane, the positions at which the lanes that it started begin."""
-        self._inputs: deque[int] = deque()
-        """The positions of external input that recovery has not repeated yet."""
-        self._draws: dict[tuple[str, str], deque[Any]] = {}
-        self._counts: dict[str, float | None] = {}
-        """Token counts and prices from models, by key."""
-        self._claimed: set[int] = set()
-        """The positions of wakeups for whose turn a task waits."""
-        last: float | None = None
-        for data in entries:
-            entry = entry_decoder.decode(data)
-            if entry.kind == "draws":
-                for kind, value in msgspec.json.decode(entry.data):
-                    self._draws.setdefault((entry.lane, kind), deque()).append(value)
-                    if kind == "monotonic":
-                        last = value
-                continue
-            if entry.kind == "count":
-                self._counts[entry.key] = msgspec.json.decode(entry.data)
-                continue
-            if entry.kind in _EXTERNAL:
-                self._inputs.append(len(self._entries))
-            else:
-                if entry.lane not in self._lanes and (outer := parent_of(entry.lane)) is not None:
-                    for before in (outer, f"{entry.lane}?"):  # a call begins after its approval, which has no end
-                        self._started.setdefault(before, deque()).append(len(self._entries))
-                self._lanes.setdefault(entry.lane, deque()).append(len(self._entries))
-            self._entries.append(entry)
-            self._done.append(False)
-        self._reached = 0
-        self._relaxed: list[tuple[int, float, str]] = []
-        """Ranges of positions in which events of a run may differ, because they follow a cancellation or a time limit:
-        the first and the last one, and the lane of the run."""
-        self._waiters = Waiters()
-        self._late: dict[int, list[Steering]] = {}
-        """The steering messages that arrived too late for a request, by the position of that request."""
         self._deferred: list[Callable[[], object]] = []
         """Steering messages and cancellations that arrived during recovery."""
-        self._has_cuts = any(entry.kind == "cancel" and entry.lane for entry in self._entries)
-        """Whether a nested run was cancelled alone."""
         self._is_repeating = False
-        self._script_turns = Turns(self._counts, self._entries, partial(self._put, "", "count"))
         self._begun: dict[tuple[str, str], int] = {}
         """The number of calls so far, by lane and key."""
-        self._writer.is_held = self.is_recovering
+        recovery = self._recovery = Recovery(
+            claim.entries, repeat=self._repeat, charge=self._charge, differ=self._differ, ended=self._recovered
+        )
+        self._script_turns = Turns(recovery.counts, recovery.entries, partial(self._put, "", "count"))
+        self._writer.is_held = recovery.is_active
+        last = recovery.last_time
         self._shift = 0.0 if last is None else last - time.monotonic()  # no time has passed for the run
 
     @property
     def is_recovering(self) -> bool:
         """Whether the journal has entries that recovery has not repeated yet."""
-        return self._reached < len(self._entries)
+        return self._recovery.is_active
 
     @property
     def steering(self) -> list[Message]:
         """The steering messages that the run received before this process resumed it."""
-        return [with_contents(steering_decoder, each.data).message for each in self._entries if each.kind == "steer"]
+        return [each.message for each in self._recovery.steering]
 
     # The life of the run.
 
@@ -300,7 +251,7 @@ class DurableRun(Boundary):
         self._is_open = True
         self._aio = asyncio.get_running_loop()
         self._writer.begin()
-        tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._watch_recovery())]
+        tasks = [asyncio.ensure_future(self._writer.keep_lease()), asyncio.ensure_future(self._recovery.watch())]
         try:
             yield
         except GeneratorExit:
@@ -457,14 +408,16 @@ class DurableRun(Boundary):
             if budget._began is None:
                 budget.clock = engine.environment.clock
         self._runs += 1
-        lane = engine.services.lane = Lane(str(self._runs), tree=self._tree)
+        recovery = self._recovery
+        recovery.root, recovery.is_in_root = str(self._runs), True
+        lane = engine.services.lane = Lane(recovery.root, tree=self._tree)
         unsubscribe = engine.services.interrupt.record(self._cancelled)
         try:
             with in_lane(lane):
-                self._advance()
+                recovery.advance()
                 result = await work()
         finally:
-            self._root = None
+            self._root, recovery.is_in_root = None, False
             self._engines.pop(run_id, None)
             unsubscribe()
         if self.error is not None:
@@ -507,7 +460,7 @@ class DurableRun(Boundary):
                 engine.suspend()
             if self._root is not None:
                 self._root.cancellation.abort(error)
-            self._wake()
+            self._recovery.stop()
 
     async def _stop(self) -> Never:
         """End the current task, which is being cancelled, even if code inside the run suppressed the cancellation.
@@ -540,99 +493,26 @@ class DurableRun(Boundary):
             )
         )
 
-    async def _watch_recovery(self) -> None:
-        """Fail recovery if an entry of the journal does not occur again."""
-        await self._waiters.watch(lambda: sum(self._done), self._stalled)
-
-    def _stalled(self) -> None:
-        if self.is_recovering:
-            self._differ(_describe(self._entries[self._reached]), f"nothing for {waiters.STALL_SECONDS:g} s")
-
-    # Positions in the journal.
-
-    def _head(self, lane: str) -> int | None:
-        """Return the position of the next entry of a lane, or ``None`` if there is none."""
-        entries, claimed = self._lanes.get(lane, ()), 0
-        while claimed < len(entries):
-            position = entries[claimed]
-            entry = self._entries[position]
-            if position in self._claimed:
-                claimed += 1
-                continue
-            if entry.kind == "spent":
-                self._charge(entry)
-            elif entry.kind != "resumed":
-                return position
-            self._remove(lane, position)
-        return None
-
-    def _starts(self, lane: str) -> bool:
-        """Return whether a lane is to start another one, so that what it awaited before has ended."""
-        started = self._started.get(lane, ())
-        while started and (self._done[started[0]] or started[0] in self._claimed):
-            started.popleft()
-        return bool(started)
-
-    def _take(self, lane: str) -> None:
-        """Mark the next entry of a lane as repeated."""
-        position = self._head(lane)
-        assert position is not None  # the caller has seen it
-        self._remove(lane, position)
-
-    def _remove(self, lane: str, position: int) -> None:
-        """Mark an entry of a lane as repeated."""
-        self._lanes[lane].remove(position)
-        self._done[position] = True
-        for steering in self._late.pop(position, ()):
-            self._steer(steering)
-        self._advance()
-
-    def _advance(self) -> None:
-        """Repeat the external input at the current position, and wake the tasks that wait for this position."""
-        while self._reached < len(self._entries):
-            entry = self._entries[self._reached]
-            if entry.kind in _EXTERNAL and not self._done[self._reached]:
-                self._done[self._reached] = True
-                self._repeat(entry, self._reached)
-            elif entry.kind == "spent" and not self._done[self._reached]:
-                # A run that outlives the observer or tool that started it writes into a lane that may have ended.
-                self._done[self._reached] = True
-                self._lanes[entry.lane].remove(self._reached)
-                self._charge(entry)
-            if not self._done[self._reached]:
-                break
-            self._reached += 1
-        if not self.is_recovering:
-            self._writer.end_hold()
-            deferred, self._deferred = self._deferred, []
-            for steer in deferred:
-                steer()
-        self._wake()
-
-    def _wake(self) -> None:
-        self._waiters.wake(self._may_continue)
-
-    def _may_continue(self, waiter: Waiter) -> bool:
-        if self._reached >= waiter.position or self.error is not None:
-            return True
-        return waiter.wakeup_in is not None and self._was_cut(waiter.wakeup_in)
+    def _recovered(self) -> None:
+        """Go on live: everything in the journal has happened again."""
+        self._writer.end_hold()
+        deferred, self._deferred = self._deferred, []
+        for steer in deferred:
+            steer()
 
     async def _turn(self, position: int, wakeup_in: str | None = None) -> None:
         """Wait until recovery has repeated all entries before this position.
 
         With ``wakeup_in``, it is a wakeup in this lane, and does not wait after a cancellation or a time limit.
         """
-        is_in_journal = position < len(self._entries)  # otherwise, a cancellation may have ended the await
-        if is_in_journal and self._has_cuts and not self._was_cut(self._place()[0]):
-            await defer_cancellation(self._wait_for_turn(position, wakeup_in))
-        else:
-            await self._wait_for_turn(position, wakeup_in)
+        recovery = self._recovery
+        is_in_journal = position < len(recovery.entries)  # otherwise, a cancellation may have ended the await
+        turn = recovery.wait_for(position, wakeup_in)
+        if is_in_journal and recovery.has_cuts and not recovery.was_cut(self._place()[0]):
+            turn = defer_cancellation(turn)
+        await turn
         if self.error is not None:
             await self._stop()
-
-    async def _wait_for_turn(self, position: int, wakeup_in: str | None) -> None:
-        if self._reached < position and self.error is None:
-            await self._waiters.wait(position, wakeup_in)
 
     # Wakeups: where a part of the run continued after it had awaited something of its own.
 
@@ -643,8 +523,8 @@ class DurableRun(Boundary):
         """
         lane, mode = self._place()
         if lane and not mode:
-            position = self._wakeup_of(lane, name)
-            if position is None and name == CANCELLATION and self._was_cut(lane):
+            position = self._recovery.wakeup_of(lane, name)
+            if position is None and name == CANCELLATION and self._recovery.was_cut(lane):
                 self._woke(lane, name, None)  # the journal does not have this cancellation
             elif waited or position is not None:
                 await self._continue(lane, name, position)
@@ -673,7 +553,8 @@ class DurableRun(Boundary):
         try:
             work = result if limit is None else self._in_time(lane, name, result, limit, is_grace)
             work = watch_await(work, suspended=suspended)
-            if self._has_cuts and self._wakeup_of(lane, name) is not None and not self._was_cut(lane):
+            recovery = self._recovery
+            if recovery.has_cuts and recovery.wakeup_of(lane, name) is not None and not recovery.was_cut(lane):
                 work = defer_cancellation(work)  # a cancellation of the nested run reached it later
             value = await work
         except StillRunningError:
@@ -686,11 +567,11 @@ class DurableRun(Boundary):
 
     async def _hook_ended(self, lane: str, name: str, *, waited: bool) -> None:
         await self._input_first()
-        head = self._head(lane)
+        head = self._recovery.head(lane)
         if head is not None:
-            if self._is_wakeup(head, name):  # otherwise, it did not wait then
+            if self._recovery.is_entry(head, "wakeup", name):  # otherwise, it did not wait then
                 await self._continue(lane, name, head)
-        elif (waited or self.is_recovering) and self._awake.is_asleep(lane) and not self._starts(lane):
+        elif (waited or self.is_recovering) and self._awake.is_asleep(lane) and not self._recovery.starts(lane):
             await self._continue(lane, name, None)
 
     def _is_cancelled(self) -> bool:
@@ -705,7 +586,7 @@ class DurableRun(Boundary):
         """
         calls, context = len(self._in_flight.get(lane, ())), contextvars.copy_context()
         task = start_task(result, context)
-        position = self._wakeup_of(lane, name)
+        position = self._recovery.wakeup_of(lane, name)
         try:
             if position is None:
                 if self.is_recovering:  # its time begins when the journal has ended
@@ -715,18 +596,18 @@ class DurableRun(Boundary):
                     finally:
                         abandon(end)
                 return raise_exit(task.result() if task.done() else await with_timeout(limit, task, is_grace))
-            if self._entries[position].data != _TIMED_OUT:
+            if self._recovery.entries[position].data != _TIMED_OUT:
                 return raise_exit(await with_timeout(inf, task, is_grace))
             turn = asyncio.ensure_future(self._turn(position, lane))
             try:
                 await asyncio.wait({task, turn}, return_when=asyncio.FIRST_COMPLETED)
-                if task.done() and self._head(lane) != position:
+                if task.done() and self._recovery.head(lane) != position:
                     return raise_exit(task.result())  # a later call of the hook exceeded its timeout
                 await turn
             finally:
                 abandon(turn)
         except StillRunningError:
-            if self.is_recovering and (self._head(lane) is not None or self._starts(lane)):
+            if self.is_recovering and (self._recovery.head(lane) is not None or self._recovery.starts(lane)):
                 raise  # the journal does not say how this call ended
             await self._until_end(lane)
         finally:
@@ -738,70 +619,50 @@ class DurableRun(Boundary):
         self._woke(lane, name, position, timed_out=True)
         raise StillRunningError
 
-    def _is_wakeup(self, position: int, name: str) -> bool:
-        entry = self._entries[position]
-        return entry.kind == "wakeup" and entry.key == name
-
-    def _wakeup_of(self, lane: str, name: str) -> int | None:
-        """Return the position of the next wakeup of a lane that has this name."""
-        ahead = self._lanes.get(lane, ()) if self.is_recovering else ()
-        return next((i for i in ahead if self._is_wakeup(i, name) and i not in self._claimed), None)
-
     async def _continue(self, lane: str, name: str, position: int | None) -> None:
         """Continue a lane at a wakeup; without one, when everything in the journal has happened again."""
         if position is None:
             await self._until_end(lane)
         else:
-            self._claimed.add(position)
-            if not self._is_relaxed(position):
+            self._recovery.claim(position)
+            if not self._recovery.is_relaxed(position):
                 await self._turn(position, lane)
         self._woke(lane, name, position)
 
     async def _until_end(self, lane: str) -> None:
         """Wait for the end of the journal: there, an await of this lane had not ended."""
-        nested = self._is_nested(lane)
-        is_over = any((nested or end == inf) and is_part_of(lane, run) for _, end, run in self._relaxed)
-        if self.is_recovering and not is_over:
-            await self._turn(len(self._entries), lane)
+        if self._recovery.waits_for_end(lane):
+            await self._turn(len(self._recovery.entries), lane)
 
     def _woke(self, lane: str, name: str, position: int | None, *, timed_out: bool = False) -> None:
         """Record a wakeup, or mark the one at this position as repeated."""
         if position is None:
             self._put(lane, "wakeup", name, timed_out or None)
-        elif position in self._lanes[lane]:
-            self._remove(lane, position)
+        elif self._recovery.has(lane, position):
+            self._recovery.remove(lane, position)
         self._awake.continued(lane)
 
     async def _input_first(self) -> None:
-        """Wait for the external input that the journal has before the next entry of this lane.
-
-        If the lane starts another one before that, such as a tool call, the input may follow after that.
-        """
+        """Wait for the external input that the journal has before the next entry of this lane."""
         lane, mode = self._place()
-        while self.is_recovering and not mode:
-            head, inputs = self._head(lane), self._inputs
-            while inputs and self._done[inputs[0]]:
-                inputs.popleft()
-            if not inputs or (head is not None and head < inputs[0]):
-                return
-            if self._starts(lane) and self._started[lane][0] < inputs[0]:
-                return
-            await self._turn(inputs[0] + 1)
+        while not mode and (position := self._recovery.input_before_next(lane)) is not None:
+            await self._turn(position + 1)
             await settle()  # let a cancellation reach its tasks
 
     def _repeat(self, entry: JournalEntry, position: int) -> None:
         """Repeat an external input."""
         if entry.kind == "steer":
             steering = with_contents(steering_decoder, entry.data)
-            request = self._too_late_for(steering.run, position)
+            engine = self._engines.get(steering.run)
+            request = self._recovery.request_without(position, "" if engine is None else _path_of(engine))
             if request is not None:  # it arrived after the messages of this request had been collected
-                self._late.setdefault(request, []).append(steering)
+                self._recovery.after(request, partial(self._steer, steering))
             else:
                 self._steer(steering)
             return
-        data, root = msgspec.json.decode(entry.data), str(self._runs)
+        data, root = msgspec.json.decode(entry.data), self._recovery.root
         if entry.kind == "timer" or not entry.lane:
-            self._relax(position, run_of(entry.lane) or root)
+            self._recovery.relax(run_of(entry.lane) or root, position)
         if entry.kind == "cancel":
             cancelled = (each for each in self._engines.values() if _path_of(each) == (entry.lane or root))
             self._is_repeating = True
@@ -815,47 +676,6 @@ class DurableRun(Boundary):
         engine = self._engines.get(steering.run)
         if engine is not None:
             engine.repeat_steering(steering.message)
-
-    def _too_late_for(self, run: str, position: int) -> int | None:
-        """Return the position of the step request that was sent without this message, or ``None``."""
-        engine = self._engines.get(run)
-        lane = "" if engine is None else _path_of(engine)
-        for index in range(position + 1, len(self._entries)):
-            entry = self._entries[index]
-            if entry.lane == lane:
-                if entry.kind == "event" and entry.key.startswith("steered"):
-                    return None
-                if entry.kind == "asked" and entry.key.startswith("model step "):
-                    return index
-        return None
-
-    def _relax(self, position: int, run: str) -> None:
-        """Allow the events of a run after this position to differ: the journal does not record how fast tasks react.
-
-        The outermost run has reacted when it begins its next step. From there on, its events are compared again.
-        """
-        entries, root = self._entries, str(self._runs)
-        until = next((float(i) for i in range(position + 1, len(entries)) if _is_step(entries[i], root)), inf)
-        self._relaxed.append((position, until, run))
-        for index in range(position + 1, len(entries)):
-            if entries[index].kind in _SOFT and self._is_relaxed(index):
-                self._done[index] = True
-
-    def _is_relaxed(self, position: int) -> bool:
-        lane = self._entries[position].lane
-        nested = self._is_nested(lane)
-        return any(
-            start < position and (nested or position < end) and is_part_of(lane, run)
-            for start, end, run in self._relaxed
-        )
-
-    def _was_cut(self, lane: str) -> bool:
-        """Return whether a cancellation or a time limit has ended the run of a lane, or reached it."""
-        return any(is_part_of(lane, run) for _, _, run in self._relaxed)
-
-    def _is_nested(self, lane: str) -> bool:
-        """Return whether a lane is part of a nested run."""
-        return self._root is None or run_of(lane) != str(self._runs)
 
     def _charge(self, entry: JournalEntry) -> None:
         """Repeat what a tool or an observer did to its run, because recovery does not call them again."""
@@ -888,77 +708,39 @@ class DurableRun(Boundary):
             return mode in NEW
         if kind is PointFired or (kind is HookExecuted and is_silent(event)):  # type: ignore[arg-type]
             return not self.is_repeating()
-        return self._compare_text(lane) if kind in _TEXT else self._compare(lane, event)
+        if kind in _TEXT:
+            is_new = not self._recovery.take_text(lane)
+            name, key = "text", ""
+        else:
+            name, key = "event", _event_key(event)
+            is_new = not self._recovery.take_event(lane, key)
+        if is_new:
+            self._put(lane, name, key)
+        return is_new
 
     def is_repeating(self) -> bool:
         """Return whether the current task repeats what an earlier process did."""
         lane, mode = self._place()
-        return mode not in NEW if mode else self._head(lane) is not None
-
-    def _compare_text(self, lane: str) -> bool:
-        head = self._head(lane)
-        if head is None:
-            self._put(lane, "text")
-            return True
-        if self._entries[head].kind == "text":
-            self._take(lane)
-        return False
-
-    def _compare(self, lane: str, event: Event) -> bool:
-        key = _event_key(event)
-        while (head := self._head(lane)) is not None:
-            entry = self._entries[head]
-            if entry.kind == "event" and entry.key == key:
-                self._take(lane)
-                return False
-            if entry.kind not in _SKIPPED:
-                if self._is_relaxed(head):
-                    return self._compare_relaxed(lane, key)
-                self._differ(_describe(entry), _describe(JournalEntry(lane, "event", key)))
-                return False
-            self._take(lane)
-        if (instead := self._instead_of(lane)) is not None:
-            self._differ(_describe(self._entries[instead]), _describe(JournalEntry(lane, "event", key)))
-            return False
-        self._put(lane, "event", key)
-        return True
-
-    def _instead_of(self, lane: str) -> int | None:
-        """Return the position of what the outer lane did instead of starting this call or approval, if it did that."""
-        outer = parent_of(lane)
-        if lane in self._lanes or outer is None or run_of(lane) != run_of(outer) or not self.is_recovering:
-            return None
-        head = self._head(outer)
-        return None if head is None or self._entries[head].kind in _SKIPPED or self._is_relaxed(head) else head
-
-    def _compare_relaxed(self, lane: str, key: str) -> bool:
-        positions = self._lanes[lane]
-        for position in positions:
-            entry = self._entries[position]
-            if entry.kind == "event" and entry.key == key:
-                positions.remove(position)
-                return False
-        self._put(lane, "event", key)
-        return True
+        return mode not in NEW if mode else self._recovery.head(lane) is not None
 
     async def call_observers(self, firing: Firing, verdict: Verdict) -> None:
         """Call the observers of a fire, unless an earlier process called them."""
         lane, mode = self._place()
-        head = self._head(lane) if not mode else None
+        head = self._recovery.head(lane) if not mode else None
         before, error = firing.failures, firing.error
         if mode in (PAST, WATCHING_PAST) or head is not None:
             failures: tuple[ErrorInfo, ...] | None = ()
-            observed = None
-            if head is not None and self._entries[head].kind == "observed" and self._entries[head].key == firing.point:
-                failures, observed = failures_decoder.decode(self._entries[head].data), head
+            observed = head if head is not None and self._recovery.is_entry(head, "observed", firing.point) else None
+            if observed is not None:
+                failures = failures_decoder.decode(self._recovery.entries[observed].data)
             if failures is not None:
                 deciding = self._deciding_hooks(firing)
                 again = [entry for entry in firing.chain.observers if id(entry.hook) in deciding]
                 await self._call_observers(firing, verdict, again, PAST)
             if observed is not None:
-                if not self._is_relaxed(observed):
+                if not self._recovery.is_relaxed(observed):
                     await self._turn(observed, lane)  # the run continued there after the observers
-                self._remove(lane, observed)
+                self._recovery.remove(lane, observed)
                 self._awake.continued(lane)
             if failures is not None:
                 firing.failures, firing.error = (*before, *failures), error
@@ -1030,7 +812,7 @@ class DurableRun(Boundary):
         """Return the recorded value of the current lane; without one, read the actual value and record it."""
         lane, mode = self._place()
         if mode not in UNJOURNALED:
-            known = self._draws.get((lane, kind))
+            known = self._recovery.draws.get((lane, kind))
             if known:
                 return known.popleft()
         value = real() + self._shift if kind == "monotonic" else real()
@@ -1047,10 +829,6 @@ class DurableRun(Boundary):
             return later(seconds, partial(context.run, callback))
         self._timers[lane] = number = self._timers.get(lane, 0) + 1
         timer = _Timer()
-        journaled = any(
-            entry.kind == "timer" and entry.lane == lane and msgspec.json.decode(entry.data) == number
-            for entry in self._entries[self._reached :]
-        )
 
         def repeat() -> None:
             if not timer.cancelled:
@@ -1065,7 +843,7 @@ class DurableRun(Boundary):
             self._put(lane, "timer", "", number)
             callback()
 
-        if journaled:
+        if self._recovery.has_timer(lane, number):
             self._waiting_timers[lane, number] = repeat
         else:
             timer.handle = later(seconds, partial(context.run, fire))
@@ -1095,7 +873,7 @@ class DurableRun(Boundary):
         if self._is_repeating or (self.error is not None and not is_waiting):
             return
         if self.is_recovering:
-            self._relax(self._reached - 1, str(self._runs))
+            self._recovery.relax(self._recovery.root)
         if self._suspending is not None:  # the suspending write may have begun
             self._late_cancel = encoded(("", "cancel", CONTROL.get(), reason))
         else:
@@ -1109,7 +887,7 @@ class DurableRun(Boundary):
         if self._is_repeating or self.is_stopping or by_outer or by_own_code:
             return
         if self.is_recovering:
-            self._relax(self._reached - 1, _path_of(engine))
+            self._recovery.relax(_path_of(engine))
         self._put(_path_of(engine), "cancel", "", reason)
 
     def _store_late_cancel(self, entry: bytes) -> None:
@@ -1134,7 +912,7 @@ class DurableRun(Boundary):
             repeatable: whether a call that was in flight may be made again.
         """
         lane, mode = self._place()
-        if mode == WATCHING_PAST and self._head(lane) is None:
+        if mode == WATCHING_PAST and self._recovery.head(lane) is None:
             mode = PAST
         if mode in UNJOURNALED or self._writer.muted:
             if self.error is not None:
@@ -1145,24 +923,23 @@ class DurableRun(Boundary):
         self._begun[lane, key] = number = self._begun.get((lane, key), 0) + 1
         if number > 1:  # concurrent calls of one hook may have the same key
             key = f"{key}~{number}"
-        head = self._find_asked(lane)
+        head = self._recovery.find_asked(lane)
         if head is None:
             self._leave_if_halted()
             if self._is_leaving:
                 await self._leave()
             self._put(lane, "asked", key)
         else:
-            entry = self._entries[head]
+            entry = self._recovery.entries[head]
             if entry.kind != "asked" or entry.key != key:
-                await self._diverge(_describe(entry), _describe(JournalEntry(lane, "asked", key)))
-            self._take(lane)
-            answered = next((p for p in self._lanes[lane] if self._is_answer(p, key)), None)
+                await self._diverge(describe(entry), describe(JournalEntry(lane, "asked", key)))
+            self._recovery.take(lane)
+            answered = self._recovery.answer_to(lane, key)
             if answered is not None:
-                self._drop_void(lane, key, answered)
                 return Call(self, lane, key, answered)
             self._make_void(lane, key, run_id)
             if not repeatable:
-                await self._turn(len(self._entries))
+                await self._turn(len(self._recovery.entries))
                 call = Call(self, lane, key, None)
                 error = OutcomeUnknownError(
                     "The outcome of this call is unknown: the program ended while the call was running. "
@@ -1177,7 +954,7 @@ class DurableRun(Boundary):
         self._in_flight.setdefault(lane, []).append(call)
         self._beginning += 1
         try:
-            await self._turn(len(self._entries))
+            await self._turn(len(self._recovery.entries))
             if commit:
                 await self._committed()
                 await self._writer.check_lease()
@@ -1191,26 +968,9 @@ class DurableRun(Boundary):
         if not await self._writer.flush() and self.error is not None:
             await self._stop()  # without an error, the run has ended, and a detached run continues
 
-    def _find_asked(self, lane: str) -> int | None:
-        """Return the position of the next entry of a lane, skipping entries about text and observers."""
-        while (head := self._head(lane)) is not None:
-            entry = self._entries[head]
-            if entry.kind in _SKIPPED or (entry.kind == "event" and self._is_relaxed(head)):
-                self._take(lane)
-            else:
-                return head
-        return None
-
-    def _is_answer(self, position: int, key: str) -> bool:
-        entry = self._entries[position]
-        return entry.kind == "answered" and entry.key == key
-
     def _make_void(self, lane: str, key: str, run_id: str) -> None:
         """Discard the partial output of a call that was in flight, because the call is retried."""
-        was_shown = False
-        while (head := self._head(lane)) is not None and _is_about_text(self._entries[head]):
-            was_shown = was_shown or self._entries[head].kind == "text"
-            self._take(lane)
+        was_shown = self._recovery.skip_text(lane)
         engine = self._engines.get(run_id)
         if was_shown and engine is not None:
             what, hop, attempt, *_ = key.rsplit(" ", 5)
@@ -1218,27 +978,17 @@ class DurableRun(Boundary):
             engine.emit(Discarded, hop=int(hop), attempt=int(attempt), purpose=purpose, reason="interrupted")
         self._put(lane, "resumed", key)
 
-    def _drop_void(self, lane: str, key: str, answered: int) -> None:
-        """Discard the partial output of an answered call that earlier processes did not finish."""
-        marks = [p for p in self._lanes[lane] if p < answered and self._is_mark(p, key)]
-        for position in [p for p in self._lanes[lane] if marks and p <= marks[-1]]:
-            if _is_about_text(self._entries[position]) or position in marks:
-                self._remove(lane, position)
-
-    def _is_mark(self, position: int, key: str) -> bool:
-        return self._entries[position].kind == "resumed" and self._entries[position].key == key
-
     async def answer_of(self, call: Call) -> JournalAnswer:
         """Return the answer of a call from the journal, when recovery has reached its position."""
         position = call.answered
         assert position is not None
-        self._skip_to(call.lane, position)
+        self._recovery.skip_text(call.lane, position)
         try:
             await self._turn(position)
         except asyncio.CancelledError:
             self.give_up(call)
             raise
-        self._remove(call.lane, position)
+        self._recovery.remove(call.lane, position)
         self._awake.continued(call.lane)
         answer = self.peek(call)
         if answer.cut:
@@ -1252,7 +1002,7 @@ class DurableRun(Boundary):
     def peek(self, call: Call) -> JournalAnswer:
         """Return the answer of a call before recovery has reached its position."""
         assert call.answered is not None
-        return with_contents(answer_decoder, self._entries[call.answered].data)
+        return with_contents(answer_decoder, self._recovery.entries[call.answered].data)
 
     def _answered(self, call: Call, answer: JournalAnswer) -> None:
         if call in (calls := self._in_flight.get(call.lane, [])):
@@ -1262,14 +1012,9 @@ class DurableRun(Boundary):
 
     def give_up(self, call: Call) -> None:
         """Skip the answer of a call that its caller no longer awaits."""
-        if call.answered is not None and not self._done[call.answered]:
-            self._skip_to(call.lane, call.answered)
-            self._remove(call.lane, call.answered)
-
-    def _skip_to(self, lane: str, position: int) -> None:
-        """Skip the entries before the answer of a call whose text is not shown again."""
-        while (head := self._head(lane)) is not None and head < position and _is_about_text(self._entries[head]):
-            self._take(lane)
+        if call.answered is not None and not self._recovery.is_done(call.answered):
+            self._recovery.skip_text(call.lane, call.answered)
+            self._recovery.remove(call.lane, call.answered)
 
     async def _begin_model_call(self, model: Model, request: ModelRequest) -> Call:
         digests = self.digests.of(request)
@@ -1351,15 +1096,16 @@ class DurableRun(Boundary):
         if self._place()[1] in UNJOURNALED:
             return count()
         name = f"{model.provider} {model.name} {key}"
-        if name not in self._counts:
-            self._counts[name] = value = count()
+        counts = self._recovery.counts
+        if name not in counts:
+            counts[name] = value = count()
             self._put("", "count", name, value)
-        return self._counts[name]
+        return counts[name]
 
     def was_changed(self, request: ToolCallRequest, changed: bool, *, after_approvals: bool) -> bool:
         """Return whether a hook changed the arguments of a call in place; an observer that did is not called again."""
         kind = f"changed {request.id} {request.attempt}{' after approvals' if after_approvals else ''}"
-        if changed or self._draws.get((self._place()[0], kind)):
+        if changed or self._recovery.draws.get((self._place()[0], kind)):
             return bool(self.read(kind, lambda: True))
         return False
 
@@ -1634,9 +1380,6 @@ class _Timer:
             self.handle.cancel()
 
 
-_DIGEST = re.compile(r" #[0-9a-f]{16}$")
-
-
 def _event_key(event: Event) -> str:
     """Return a key that is equal for equal events: the type, a short description for people, and a digest."""
     kind = type(event)
@@ -1660,32 +1403,6 @@ def _event_key(event: Event) -> str:
 def _path_of(engine: Engine) -> str:
     """Return the lane of a run."""
     return "" if engine.services.lane is None else engine.services.lane.path
-
-
-def _is_step(entry: JournalEntry, run: str) -> bool:
-    """Whether an entry is the request of a step of the run with this lane."""
-    return entry.kind == "asked" and entry.lane == run and entry.key.startswith("model step ")
-
-
-def _is_about_text(entry: JournalEntry) -> bool:
-    """Whether an entry is about shown text or about observers: recovery may skip it."""
-    if entry.kind == "wakeup":
-        return entry.key.startswith(f"{ON_TOKEN} ")
-    return entry.kind in ("text", "observed") or entry.key.startswith(f"hook_executed {ON_TOKEN} ")
-
-
-def _describe(entry: JournalEntry) -> str:
-    """Describe an entry for an error message."""
-    text = _DIGEST.sub("", entry.key)
-    if entry.kind == "event":
-        name, _, rest = text.partition(" ")
-        if name == "hook_executed":
-            return f"hook decision {rest!r}"
-        return f"event {name}{f' ({rest})' if rest else ''}"
-    if entry.kind == "asked":
-        what, _, rest = text.partition(" ")
-        return f"a {what} call ({rest})"
-    return f"{entry.kind} {text}".strip()
 
 
 def _storable(response: Any) -> Any:
