@@ -65,9 +65,11 @@ async def ran(name, arguments):
 # The stop switch.
 
 
-async def test_a_framework_whose_runs_are_halted_calls_no_model_and_no_tool():
-    halts = RunStore(":memory:").halts
-    adapter = attach(halts=halts)
+@pytest.mark.parametrize("option", ["halts", "runs"])
+async def test_a_framework_whose_runs_are_halted_calls_no_model_and_no_tool(option):
+    store = RunStore(":memory:")
+    halts = store.halts
+    adapter = attach(**({"halts": halts} if option == "halts" else {"runs": store}))
     run = adapter.start("Go.")
     reply = await run.call_model(ASK, calls_shell)
     halts.halt("it charges twice", by="ada")

@@ -29,6 +29,7 @@ from .budget import NO_LIMITS, Limits
 from .context import AgentContext, DepsT, DepsT_contra
 from .deps import check_context_types
 from .events import Sink
+from .halt import HaltSwitch
 from .loop import Loop
 from .options import OptionsWithContext, OptionsWithDeps, Preparation, RunOptions, event_sinks
 from .output import OUTPUT_RETRIES, OutputT, output_spec
@@ -110,8 +111,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
             project's folder in the user's data folder, another folder, or a ``RecordHook`` with options.
         runs: whether to list its runs, for ``hookline runs``, ``hookline stats`` and the console of a server: ``True``
             for the list of the project (the setting ``runs``), a SQLite file, the address of a PostgreSQL database, or
-            a :class:`hookline.stores.RunStore`. Short for the hook :class:`hookline.hooks.ObservabilityHook`, which is
-            added to ``hooks``; use the hook itself for its options.
+            a :class:`hookline.stores.RunStore`. The hook :class:`hookline.hooks.ObservabilityHook` is added to
+            ``hooks``; give one here for its options. The runs also obey the stop switch of that list: ``hookline halt``.
         sinks: callables that get every event of every run.
         stream: when the text of replies is shown. With ``safe``, text that a hook may still reject is held until it is
             settled. With ``live``, it is shown at once, and withdrawn if it is rejected: see :class:`RunOptions`.
@@ -215,9 +216,12 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         if record is not False:
             self._add_hook(_record_hook(record))
+        self.halts: tuple[HaltSwitch, ...] = ()
         if runs is not False:
             # Settings and hooks are layers above the loop, which knows neither: only this option names them.
-            self._add_hook(import_module("hookline.config.recording").recorder_for(runs))
+            recorder = import_module("hookline.config.recording").recorder_for(runs)
+            self._add_hook(recorder)
+            self.halts = (recorder.store.halts,)
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
         self.params = EMPTY if params is None else _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")

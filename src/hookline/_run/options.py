@@ -370,8 +370,11 @@ class Preparation:
         return base.budget.child(self._agent.limits, outer=outer)
 
     def _halts(self, base: Services) -> tuple[HaltSwitch, ...]:
-        """Return the stop switches of the context, of the journal, and of all outer runs, whatever ``inherit`` says."""
-        found, own = [*base.halts], getattr(self._options.get("durable"), "halts", None)
+        """Return the stop switches of the context, of the agent, of the journal, and of all outer runs.
+
+        Those of outer runs count whatever ``inherit`` says.
+        """
+        found, own = [*base.halts, *self._agent.halts], getattr(self._options.get("durable"), "halts", None)
         if own is not None:
             found.append(own)
         for run in (self.outer, CURRENT.get()):

@@ -155,7 +155,7 @@ def show_nothing(path: str | None) -> None:
     print_parts(
         Text(printable(where, keep="")),
         Text("hookline run and hookline chat record names, numbers and times of each run there, but no texts."),
-        Text('In a program: Agent(..., hooks=[ObservabilityHook("runs.db")]), then: hookline stats runs.db'),
+        Text('In a program: Agent(..., runs="runs.db"), then: hookline stats runs.db'),
     )
 
 

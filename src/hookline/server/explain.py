@@ -27,9 +27,9 @@ from .sse import preferred_media
 HTML = "text/html"
 
 _ABOUT = """Each step, what each hook decided and changed, and why the run stopped. The page contains what hooks hid
-from the caller of the run and from the model, so only callers with the right `admin` may read it. The server must
-record its runs (`record = true`) or keep tapes of them (`tapes`). A run of another program that is not recorded is
-shown from what is stored about it, without texts."""
+from the caller of the run and from the model, so only callers with the right `admin` may read it. The server should
+record its runs (`record = true`) or keep tapes of them (`tapes`). A run without a record is shown from what is stored
+about it, and a note says what is missing."""
 
 
 class RunRecords:
@@ -133,10 +133,10 @@ class ExplainApi:
         run = await self._service.get(request.path_params["id"], caller_of(request))
         try:
             view = await self._records.view(run.id)
-        except ApiError:
-            if run.is_served:
-                raise
+        except ApiError as error:
             view = await asyncio.to_thread(stored_view, self._service.store, run)
+            if run.is_served:  # otherwise, the view itself says what is missing
+                view.notes.insert(0, f"No record: {error}")
         if media == JSON:
             return json_response(view)
         page = await asyncio.to_thread(explain_html, view)
