@@ -17,7 +17,7 @@ from hookline.cli.stats import spark
 from hookline.cli.text import parse_since
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
-from hookline.hooks import ObservabilityHook
+from hookline.hooks import ObservabilityHook, shadow
 from hookline.stores.paths import default_runs_path
 from hookline.testing import scripted_agent
 
@@ -102,6 +102,24 @@ def test_the_same_is_there_as_json(stats, recorded):
     assert [row["type"] for row in told["errors"] if row["fatal"]] == ["TimeoutError"]
 
 
+def test_what_a_hook_would_have_done_in_shadow_mode_has_its_own_column(stats, tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+    turns = [call("add", a=9, b=1), call("add", a=1, b=1), reply("done")]
+    scripted_agent(turns, tools=[add], hooks=[recorder, shadow(no_nines)]).run("x")
+    assert recorder.flush(10)
+    recorder.store.close()
+    shown = stats()[1].splitlines()
+    head, line = (next(line for line in shown if line.strip().startswith(word)) for word in ("hook  ", "shadow("))
+    assert line.index("block 1") == head.index("would have")
+    assert line.index("allowed 2") == head.index("verdicts")
+    (row,) = json.loads(stats("--json")[1])["hooks"]
+    assert (row["verbs"], row["shadow"]) == ({"cont": 2}, {"block": 1})
+
+
+def test_without_shadow_mode_there_is_no_column_for_it(stats, recorded):
+    assert "would have" not in stats()[1]
+
+
 def test_runs_are_chosen_by_agent_model_and_time(stats, recorded):
     assert json.loads(stats("--agent", "helper", "--json")[1])["totals"]["runs"] == 1
     assert json.loads(stats("--model", "scripted", "--json")[1])["totals"]["runs"] == 1  # the other one got no reply
@@ -166,7 +184,7 @@ def test_without_records_stats_explains_recording_and_creates_no_file(stats, tmp
     code, out, _ = stats()
     assert code == 0
     assert "No runs recorded in runs.db yet." in out
-    assert "ObservabilityHook" in out
+    assert 'Agent(..., runs="runs.db")' in out
     assert list(tmp_path.iterdir()) == []
     monkeypatch.setenv("HOOKLINE_RUNS", "none")
     assert "Recording is off (runs = none)." in stats()[1]

@@ -378,19 +378,25 @@ def test_a_switch_of_another_process_is_seen_while_a_run_is_going_on(tmp_path):
 
 def test_an_agent_obeys_the_switch_of_the_list_that_its_runs_are_in(tmp_path):
     world = World(tmp_path / "runs.db")
-    result = world.agent(runs=tmp_path / "runs.db").run("Pay bob.")
+    result = world.agent(runs=world.store).run("Pay bob.")
     assert (result.status, result.stop, world.done) == ("stopped", HALTED, ["paid bob"])
+    assert world.agent(runs=tmp_path / "runs.db").run("Go on.").stop == HALTED
     world.release()
     assert world.agent(runs=world.store).run("Go on.").reply == "paid"
 
 
 def test_an_agent_inside_a_run_obeys_the_switch_of_its_own_list_too(tmp_path):
     world = World(tmp_path / "runs.db")
-    inner = world.agent("inner", runs=world.store)
-    outer = Agent("outer", llm=ScriptedModel([call("inner", task="Pay bob."), reply("Done.")]), tools=[inner.as_tool()])
-    result = outer.run("Go.")
-    assert (result.reply, world.done, len(world.model.requests)) == ("Done.", ["paid bob"], 1)
-    assert any("halted by ada" in message.content for message in result.messages if message.role == "tool")
+    inner, found = world.agent("inner", runs=world.store), []
+
+    @tool
+    async def ask() -> str:
+        """Ask the other agent."""
+        found.append((await inner.arun("Pay bob.")).stop)
+        return "ok"
+
+    result = Agent("outer", llm=ScriptedModel([call("ask"), reply("Done.")]), tools=[ask]).run("Go.")
+    assert (result.reply, found, world.done) == ("Done.", [HALTED], ["paid bob"])
 
 
 def test_halting_twice_keeps_the_first_halt_and_the_history_has_both_acts():

@@ -207,6 +207,14 @@ def test_a_decision_in_shadow_mode_is_not_shown_as_one(store):
     assert store.runs(verb="block") == []
 
 
+def test_a_halted_run_is_shown_with_who_halted_it_and_why(store):
+    store.halts.halt("it charges twice", by="ada")
+    result = agent(runs=store).run("Look.")
+    (recorder,) = (hook for hook in agent(runs=store).hooks if isinstance(hook, ObservabilityHook))
+    assert recorder.flush(20)
+    assert stored_view(store, store.find(result.ids.run_id)).why == "The run was halted by ada: it charges twice."
+
+
 # Deleting.
 
 

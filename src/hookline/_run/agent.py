@@ -112,7 +112,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
         runs: whether to list its runs, for ``hookline runs``, ``hookline stats`` and the console of a server: ``True``
             for the list of the project (the setting ``runs``), a SQLite file, the address of a PostgreSQL database, or
             a :class:`hookline.stores.RunStore`. The hook :class:`hookline.hooks.ObservabilityHook` is added to
-            ``hooks``; give one here for its options. The runs also obey the stop switch of that list: ``hookline halt``.
+            ``hooks``; give one here for its options. The runs also obey the stop switch of that list (``hookline
+            halt``).
         sinks: callables that get every event of every run.
         stream: when the text of replies is shown. With ``safe``, text that a hook may still reject is held until it is
             settled. With ``live``, it is shown at once, and withdrawn if it is rejected: see :class:`RunOptions`.

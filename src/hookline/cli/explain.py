@@ -338,7 +338,7 @@ class _Printer:
         models = [item for item in step.items if isinstance(item, ModelCall)]
         tokens = sum(call.input_tokens + call.output_tokens for call in models)
         cost = sum(call.cost or 0.0 for call in models)
-        facts = [f"{tokens:,} tokens"] * bool(tokens) + [f"${cost:.4f}"] * bool(cost)
+        facts = [counted(tokens, "token")] * bool(tokens) + [f"${cost:.4f}"] * bool(cost)
         took = step.until - step.at
         facts += [duration_text(took)] * (took > 0) + [f"at +{duration_text(step.at)}"]
         title = "Start" if step.index < 0 else f"Step {step.index + 1}"

@@ -201,10 +201,12 @@ def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
         for t in stats.tools
     ]
     _table("Tools", names, tools)
-    verdicts = [
+    is_shadowed = any(h.shadow for h in stats.hooks)
+    verdicts: list[Cells] = [
         (
             h.hook,
             _counts(h.verbs),
+            *([_counts(h.shadow)] if is_shadowed else ()),
             _span(None if h.p50 is None else h.seconds),  # facts of earlier versions have no durations
             _share(None if h.p50 is None else h.share),
             _span(h.p50),
@@ -212,7 +214,8 @@ def show_stats(stats: RunStats, path: str, *, chosen: bool) -> None:
         )
         for h in stats.hooks
     ]
-    _table("Hooks", ("hook", "verdicts", "time", "share", "p50", "p95"), verdicts)
+    shadowed = ("would have",) if is_shadowed else ()
+    _table("Hooks", ("hook", "verdicts", *shadowed, "time", "share", "p50", "p95"), verdicts)
     why = [
         (
             _number(r.count),
@@ -291,7 +294,7 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
                 _bar(call, start, end, width),
                 _span(call.duration),
                 _outcome(call),
-                f"{call.tokens:,} tokens" if call.tokens else "",
+                counted(call.tokens, "token") if call.tokens else "",
             )
             for call, name in zip(calls, names, strict=True)
         ]

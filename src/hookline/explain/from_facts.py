@@ -72,7 +72,8 @@ def facts_view(run: RunRecord, facts: Iterable[RunFact]) -> RunView:
         view.tool_calls, view.cost, view.elapsed = run.tool_calls, run.cost, run.elapsed or view.until
         view.input_tokens, view.output_tokens = run.input_tokens, run.output_tokens
         view.cached_tokens = run.cached_tokens
-        view.why = run.reason or why_stopped(view.steps, run.status, run.stop, "")
+        message = next((fact.reason for fact in own if fact.kind == "run"), "")
+        view.why = run.reason or why_stopped(view.steps, run.status, run.stop, message)
         if run.status == "failed" and run.error:
             view.why = f"It failed: {run.error}"
         elif run.status == "interrupted":

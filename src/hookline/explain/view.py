@@ -845,6 +845,8 @@ def why_stopped(steps: Sequence[StepView], status: str, stop: str, message: str)
         errors = [i.text for s in steps for i in s.items if isinstance(i, EventView) and i.bad and i.text]
         errors = [text for text in errors if text != "failed"]
         return f"It failed: {errors[-1]}" if errors else "It failed."
+    if stop == "halted" and message:
+        return f"The run was {message.rstrip('.')}."
     sentence = STOPS.get(stop, "")
     if stop == "stop_requested" and decision is not None:
         sentence = f"The hook {decision.hook} asked the run to stop at {point}."

@@ -256,8 +256,11 @@ class FactObserver(NewFireObserver):
         error = next((error.type for error in reversed(result.errors) if error.fatal), "")
         started = self._started or event.at - result.elapsed
         call = self._engine.services.call_id[:NAME]
-        fact = RunFact(self.run, started, "run", number, call_id=call, outcome=result.status, duration=result.elapsed)
-        self._put(fact)
+        why = "" if result.stop is None else result.stop.message
+        took = result.elapsed
+        self._put(
+            RunFact(self.run, started, "run", number, call_id=call, outcome=result.status, reason=why, duration=took)
+        )
         self._put(
             self._record(
                 result.ids,

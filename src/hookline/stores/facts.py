@@ -135,8 +135,9 @@ class RunFact(msgspec.Struct, frozen=True, gc=False):
     The kinds: ``fire`` is a fire of a point with hooks, and ``model`` a model call; both have ``gates``, the calls
     of hooks, and the verb, hook and reason of the call that decided. ``tool`` is an attempt of a tool call,
     ``approval`` a decision about one, ``shadow`` a decision of a hook in shadow mode, which has no effect,
-    ``error`` a failure, and ``run`` a run that ended; its ``at`` is when it began, and its ``call_id`` the tool
-    call that started it. ``gap`` says that ``seq`` records could not be stored, and why; it belongs to no run.
+    ``error`` a failure, and ``run`` a run that ended; its ``at`` is when it began, its ``call_id`` the tool call
+    that started it, and its ``reason`` the message of its stop signal. ``gap`` says that ``seq`` records could not be
+    stored, and why; it belongs to no run.
     ``outcome`` is the finish reason of a model call, the outcome of a tool call, the decision, the type of an
     error, or the status of a run. ``source`` is what answered in place of a model (``model`` if it did), who
     decided, or what failed.

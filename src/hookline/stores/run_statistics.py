@@ -78,6 +78,7 @@ class ToolStats(msgspec.Struct, frozen=True):
 class HookStats(msgspec.Struct, frozen=True):
     """Calls of one hook by verb; ``cont`` let everything pass.
 
+    ``shadow`` counts by verb what the hook would have done in shadow mode, which had no effect.
     ``seconds`` is the duration of all calls, and ``share`` its part of the time of all runs; ``None`` if no run has
     ended. p50 and p95 are durations in seconds.
     """
@@ -85,6 +86,7 @@ class HookStats(msgspec.Struct, frozen=True):
     hook: str
     calls: int
     verbs: dict[str, int]
+    shadow: dict[str, int]
     seconds: float
     share: float | None
     p50: float | None
@@ -384,11 +386,13 @@ def _tools(found: _Found) -> tuple[ToolStats, ...]:
 
 def _hooks(found: _Found) -> tuple[HookStats, ...]:
     elapsed = _total(found, "run").total.seconds
+    shadows = found.get("shadow", {})
     return tuple(
         HookStats(
             hook,
             each.total.count,
             dict(each.verbs.most_common()),
+            dict(shadows[hook].verbs.most_common()) if hook in shadows else {},
             each.total.seconds,
             min(1.0, each.total.seconds / elapsed) if elapsed else None,
             each.p50,

@@ -301,7 +301,7 @@
           spoken.slice(0, 5).map((mark) => el("span", {}, verbPill(mark.verb), ` ${mark.hook}`)),
           more(spoken.length - 5)),
         el("span", { class: "meta" }, joined(
-          tokens && `${number(tokens)} tokens`,
+          tokens && counted(tokens, "token"),
           paid && cost(paid),
           took && duration(took),
           `+${duration(row.step.at || 0)}`)),
