@@ -2,8 +2,9 @@
 
 It is for a journal what ``Order`` is for a tape (DESIGN 6.11, 6.17). While :attr:`Recovery.is_active`, the durable run
 answers calls from the entries, compares each event with them, and lets each part of the run go on at the entry at which
-it went on in the journal. After a cancellation or a time limit, the events of that run may differ until its next step,
-because the journal does not record how fast each task reacts.
+it went on in the journal; a part whose wakeup is not in the journal waits for its end. After a cancellation or a time
+limit, the events of that run may differ until its next step, because the journal does not record how fast each task
+reacts.
 """
 
 from __future__ import annotations

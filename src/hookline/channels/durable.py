@@ -1,6 +1,10 @@
 """Durable runs of a gateway: the run that answers a message has a journal, so another process can continue it.
 
-The mailbox says which process answers a message, and the journal what of the answer has been done (DESIGN 6.17).
+The mailbox says which process answers a message, and the journal what of the answer has been done (DESIGN 6.17). The
+head of the journal has the text of the message, its files and the conversation. A message that was steered into the
+run is found by its text among the messages that follow, so it is not answered twice. Requests for approval have
+tokens that follow from the approval: the next process does not show them again, and accepts a decision at once.
+Workers do not execute these runs, because the channel shows typing, progress and questions.
 """
 
 from __future__ import annotations

@@ -3,6 +3,17 @@
 A version covers what decides how a run goes on: the code and the arguments of the hooks that decide, the instructions,
 the description and the code of the tools, and the model. It has a digest for each of these parts, so that a run that no
 worker can continue can say which part differs.
+
+- A hook that decides: its points, phase, priority, globs, failure policy and place among the others; its code, which is
+  that of the function, or of the class with its bases, without comments and docstrings; and its *arguments*: attributes
+  with the name of a parameter of the constructor, or objects made of them, and the variables of an enclosing function.
+  They are read once, before the first run. Counters, times and random keys are not arguments, nor are secrets, which
+  are rotated, nor models and stores, which are places and not rules.
+- A tool: not its arguments, because they are the environment in which it acts, and a committed call is not repeated.
+- The code of a hook includes the functions and classes of its own project that it names, directly or through others,
+  and constants of plain types: not those of Python, of installed packages and of Hookline, whose versions are the
+  matter of a deployment. What a hook reaches in other ways (an attribute of an object, a dict of functions), what a
+  tool calls, and files are not covered; recovery notices a difference in what is recorded.
 """
 
 from __future__ import annotations
