@@ -36,16 +36,18 @@ STARTS = {
     "`hookline serve`, until it answers": [
         "-c",
         """
-import os, signal, sys, threading, time, urllib.request
+import os, signal, socket, sys, threading, time, urllib.request
+with socket.create_server(("127.0.0.1", 0)) as listener:
+    port = listener.getsockname()[1]
 def stop_when_it_answers():
     while True:
         try:
-            urllib.request.urlopen("http://127.0.0.1:18431/healthz").read()
+            urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz").read()
             return os.kill(os.getpid(), signal.SIGINT)
         except OSError:
             time.sleep(0.05)
 threading.Thread(target=stop_when_it_answers, daemon=True).start()
-sys.argv = ["hookline", "serve", "--model", "scripted:script.json", "--port", "18431"]
+sys.argv = ["hookline", "serve", "--model", "scripted:script.json", "--port", str(port)]
 from hookline.cli.main import main
 main()
 """,
