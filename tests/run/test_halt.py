@@ -385,6 +385,15 @@ def test_an_agent_obeys_the_switch_of_the_list_that_its_runs_are_in(tmp_path):
     assert world.agent(runs=world.store).run("Go on.").reply == "paid"
 
 
+def test_a_list_behind_a_link_to_a_folder_that_is_gone_cannot_be_read_so_nothing_begins(tmp_path):
+    (tmp_path / "runs.db").symlink_to(tmp_path / "volume" / "runs.db")
+    world = World(tmp_path / "other.db")
+    result = world.agent(runs=tmp_path / "runs.db").run("Pay bob.")
+    assert (result.stop.kind, world.done) == ("halted", [])
+    (tmp_path / "volume").mkdir()  # a file that is not there yet has no halt
+    assert world.agent(runs=RunStore(tmp_path / "runs.db")).run("Go on.").stop.kind != "halted"
+
+
 def test_an_agent_inside_a_run_obeys_the_switch_of_its_own_list_too(tmp_path):
     world = World(tmp_path / "runs.db")
     inner, found = world.agent("inner", runs=world.store), []

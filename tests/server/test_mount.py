@@ -22,9 +22,10 @@ from starlette.testclient import TestClient
 from hookline import BEFORE_LLM, Agent, ScriptedModel, hook, reply
 from hookline.config.errors import ConfigError
 from hookline.config.settings import Settings
-from hookline.hooks import AuditLogHook
+from hookline.events import RunFinished
+from hookline.hooks import AuditLogHook, ObservabilityHook
 from hookline.server import Caller, asgi, auth
-from hookline.stores import verify_audit
+from hookline.stores import RunStore, verify_audit
 from hookline.stores.keys import KeyStore
 from hookline.teams import Roster, Team
 
@@ -204,6 +205,32 @@ async def test_a_lifespan_in_a_mounted_app_is_not_run_and_the_answer_says_where_
         refused = await client.post("/runs", json={"task": "hello"})
     assert refused.status_code == 503
     assert "lifespan=agents.lifespan to the outermost application" in refused.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["unlisted", "listed by the program"])
+async def test_runs_that_the_program_starts_with_a_mounted_agent_obey_the_stop_switch_of_the_list(tmp_path, own):
+    hooks = [ObservabilityHook(tmp_path / "runs.db")] if own else []
+    agent = Agent("bot", llm=ScriptedModel([reply("one"), reply("two")]), hooks=hooks)
+    agents = mounted(tmp_path, agent)
+    RunStore(tmp_path / "runs.db").halts.halt("it charges twice", by="ada")
+    async with client_of(host_of(agents)):
+        result = await agent.arun("Pay.")
+        assert (result.status, result.stop.message) == ("stopped", "halted by ada: it charges twice")
+        assert [event.result.stop.kind async for event in agent.stream("Pay.") if isinstance(event, RunFinished)] == [
+            "halted"
+        ]
+        assert agent.model.requests == []
+    assert (await agent.arun("Pay.")).reply == "one"  # the list went with the server
+
+
+@pytest.mark.parametrize("named", [False, True], ids=["each personality", "as one agent"])
+async def test_a_mounted_roster_obeys_it_too(tmp_path, named):
+    (tmp_path / "people").mkdir()
+    (tmp_path / "people" / "poet.toml").write_text('instructions = "You are the poet."\n')
+    roster = Roster(Agent("bot", llm=ScriptedModel([reply("one")])), tmp_path / "people", first="poet")
+    RunStore(tmp_path / "runs.db").halts.halt("it charges twice", by="ada")
+    async with client_of(host_of(mounted(tmp_path, {"poets": roster} if named else roster))):
+        assert (await roster.arun("Pay.")).stop.kind == "halted"
 
 
 async def test_two_mounts_of_one_app_keep_their_agents_apart(tmp_path):

@@ -77,11 +77,12 @@ class HookStack:
 
     ``layers`` are the entries of the agent, the conversation and the run, as registered. ``hooks`` are their hooks, and
     ``points`` the points that have hooks. Hooks with special methods: ``listeners`` have ``on_event``, ``wrappers``
-    have ``wrap``, ``instruments`` have ``instrument``, ``watchers`` have ``observe_fires``, and ``limiting`` have
-    ``limits``. ``redactions`` are the values of ``storage_redaction``: they clean everything that is stored about a run
-    (DESIGN 6.20). A watcher is not called at its ``watched_in_runs`` in a run, because its fire observer handles these
-    points; elsewhere it is. ``holds_text`` is true if a hook may reject the text of a reply after it was streamed, so
-    that it must not be shown before (DESIGN 7.14).
+    have ``wrap``, ``instruments`` have ``instrument``, ``watchers`` have ``observe_fires``, ``limiting`` have
+    ``limits``, and ``halting`` have ``halts``, a stop switch or ``None`` (DESIGN 6.19). ``redactions`` are the values
+    of ``storage_redaction``: they clean everything that is stored about a run (DESIGN 6.20). A watcher is not called at
+    its ``watched_in_runs`` in a run, because its fire observer handles these points; elsewhere it is. ``holds_text`` is
+    true if a hook may reject the text of a reply after it was streamed, so that it must not be shown before (DESIGN
+    7.14).
     """
 
     __slots__ = (
@@ -89,6 +90,7 @@ class HookStack:
         "_chains",
         "_extended",
         "_in_run",
+        "halting",
         "holds_text",
         "hooks",
         "instruments",
@@ -115,8 +117,8 @@ class HookStack:
         self.points = frozenset(by_point)
         self.holds_text = AFTER_LLM in self.points and _holds_text(self.chain(AFTER_LLM), self.chain(ON_TOKEN))
         self.hooks = tuple({id(e.hook): e.hook for layer in self.layers for e in layer}.values())
-        names = ("on_event", "wrap", "instrument", "limits", "observe_fires")
-        self.listeners, self.wrappers, self.instruments, self.limiting, self.watchers = (
+        names = ("on_event", "wrap", "instrument", "limits", "observe_fires", "halts")
+        self.listeners, self.wrappers, self.instruments, self.limiting, self.watchers, self.halting = (
             tuple([hook for hook in self.hooks if hasattr(hook, name)]) for name in names
         )
         declared = [getattr(hook, "storage_redaction", None) for hook in self.hooks]

@@ -29,7 +29,6 @@ from .budget import NO_LIMITS, Limits
 from .context import AgentContext, DepsT, DepsT_contra
 from .deps import check_context_types
 from .events import Sink
-from .halt import HaltSwitch
 from .loop import Loop
 from .options import OptionsWithContext, OptionsWithDeps, Preparation, RunOptions, event_sinks
 from .output import OUTPUT_RETRIES, OutputT, output_spec
@@ -217,12 +216,9 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
         if record is not False:
             self._add_hook(_record_hook(record))
-        self.halts: tuple[HaltSwitch, ...] = ()
         if runs is not False:
             # Settings and hooks are layers above the loop, which knows neither: only this option names them.
-            recorder = import_module("hookline.config.recording").recorder_for(runs)
-            self._add_hook(recorder)
-            self.halts = (recorder.store.halts,)
+            self._add_hook(import_module("hookline.config.recording").recorder_for(runs))
         self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
         self.max_parallel_tools = max_parallel_tools
         self.params = EMPTY if params is None else _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")

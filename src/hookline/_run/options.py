@@ -370,11 +370,14 @@ class Preparation:
         return base.budget.child(self._agent.limits, outer=outer)
 
     def _halts(self, base: Services) -> tuple[HaltSwitch, ...]:
-        """Return the stop switches of the context, of the agent, of the journal, and of all outer runs.
+        """Return the stop switches of the context, of the lists of runs, of the journal, and of all outer runs.
 
         Those of outer runs count whatever ``inherit`` says.
         """
-        found, own = [*base.halts, *self._agent.halts], getattr(self._options.get("durable"), "halts", None)
+        found = [*base.halts]
+        for stack in (self._agent.hooks.stack, base.hooks.stack, self._hooks):
+            found += [hook.halts for hook in stack.halting if hook.halts is not None]
+        own = getattr(self._options.get("durable"), "halts", None)
         if own is not None:
             found.append(own)
         for run in (self.outer, CURRENT.get()):

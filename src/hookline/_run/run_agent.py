@@ -10,7 +10,6 @@ from ..models.protocol import Model
 from ..tools.registry import ToolRegistry
 from .budget import Limits
 from .events import Sink
-from .halt import HaltSwitch
 from .output import OutputSpec
 
 StreamMode = Literal["safe", "live"]
@@ -34,8 +33,6 @@ class RunAgent(Protocol):
     deps_type: Any
     allowed_plugins: tuple[str, ...] | None
     sinks: tuple[Sink, ...]
-    halts: tuple[HaltSwitch, ...]
-    """The stop switches that its runs obey."""
     stream_mode: StreamMode
     max_parallel_tools: int
     max_attachment: int | None

@@ -28,7 +28,7 @@ def recorder_for(runs: Any) -> ObservabilityHook:
         ConfigError: the configuration of the project is invalid.
     """
     if isinstance(runs, ObservabilityHook):
-        return runs
+        return _obeying(runs)
     if isinstance(runs, RunStore):
         return _shared_hook((runs.path, id(runs)), runs)
     if runs is not True and not (isinstance(runs, (str, os.PathLike)) and os.fspath(runs)):
@@ -44,8 +44,14 @@ def recorder_for(runs: Any) -> ObservabilityHook:
 def _shared_hook(key: tuple[str, int], store: RunStore) -> ObservabilityHook:
     with _sharing:
         if key not in _shared:
-            _shared[key] = ObservabilityHook(store)
+            _shared[key] = _obeying(ObservabilityHook(store))
         return _shared[key]
+
+
+def _obeying(hook: ObservabilityHook) -> ObservabilityHook:
+    """Make the runs that a hook lists obey the stop switch of their list."""
+    hook.halts = hook.store.halts
+    return hook
 
 
 def _project_store() -> RunStore:

@@ -24,6 +24,7 @@ from ._facts import FactObserver, FactRecorder, PutRecord
 
 if TYPE_CHECKING:
     from .._run.engine import Engine
+    from .._run.halt import HaltSwitch
 
 log = logging.getLogger("hookline")
 
@@ -57,6 +58,10 @@ class ObservabilityHook(FactRecorder):
     Raises:
         RegistrationError: an argument is invalid.
     """
+
+    halts: HaltSwitch | None = None
+    """The stop switch that runs with this hook obey: that of their list, with ``Agent(runs=...)`` and in a mounted
+    server. Otherwise none: a hook that only observes must not stop runs because its file cannot be read."""
 
     def __init__(
         self,

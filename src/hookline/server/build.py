@@ -114,7 +114,7 @@ def build_parts(
     """Build a server for agents by name, and add hooks to each of them until the server stops.
 
     One counts for the metrics. The other lists the runs that the program itself starts with these agents, beside those
-    of callers.
+    of callers; they obey the stop switch of this list.
 
     Args:
         settings: the settings.
@@ -192,8 +192,11 @@ def build_parts(
     registries = list({id(answerer.hooks): answerer.hooks for answerer in answerers.values()}.values())
     recorder = ObservabilityHook(store)
     unlisted = [registry for registry in registries if not any(_lists_runs(hook, store) for hook in registry)]
+    listing = [recorder, *(hook for hook in hooks if _lists_runs(hook, store) and hook.halts is None)]
 
     def detach_hooks() -> None:
+        for hook in listing:
+            hook.halts = None
         for registry in registries:
             registry.unregister(metrics)
         for registry in unlisted:
@@ -211,6 +214,8 @@ def build_parts(
         closing=[detach_hooks, close_metrics, *(each.close for each in (stores, keys, buckets) if each is not None)],
         listen=listen,
     )
+    for hook in listing:
+        hook.halts = store.halts
     for registry in registries:
         registry.extend([metrics, recorder] if registry in unlisted else [metrics])
     return server

@@ -42,6 +42,17 @@ class HaltStore(HaltSwitch):
         self._db = db
         self._was_there = False
 
+    def __eq__(self, other: object) -> bool:
+        """Two switches in one file are the same one, so that a run reads it once."""
+        return self is other or (isinstance(other, HaltStore) and self._key is not None and self._key == other._key)
+
+    def __hash__(self) -> int:
+        return hash(self._key or id(self))
+
+    @property
+    def _key(self) -> str | None:
+        return None if self._db.in_memory or self._db.is_shared else self._db.path
+
     @property
     def place(self) -> str:
         """The file, or the address of the database without its password."""

@@ -120,6 +120,9 @@ class SqliteDatabase:
         try:
             os.stat(self.path)
         except FileNotFoundError:
+            target = os.path.realpath(self.path)
+            if os.path.islink(self.path) and not os.path.isdir(os.path.dirname(target)):
+                raise StoreError(f"{self.path} leads to {target}, whose folder is gone: mount or create it") from None
             return False
         except OSError as error:
             raise StoreError(f"{self.path} cannot be read ({error.strerror}): make it readable") from None
