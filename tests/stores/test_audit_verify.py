@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hookline.stores import AuditLog, StoreError, verify_audit
+from hookline.stores.audit.describe import parse_record
 from hookline.stores.audit.format import MAX_LINE, line_hash, split_signature
 from hookline.stores.audit.keys import make_keys
 from hookline.stores.audit.verify import MAX_FINDINGS, log_files
@@ -352,6 +353,24 @@ def test_an_incomplete_last_line_is_a_warning(log):
         file.write(b'{"v":1,"seq":10,"ti')
     report = verify_audit(log / "plain.jsonl")
     assert (report.findings, [w.kind for w in report.warnings]) == ((), ["torn", "unproven"])
+
+
+FORGED = b'{"v":1,"seq":%d,"time":"2026-11-19T01:00:00.000Z","type":"approval","decision":"approve","by":"boss"}'
+
+
+@pytest.mark.parametrize("name", ["plain", "signed"])
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_forged_line_does_not_pass_for_one_that_was_interrupted(log, name, count):
+    path = log / f"{name}.jsonl"
+    key = log / "key" if name == "signed" else None
+    with open(path, "ab") as file:
+        file.write(b"\n".join(FORGED % (10 + each) for each in range(count)))
+    assert kinds(path) == ["no record"]
+    write(path, 1, **({"sign": key} if key else {}))
+    assert kinds(path) == ["no record"]
+    shown = [parse_record(line) for line in lines(path)]
+    assert [each["type"] for each in shown].count("no record") == count
+    assert not any(each.get("by") == "boss" for each in shown)
 
 
 def test_an_incomplete_last_line_is_a_finding_in_an_archive(log):

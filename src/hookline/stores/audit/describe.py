@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 
 from ..._base.text import counted, printable, shorten
+from .format import UNREADABLE, parse_envelope
 
 Record = dict[str, Any]
 """A record as the log has it: its fields by name."""
@@ -38,13 +40,11 @@ _TEXT_FIELDS = ("text", "content", "result", "error", "message", "reply")
 
 
 def parse_record(line: bytes) -> Record:
-    """Parse one line. A line that is not a record becomes one of the type ``no record``."""
-    try:
-        record = msgspec.json.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        record = None
-    if isinstance(record, dict) and isinstance(record.get("type"), str):
-        return record
+    """Parse one line. A line that is not a record, as ``verify`` sees it, becomes one of the type ``no record``."""
+    with suppress(*UNREADABLE):
+        record: Record = msgspec.json.decode(line)
+        if parse_envelope(line) is not None:
+            return record
     return {"type": NO_RECORD, "about": line.decode(errors="replace").strip()}
 
 

@@ -148,23 +148,33 @@ _open_decoder = msgspec.json.Decoder(OpenRecord)
 _lost_decoder = msgspec.json.Decoder(LostRecord)
 _prune_decoder = msgspec.json.Decoder(PruneRecord)
 _head_decoder = msgspec.json.Decoder(AuditHead)
-_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What a line that is not JSON, or not of the right form, raises."""
 
 
 def parse_envelope(line: bytes) -> Envelope | None:
     """Parse the common fields of a line; ``None`` if the line is not a record."""
     try:
         envelope = _envelope_decoder.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return envelope if envelope.seq > 0 else None
+
+
+def is_json(line: bytes) -> bool:
+    """Whether a line is complete. One that a process could not write to its end is not JSON."""
+    try:
+        msgspec.json.decode(line)
+    except UNREADABLE:
+        return False
+    return True
 
 
 def parse_open(line: bytes) -> OpenRecord:
     """Parse an ``open`` record; the default values if it is not readable."""
     try:
         return _open_decoder.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return OpenRecord()
 
 
@@ -172,7 +182,7 @@ def parse_lost(line: bytes) -> LostRecord:
     """Parse a ``lost`` record; the default values if it is not readable."""
     try:
         return _lost_decoder.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return LostRecord()
 
 
@@ -180,7 +190,7 @@ def parse_prune(line: bytes) -> PruneRecord:
     """Parse a ``prune`` record; the default values if it is not readable."""
     try:
         return _prune_decoder.decode(line)
-    except _UNREADABLE:
+    except UNREADABLE:
         return PruneRecord()
 
 
@@ -188,7 +198,7 @@ def parse_head(data: bytes) -> AuditHead | None:
     """Parse a checkpoint file; ``None`` if it is not readable."""
     try:
         head = _head_decoder.decode(data)
-    except _UNREADABLE:
+    except UNREADABLE:
         return None
     return head if 0 < head.seq < 1 << 53 and re.fullmatch("[0-9a-f]{64}", head.hash) else None
 

@@ -26,6 +26,7 @@ from .format import (
     checkpoint_path,
     find_end,
     is_archive,
+    is_json,
     line_hash,
     parse_envelope,
     parse_head,
@@ -228,6 +229,7 @@ class _Verification:
         self.seq, self.hash = 0, START
         self.hash_known = True  # whether ``hash`` is that of the record before the current line
         self.unreadable: list[tuple[str, int, int]] = []  # file, number and length of lines before the current one
+        self.is_torn = True  # whether these lines may be what an interrupted process has written
         self.must_sign = verifier is not None
         self.latest = ""
         self.heads: dict[int, list[tuple[str, str]]] = {}  # by number: expected hash, and its source
@@ -311,13 +313,14 @@ class _Verification:
             envelope = parse_envelope(line) if len(line) <= MAX_LINE else None
             if envelope is None:
                 self.unreadable.append((name, number, len(line)))
+                self.is_torn = self.is_torn and not is_json(line)
             else:
                 self._check_line(name, number, line, envelope)
-        if last and self.unreadable and not ended:
+        if last and self.unreadable and self.is_torn and not ended:
             first = self.unreadable[0][1]
             text = f"the last line is incomplete ({self._unreadable_size():,} bytes): writing was interrupted"
             self.warn("torn", name, first, text)
-            self.unreadable.clear()
+            self._forget_unreadable()
         self._report_unreadable()
 
     @property
@@ -383,16 +386,20 @@ class _Verification:
         for name, number, _ in self.unreadable:
             self.find("no record", name, number, "the line is not a record: it was changed or inserted")
             self.hash_known = False
+        self._forget_unreadable()
+
+    def _forget_unreadable(self) -> None:
         self.unreadable.clear()
+        self.is_torn = True
 
     def _check_line(self, name: str, number: int, line: bytes, envelope: Envelope) -> None:
         opening = parse_open(line) if envelope.type == "open" else None
         if self.unreadable:
             size = self._unreadable_size()
-            if opening is not None and opening.torn == size > 0:
+            if opening is not None and opening.torn == size > 0 and self.is_torn:
                 first = self.unreadable[0][1]
                 self.warn("torn", name, first, f"an incomplete line of {size:,} bytes: a process was interrupted here")
-                self.unreadable.clear()
+                self._forget_unreadable()
             else:
                 self._report_unreadable()
         digest = line_hash(line)
