@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, HookResult, RunFailedError, call, guard, reply, tool
+from hookline import AFTER_TOOL, BEFORE_TOOL, HookResult, RunFailedError, call, guard, observer, reply, tool
 from hookline.cli.app import run_app
 from hookline.cli.errors import report_error
 from hookline.cli.stats import spark
 from hookline.cli.text import parse_since
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
-from hookline.hooks import ObservabilityHook, shadow
+from hookline.hooks import MetricsHook, ObservabilityHook, shadow
 from hookline.stores.paths import default_runs_path
 from hookline.testing import scripted_agent
 
@@ -100,6 +100,35 @@ def test_the_same_is_there_as_json(stats, recorded):
     by_tool = {row["tool"]: row["outcomes"] for row in told["tools"]}
     assert by_tool["add"] == {"ok": 1, "blocked": 1}
     assert [row["type"] for row in told["errors"] if row["fatal"]] == ["TimeoutError"]
+
+
+def test_a_hook_for_one_tool_is_not_counted_at_calls_of_others(stats, tmp_path):
+    @guard(BEFORE_TOOL, tools="delete_*")
+    def keeps(ctx, request):
+        return HookResult.block("no") if request.arguments["name"] == "tax" else None
+
+    @observer(AFTER_TOOL, tools=["delete_*"])
+    async def watches(ctx, result):
+        pass
+
+    @tool
+    def delete_note(name: str) -> str:
+        """Delete a note."""
+        return "ok"
+
+    recorder, metrics = ObservabilityHook(tmp_path / "runs.db"), MetricsHook(every_call=True)
+    asked = [call("delete_note", name="tax"), call("add", a=1, b=1), call("delete_note", name="old"), reply("done")]
+    result = scripted_agent(asked, tools=[add, delete_note], hooks=[recorder, metrics, keeps, watches]).run("x")
+    assert recorder.flush(10)
+    facts = recorder.store.facts(result.ids.run_id)
+    recorder.store.close()
+    counted = {row["hook"]: row["calls"] for row in json.loads(stats("--json")[1])["hooks"]}
+    assert (counted["keeps"], counted["watches"]) == (2, 2)
+    assert not [
+        fact for fact in facts if fact.tool == "add" and {gate.hook for gate in fact.gates} & {"keeps", "watches"}
+    ]
+    timed = [line for line in metrics.text().splitlines() if "hook_seconds_count" in line and "keeps" in line]
+    assert [line.rsplit(" ", 1)[1] for line in timed] == ["2"]
 
 
 def test_what_a_hook_would_have_done_in_shadow_mode_has_its_own_column(stats, tmp_path):

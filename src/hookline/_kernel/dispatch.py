@@ -487,15 +487,15 @@ class Firing:
         refused: bool = False,
         state: AgentState | None = None,
     ) -> None:
-        """Report a call of a hook to the fire observers."""
+        """Report a call of a hook to the fire observers, unless the hook is for other tools and was not called."""
         watch = self.watch
-        if not watch.of_results and not watch.of_fires:
+        is_silent = result is None and error is None
+        if (not watch.of_results and not watch.of_fires) or (is_silent and not selects(entry.tools, self.payload)):
             return
         took = time.perf_counter() - began if watch.is_timed else 0
         call = CallReport(entry, self.point, self.payload, result, error, location, refused, took, state)
         if watch.of_fires:
             self.calls += (call,)
-        is_silent = result is None and error is None
         for observer in watch.of_all_calls if is_silent else watch.of_results:
             observer.hook_called(call)
 
