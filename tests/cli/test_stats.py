@@ -128,7 +128,7 @@ def test_a_hook_for_one_tool_is_not_counted_at_calls_of_others(stats, tmp_path):
         fact for fact in facts if fact.tool == "add" and {gate.hook for gate in fact.gates} & {"keeps", "watches"}
     ]
     timed = [line for line in metrics.text().splitlines() if "hook_seconds_count" in line and "keeps" in line]
-    assert [line.rsplit(" ", 1)[1] for line in timed] == ["2"]
+    assert [line.rsplit(" ", 1)[1] for line in timed] == ["2.0"]
 
 
 def test_what_a_hook_would_have_done_in_shadow_mode_has_its_own_column(stats, tmp_path):
