@@ -209,6 +209,16 @@ def test_a_file_of_another_program_is_reported(stats, tmp_path):
     assert (code, "not one of runs" in err) == (2, True)
 
 
+def test_without_records_json_has_the_same_form(stats, recorded, tmp_path, monkeypatch):
+    some = json.loads(stats("--json")[1])
+    monkeypatch.setenv("HOOKLINE_RUNS", str(tmp_path / "none.db"))
+    none = json.loads(stats("--json")[1])
+    assert none.keys() == some.keys()
+    assert (none["totals"]["runs"], none["hooks"], json.loads(stats("--last", "3", "--json")[1])) == (0, [], [])
+    assert stats("--run", "last", "--json")[0] != 0
+    assert not (tmp_path / "none.db").exists()
+
+
 def test_without_records_stats_explains_recording_and_creates_no_file(stats, tmp_path, monkeypatch):
     code, out, _ = stats()
     assert code == 0

@@ -58,12 +58,15 @@ def stats(
 ) -> int:
     """Show statistics of runs: models, tools, hooks, tokens, cost and time."""
     from ..stores.run_statistics import run_stats
+    from ..stores.runs import RunStore
 
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]
     if alone and (len(alone) > 1 or since or agent or model):
         raise ConfigError(f"{alone[0]} cannot be combined with other options that select runs")
     begin = parse_since(since)
     store = _open_store(file, config)
+    if store is None and json:
+        store = RunStore(":memory:")
     if store is None:
         show_nothing(file or config.settings.runs)
     elif run is not None:
