@@ -107,6 +107,7 @@ OF_KIND = {
     "AgentResult.successful_tool_calls": "number of tool calls that returned a result",
     "AgentResult.tool_calls": "number of tool calls",
     "ApprovalAnswer.approve": "the call may run",
+    "ApprovalAnswer.asked_at": "the Unix time at which the approver was first asked, perhaps by an earlier process",
     "ApprovalAnswer.deny": "the call is blocked, and the model gets this message",
     "ApprovalAnswer.edit": "run the call with these arguments, if the guards allow it",
     "ApprovalAnswer.wait": "a durable run is suspended until the decision is there",

@@ -13,7 +13,7 @@ import msgspec
 
 from .events import Emit, HookExecuted, PointFired
 from .hook import HookEntry, tool_of
-from .payloads import ApprovalRequest
+from .payloads import ApprovalAnswer, ApprovalRequest
 from .points import Point
 from .results import HookAction, HookResult, Verdict
 from .state import AgentState
@@ -55,6 +55,12 @@ class CallReport(msgspec.Struct, frozen=True, eq=False, gc=False):
     """Duration in seconds; 0 if no fire observer wants the time."""
     state: AgentState | None = None
     """The state before the hook's ``state=``, if it returned one."""
+
+    @property
+    def is_postponed(self) -> bool:
+        """Whether the hook is an approver that waits: it decides when it is asked again."""
+        answer = None if self.result is None else self.result.value
+        return isinstance(answer, ApprovalAnswer) and answer.wait
 
 
 class FireReport(msgspec.Struct, frozen=True, eq=False, gc=False):
@@ -172,7 +178,9 @@ class FireEvents(FireObserver):
         self._emit(PointFired, point=fire.point, verb=verdict.action, hook=verdict.hook, reason=verdict.reason)
 
     def hook_called(self, call: CallReport) -> None:
-        """Emit the event of a call."""
+        """Emit the event of a call, unless the hook is asked again."""
+        if call.is_postponed:
+            return
         entry, point, result = call.entry, call.point, call.result
         asked = isinstance(call.payload, ApprovalRequest)
         about = call.payload.call if asked else call.payload

@@ -376,13 +376,17 @@ def unanswered(questions: Iterable[Question], waited: str = "") -> str:
 
 
 class ApprovalAnswer(Frozen, frozen=True):
-    """An approver's answer: exactly one of ``approve``, ``deny`` (a message), ``edit`` (arguments) and ``wait``."""
+    """An approver's answer: exactly one of ``approve``, ``deny`` (a message), ``edit`` (arguments) and ``wait``.
+
+    ``asked_at`` is the Unix time at which the approver was first asked, perhaps by an earlier process.
+    """
 
     approve: bool = False
     deny: str | None = None
     edit: Mapping[str, Any] | None = None
     by: str = ""
     wait: bool = False
+    asked_at: float | None = None
 
     def __post_init__(self) -> None:
         if self.edit is not None and type(self.edit) is not FrozenDict:

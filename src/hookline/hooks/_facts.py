@@ -12,6 +12,7 @@ import msgspec
 from .._kernel.events import Event
 from .._kernel.fire_observers import CallReport, FireReport
 from .._kernel.hook import tool_of
+from .._kernel.payloads import ApprovalAnswer
 from .._kernel.points import AFTER_LLM, ON_RUN_END
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded
@@ -141,7 +142,8 @@ class FactObserver(NewFireObserver):
         gates: tuple[Gate, ...] = ()
         decided = _NONE
         if fire.calls:
-            gates = tuple([_gate(call) for call in fire.calls if call.entry.hook is not self._recorder])
+            counted = [call for call in fire.calls if call.entry.hook is not self._recorder and not call.is_postponed]
+            gates = tuple(map(_gate, counted))
             decided = deciding_gate(gates) or _NONE
         if point is AFTER_LLM:
             reply = fire.verdict.payload
@@ -174,7 +176,9 @@ class FactObserver(NewFireObserver):
                     gates=gates,
                 )
             )
-        elif gates:
+        if isinstance(answer := fire.verdict.value, ApprovalAnswer) and answer.asked_at is not None:
+            self._asked.setdefault(fire.payload.call.id, answer.asked_at)
+        if gates and point is not AFTER_LLM:
             self._put(_fact_of_fire(self.run, self._now(), next(self._numbers), fire, gates, decided))
 
     def take(self, event: Event) -> None:
@@ -227,7 +231,7 @@ class FactObserver(NewFireObserver):
                         outcome=event.decision,
                         source=event.by[:NAME],
                         reason=event.message,
-                        duration=at - self._asked.pop(event.call_id, at),
+                        duration=max(0.0, at - self._asked.pop(event.call_id, at)),
                     )
                 )
             case ShadowDecided():

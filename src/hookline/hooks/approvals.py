@@ -272,14 +272,16 @@ async def _notify(notify: Notifier, row: ApprovalRow) -> None:
 def result_of(row: ApprovalRow, seconds: float) -> HookResult:
     """Return the hook result for a decided approval."""
     reason = f"approval {row.id}" + ("" if row.remember == "once" else f", remembered: {row.remember}")
+    by, answer = row.by, dict[str, Any]()
     match row.status:
         case "approved":
-            return HookResult.approve(by=row.by, reason=reason)
+            answer = {"approve": True}
         case "edited" if row.edit is not None:
-            return HookResult.edit(row.edit, by=row.by, reason=reason)
+            answer = {"edit": row.edit}
         case "denied":
-            return HookResult.deny(row.message or "This call was denied.", by=row.by, reason=reason)
+            answer = {"deny": row.message or "This call was denied."}
         case "expired":
-            return HookResult.deny(unanswered(row.questions, f" within {seconds:g} s"), by="expired", reason=reason)
+            by, answer = "expired", {"deny": unanswered(row.questions, f" within {seconds:g} s")}
         case _:
-            return HookResult.deny("This call is no longer waiting for approval.", by="cancelled", reason=reason)
+            by, answer = "cancelled", {"deny": "This call is no longer waiting for approval."}
+    return HookResult.claim(by=by, reason=reason, asked_at=row.asked, **answer)

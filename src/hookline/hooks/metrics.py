@@ -139,7 +139,9 @@ class MetricsHook:
             self._cost.add(model, provider, by=reply.cost)
 
     def hook_called(self, call: CallReport) -> None:
-        """Count a call of a hook: its duration, and its verdict."""
+        """Count a call of a hook: its duration, and its verdict. An approver that is asked again counts then."""
+        if call.is_postponed:
+            return
         point, hook, result = call.point, call.entry.name, call.result
         if self._every_call:
             self._hook_seconds.observe(call.took, point, hook)

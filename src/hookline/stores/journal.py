@@ -246,6 +246,8 @@ class Journal:
         more = [] if also is None else [also]
         if (following := write.following) is not None:
             more.append(lambda db: _create_listed(db, *following))
+        if row is None and write.status in RUN_STATUSES:
+            more.append(lambda db: _index_reply(db, write.run_id))
         statement, values = _append_statement(write, row) if self._db.is_shared else ("", [])
 
         def check(held: Sequence[Any]) -> None:
@@ -329,7 +331,11 @@ class Journal:
                 delete_runs(db, free, ("journal",))
                 delete_runs(db, sorted({*free}.difference(id for (id,) in served)), ("events",))
                 listed = f"DELETE FROM runs WHERE {among(free)} AND {_ONLY_JOURNAL} RETURNING run_id"
-                delete_runs(db, [id for (id,) in db.execute(listed, free).fetchall()], ("run_texts",))
+                unserved = (
+                    f"UPDATE runs SET task = '', reply = '' WHERE {among(free)} AND transport = '' RETURNING run_id"
+                )
+                gone = [*db.execute(listed, free).fetchall(), *db.execute(unserved, free).fetchall()]
+                delete_runs(db, [id for (id,) in gone], ("run_texts",))
         return len(free)
 
 
@@ -376,6 +382,7 @@ class _Stop(msgspec.Struct):
 class _Result(msgspec.Struct):
     """What the list of runs says about a durable run when it has ended."""
 
+    reply: str = ""
     steps: list[msgspec.Raw] = []
     tool_calls: int = 0
     usage: _Used = msgspec.field(default_factory=_Used)
@@ -403,8 +410,11 @@ _LISTED = """INSERT INTO runs (run_id, agent, owner, session, session_id, task_i
     started, last_seq, parent_run_id, host, pid, observed, origin)
     VALUES (?, ?, '', '', ?, ?, ?, '', ?, 'running', '', '', '', '', 0, 0, 0, 0, 0, NULL, ?, ?, 0, '', '', 0, 0, ?)
     ON CONFLICT (run_id) DO NOTHING"""
-_LISTED_STATUS = f"""UPDATE runs SET status = ?, ended = ?, stop = ?, steps = ?, tool_calls = ?, input_tokens = ?,
-    output_tokens = ?, cached_tokens = ?, cost = ?, elapsed = ? WHERE run_id {{}} AND {_ONLY_JOURNAL}"""
+_OUTCOME = ("status", "ended", "stop", "steps", "tool_calls", "input_tokens", "output_tokens", "cached_tokens")
+_LISTED_STATUS = f"""UPDATE runs SET reply = ?,
+    {", ".join(f"{c} = CASE WHEN observed = 0 THEN ? ELSE {c} END" for c in (*_OUTCOME, "cost", "elapsed"))}
+    WHERE run_id {{}} AND transport = ''"""
+"""A hook that observes a run writes its outcome, too, but not its texts."""
 
 
 def _create_listed(db: Connection, run_id: str, agent: str, start: bytes) -> None:
@@ -424,7 +434,14 @@ def _listed_status(write: Append) -> list[Any]:
     if is_over and write.result:
         with suppress(msgspec.MsgspecError):  # a gateway stores other results
             result = _results.decode(write.result).result
-    return [write.status, time.time() if is_over else None, *result.values]
+    return [storable(result.reply), write.status, time.time() if is_over else None, *result.values]
+
+
+def _index_reply(db: Connection, run_id: str) -> None:
+    """Make the reply of a run that no server served searchable, inside the transaction that ends the run."""
+    query = "SELECT created, agent, task, reply FROM runs WHERE run_id = ? AND transport = '' AND reply != ''"
+    for created, agent, task, reply in db.execute(query, (run_id,)).fetchall():
+        add_text(db, run_id, created, "", agent, task, reply, replace=True)
 
 
 def _status_change(write: Append) -> tuple[str, list[Any]]:

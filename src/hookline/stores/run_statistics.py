@@ -12,7 +12,7 @@ import msgspec
 from . import facts
 from .facts import SumFilter, Sums, Tally, percentile
 from .runs import RunStore
-from .sql import Connection, Leases
+from .sql import Connection
 
 _OUTCOMES = ("ok", "error", "blocked", "answered", "cancelled")
 _DECISIONS = ("approved", "denied", "edited", "cancelled")
@@ -186,7 +186,7 @@ def run_stats(
     with store.db.transaction() as db:
         tally = _from_facts(db, chosen)
         found = _counted(db, chosen, tally)
-        unfinished = _unfinished(db, chosen, store.db.leases)
+        unfinished = [(run.status, run.created) for run in store.open_runs(db, chosen.runs, chosen.values)]
         first = _first(db, chosen)
         width, bars = _timeline(db, chosen, tally, unfinished, since or first)
         return RunStats(
@@ -308,17 +308,6 @@ def _from_facts(db: Connection, chosen: _Chosen) -> Tally:
     for fact in facts.facts_of(db, *chosen_facts):
         tally.count(fact)
     return tally
-
-
-def _unfinished(db: Connection, chosen: _Chosen, leases: Leases) -> list[tuple[str, float]]:
-    """Return the status and the start of each run that has not ended."""
-    # Without this hint, SQLite would read all runs of the time.
-    source = "runs INDEXED BY open_runs"
-    query = f"SELECT status, host, pid, created, born FROM {source} WHERE {chosen.runs} AND ended IS NULL"
-    return [
-        (status if leases.is_held(*process) else "interrupted", process[2])
-        for status, *process in db.execute(query, chosen.values)
-    ]
 
 
 def _first(db: Connection, chosen: _Chosen) -> float | None:

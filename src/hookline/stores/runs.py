@@ -36,8 +36,8 @@ from .journal import Journal, count_new, create
 from .leases import database_time
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
+from .retention import AT_ONCE, Forget, PeriodicWork, among, delete_runs, error_type, prune, prune_served
 from .retention import SCHEMA as _PERIODIC
-from .retention import Forget, PeriodicWork, among, delete_runs, error_type, prune, prune_served
 from .run_texts import SCHEMA as _TEXTS
 from .run_texts import add_text, find_text, forget_words
 from .sql import LAST_CHARACTER, Connection, Leases, Schema, Statement, insert, storable, storable_value, upsert
@@ -619,7 +619,7 @@ class RunStore:
 
         def write(db: Connection) -> None:
             insert(db, "runs", _COLUMNS, rows, _OBSERVED_ROW)
-            self._facts.write(db, facts)
+            self._facts.write(db, _since_first_start(db, facts))
 
         return write
 
@@ -891,7 +891,7 @@ class RunStore:
         """
         rows = self.db.execute(f"SELECT {_ROW} FROM runs WHERE run_id = ?", (storable(id),))
         found = list(_records(rows, self.db.leases))
-        if found and _has_own_state(found[0]):
+        if found and not found[0].is_served:
             with self.db.transaction() as db:
                 found = self._current(db, found)
         return found[0] if found else None
@@ -994,22 +994,36 @@ class RunStore:
         return self._current(db, found)
 
     def _current(self, db: Connection, runs: Iterable[RunRecord]) -> list[RunRecord]:
-        """Return runs with the current states of durable runs without a server: only their journals know them."""
+        """Return runs with the states and last events of durable runs without a server: only their journals know."""
         found = list(runs)
-        ids = [run.id for run in found if _has_own_state(run)]
+        ids = [run.id for run in found if not run.is_served]
         if not ids:
             return found
-        query = f"""SELECT run_id, status, lease, host, pid, changed, born FROM durable_runs
-            WHERE run_id IN ({",".join("?" * len(ids))})"""
-        rows, now = db.execute(query, ids).fetchall(), database_time(self.db, db)
-        states = {
-            id: status
-            if status not in ("new", "running") or (lease > now and self.db.leases.is_held(*process))
-            # A run that no process has begun is not listed before its first claim.
-            else "interrupted"
-            for id, status, lease, *process in rows
-        }
-        return [msgspec.structs.replace(run, status=states.get(run.id, run.status)) for run in found]
+        last_event = "SELECT seq FROM events e WHERE e.run_id = d.run_id ORDER BY seq DESC LIMIT 1"
+        columns = f"run_id, ({last_event}), status, lease, host, pid, changed, born"
+        known, now = dict[str, tuple[int, str]](), database_time(self.db, db)
+        for first in range(0, len(ids), AT_ONCE):
+            part = ids[first : first + AT_ONCE]
+            rows = db.execute(f"SELECT {columns} FROM durable_runs d WHERE {among(part)}", part)
+            known.update({id: (last or 0, self._state(now, *state)) for id, last, *state in rows})
+        for place, run in enumerate(found):
+            if run.id in known:
+                last, state = known[run.id]
+                found[place] = msgspec.structs.replace(
+                    run, last_seq=last, status=state if run.ended is None else run.status
+                )
+        return found
+
+    def _state(self, now: float, status: str, lease: float, *process: Any) -> str:
+        """Return the state of a durable run. One that no process has begun is not listed before its first claim."""
+        is_executed = lease > now and self.db.leases.is_held(*process)
+        return "interrupted" if status in ("new", "running") and not is_executed else status
+
+    def open_runs(self, db: Connection, condition: str, values: Any) -> list[RunRecord]:
+        """Return the runs without an end that meet a condition, inside a transaction."""
+        # Without this hint, SQLite would read all runs of the time.
+        query = f"SELECT {_ROW} FROM runs INDEXED BY open_runs WHERE {condition} AND ended IS NULL"
+        return self._current(db, _records(db.execute(query, values), self.db.leases))
 
     def search(
         self, limit: int, *, before: str = "", seconds: float = SEARCH_SECONDS, **chosen: Unpack[RunFilter]
@@ -1167,6 +1181,21 @@ class RunStore:
             return [] if row is None else facts_of(db, "root_run_id = ?", row)
 
 
+def _since_first_start(db: Connection, facts: Sequence[RunFact]) -> list[RunFact]:
+    """Return facts in which each run that ended began when its first process began it: see ``_OBSERVED_ROW``."""
+    ids = sorted({storable(fact.run.run_id) for fact in facts if fact.kind == "run"})
+    if not ids:
+        return [*facts]
+    query = f"SELECT run_id, started FROM runs WHERE {among(ids)} AND started IS NOT NULL"
+    starts = dict(db.execute(query, ids).fetchall())
+    return [
+        msgspec.structs.replace(fact, at=min(fact.at, starts.get(fact.run.run_id, fact.at)))
+        if fact.kind == "run"
+        else fact
+        for fact in facts
+    ]
+
+
 def ended_run(run: RunRecord) -> RunFact:
     """Return the fact that a served run has ended."""
     observed = ObservedRun(run.id, run.agent, root_run_id=run.id, asked=run.agent, owner=run.owner)
@@ -1192,11 +1221,6 @@ def page_of(found: Sequence[RunRecord], limit: int) -> Sequence[RunRecord]:
     """
     is_long = len(found) > 1 and sum(map(_size, found)) > PAGE_SIZE
     return found[: min(limit, len(found) - 1) if is_long else limit]
-
-
-def _has_own_state(run: RunRecord) -> bool:
-    """Whether the journal of a run may say more about its state than its row."""
-    return run.ended is None and not run.is_served
 
 
 def _size(run: RunRecord) -> int:
@@ -1405,10 +1429,10 @@ _ON_CONFLICT = f"""ON CONFLICT (run_id) DO UPDATE SET
     {", ".join(f"{column} = excluded.{column}" for column in _CHANGING if column not in _FIXED)}"""
 _SERVED_ROW = f"""INSERT INTO runs ({_ROW}) SELECT {",".join("?" * len(_COLUMNS))} {{source}} WHERE true
     {_ON_CONFLICT}"""
-_OBSERVED = [column for column in _CHANGING if column not in ("task", "created")]
+_OBSERVED = [column for column in _CHANGING if column not in ("task", "reply", "created", "started")]
 _OBSERVED_ROW = f"""ON CONFLICT (run_id) DO UPDATE SET observed = 1,
     {", ".join(f"{c} = CASE WHEN runs.transport = '' THEN excluded.{c} ELSE runs.{c} END" for c in _OBSERVED)}"""
-"""A hook knows neither the task of a durable run nor when its first process began it."""
+"""A hook knows neither the texts of a durable run nor when its first process began it."""
 
 
 def _days_ago(days: float) -> float:
