@@ -12,12 +12,14 @@ import msgspec
 from ...._base.text import error_text
 from ...._base.workers import in_thread
 from ...._kernel.fire_observers import FireObserver, FireObservers, FireReport
+from ...._kernel.payloads import ApprovalAnswer, ApprovalRequest
+from ...._kernel.points import BEFORE_TOOL
 from ...._kernel.registry import HookRegistry
 from ...._kernel.scope import scope_of
 from ....hooks._facts import cleaned, fact_of_fire
 from ....records.rules import rules_of
 from ....stores.errors import StoreError
-from ....stores.facts import NAME, ObservedRun, RunFact
+from ....stores.facts import NAME, Gate, ObservedRun, RunFact
 from ....stores.runs import RunRecord, RunStore
 from ..protocol import HookInput, HookOutput
 from .hosts import OTHER
@@ -28,6 +30,9 @@ if TYPE_CHECKING:
     from .hosts import Host
 
 log = logging.getLogger("hookline")
+
+COMMAND = "claude-hook"
+"""The name under which the command itself prevents a call."""
 
 
 class PromptRecord(FireObserver):
@@ -83,23 +88,39 @@ class PromptRecord(FireObserver):
         self.run = msgspec.structs.replace(self.run, rules=rules_of(self._registry.stack))
         fact = fact_of_fire(self.run, time.time(), next(self._numbers), fire)
         if fact is not None:
-            self._facts.append(cleaned(fact, self._registry.stack.redactions))
+            self._add(fact)
+        answer = fire.verdict.value
+        if isinstance(answer, ApprovalAnswer) and not answer.wait:
+            decision = "approved" if answer.approve else "denied" if answer.edit is None else "edited"
+            asked: ApprovalRequest = fire.payload
+            by, why = answer.by or fire.verdict.hook, answer.deny or ""
+            self._approval(decision, asked.call.id, asked.call.name, by, why, fire.took)
 
-    async def store(self, given: HookInput, tool: str, output: HookOutput | None) -> None:
-        """Store what has happened up to the answer to an event. A failure is logged and changes no answer."""
-        self._take(given, tool, output)
+    async def store(self, given: HookInput, tool: str, output: HookOutput | None, prevented: str | None) -> None:
+        """Store what has happened up to the answer to an event. A failure is logged and changes no answer.
+
+        Args:
+            given: the event.
+            tool: the tool of the event, under our name.
+            output: the decision.
+            prevented: why the call of the event does not run; ``None`` if it may.
+        """
+        self._take(given, tool, output, prevented)
         facts, self._facts = self._facts, []
         try:
             await in_thread(self._store.add, [self._row], facts)
         except StoreError as error:
             log.error("records of runs were lost: %s", error_text(error))
 
-    def _take(self, given: HookInput, tool: str, output: HookOutput | None) -> None:
+    def _add(self, fact: RunFact) -> None:
+        self._facts.append(cleaned(fact, self._registry.stack.redactions))
+
+    def _take(self, given: HookInput, tool: str, output: HookOutput | None, prevented: str | None) -> None:
         event, now = given.hook_event_name, time.time()
         if event == "PreToolUse":
-            specific = None if output is None else output.hook_specific_output
             self._row = msgspec.structs.replace(self._row, tool_calls=self._row.tool_calls + 1)
-            if specific is not None and specific.permission_decision == "deny":
+            if prevented is not None:
+                self._refuse(given, tool, prevented)
                 self._tool_call(given, tool, "blocked", now)
         elif event in ("PostToolUse", "PostToolUseFailure"):
             self._tool_call(given, tool, "ok" if event == "PostToolUse" else "error", now)
@@ -107,6 +128,53 @@ class PromptRecord(FireObserver):
             self._end("completed", now)
         elif event == "UserPromptSubmit" and output is not None and output.decision == "block":
             self._end("ended", now)
+
+    def _refuse(self, given: HookInput, tool: str, why: str) -> None:
+        """Record who prevented a call, unless a hook or an approver did: nobody who could approve it, or this command.
+
+        The command prevents calls that no guard can judge, and decisions that the coding agent cannot carry out.
+        """
+        if any(fact.refused for fact in self._facts):
+            return
+        call_id = given.tool_use_id or ""
+        if any(gate.verb == "ask" for fact in self._facts for gate in fact.gates):
+            self._approval("denied", call_id, tool, "", why, 0.0)
+            return
+        fact = RunFact(
+            self.run,
+            time.time(),
+            "fire",
+            next(self._numbers),
+            str(BEFORE_TOOL),
+            call_id[:NAME],
+            tool[:NAME],
+            hook=COMMAND,
+            phase="guard",
+            verb="block",
+            refused=True,
+            reason=why,
+            gates=(Gate(COMMAND, "guard", "block", 0, why, refused=True),),
+        )
+        self._add(fact)
+
+    def _approval(self, decision: str, call_id: str, tool: str, by: str, why: str, took: float) -> None:
+        is_denied = decision == "denied"
+        fact = RunFact(
+            self.run,
+            time.time(),
+            "approval",
+            next(self._numbers),
+            "approval_requested",
+            call_id[:NAME],
+            tool[:NAME],
+            verb="denied" if is_denied else "",
+            refused=is_denied,
+            outcome=decision,
+            source=by[:NAME],
+            reason=why,
+            duration=took,
+        )
+        self._add(fact)
 
     def _tool_call(self, given: HookInput, tool: str, outcome: str, now: float) -> None:
         took = (given.duration_ms or 0.0) / 1000

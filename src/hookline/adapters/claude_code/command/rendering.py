@@ -33,7 +33,7 @@ def render(host: Host, given: HookInput, output: HookOutput | None) -> CommandOu
         return CommandOutput(encode(output))
     event, specific = given.hook_event_name, output.hook_specific_output
     if event == "PreToolUse":
-        reason = _prevented_call(host, given, specific)
+        reason = prevented_call(host, given, output)
     elif event == "PermissionRequest":
         reason = _prevented_permission(specific)
     else:
@@ -46,11 +46,16 @@ def render(host: Host, given: HookInput, output: HookOutput | None) -> CommandOu
     return CommandOutput(stderr=notice.encode(errors="backslashreplace"))
 
 
-def _prevented_call(host: Host, given: HookInput, specific: SpecificOutput | None) -> str | None:
-    """Return why a call must not run; ``None`` if it may."""
+def prevented_call(host: Host, given: HookInput, output: HookOutput | None) -> str | None:
+    """Return why a call must not run; ``None`` if it may, or if the user of Claude Code decides."""
+    if output is None or output == HookOutput():
+        return None
+    specific = output.hook_specific_output
     if specific is None:
-        return ""
+        return None if host == CLAUDE_CODE else ""
     reason = specific.permission_decision_reason or ""
+    if host == CLAUDE_CODE:
+        return reason if specific.permission_decision == "deny" else None
     if specific.permission_decision == "ask":
         return f"{reason}\n{_NO_QUESTION}"
     if specific.permission_decision != "allow":

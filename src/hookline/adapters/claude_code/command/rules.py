@@ -70,7 +70,7 @@ from ..protocol import EVENTS as KNOWN_EVENTS
 from ..protocol import MAX_TEXT, HookInput, HookOutput, Permission, SpecificOutput, ToolMap
 from .hosts import CLAUDE_CODE, CODEX, detect
 from .refusal import CommandOutput, refusal, with_text
-from .rendering import render
+from .rendering import prevented_call, render
 from .searches import ExcludeSecrets
 from .tools import SEARCHES, judged_argument, tools_for
 
@@ -369,9 +369,9 @@ class Judge:
         try:
             output = await self._answer(run, given, host)
         except Exception:  # the action is refused
-            await run.record.store(given, self._tool(given), _permission("deny", ""))
+            await run.record.store(given, self._tool(given), _permission("deny", ""), "")
             raise
-        await run.record.store(given, self._tool(given), output)
+        await run.record.store(given, self._tool(given), output, prevented_call(host, given, output))
         return output
 
     def _new_record(self, session: _Session, run: _PromptRun, given: HookInput, host: Host) -> PromptRecord:
@@ -497,8 +497,7 @@ class Judge:
     async def _approval(self, run: _PromptRun, verdict: Verdict) -> ApprovalAnswer | None:
         """Ask the hooks that approve calls. Without an answer, the user of Claude Code decides."""
         request = ApprovalRequest(verdict.payload, verdict.asks, verdict.payload.digest)
-        answer: ApprovalAnswer | None = (await self._fire(run, APPROVAL_REQUESTED, request)).value
-        return answer
+        return _answer((await self._fire(run, APPROVAL_REQUESTED, request)).value)
 
     async def _permission(self, run: _PromptRun, given: HookInput) -> HookOutput | None:
         from ...._kernel.payloads import Question
@@ -507,7 +506,7 @@ class Judge:
         request, added = self._request(run, given)
         question = Question("Claude Code asks for permission.", "claude-code")
         verdict = await self._fire(run, APPROVAL_REQUESTED, ApprovalRequest(request, (question,), request.digest))
-        answer: ApprovalAnswer | None = verdict.value
+        answer = _answer(verdict.value)
         if answer is None:
             return None
         if answer.deny is not None:
@@ -627,6 +626,13 @@ def _check(given: HookInput, host: Host) -> None:
         raise ValueError(f"{event} needs tool_name and tool_input")
     if event == "UserPromptSubmit" and given.prompt is None:
         raise ValueError("UserPromptSubmit needs prompt")
+
+
+def _answer(given: ApprovalAnswer | None) -> ApprovalAnswer | None:
+    """Return the answer of an approver. One that waits denies the call, which cannot be suspended."""
+    if given is not None and given.wait:
+        return ApprovalAnswer(deny="Nobody has approved this call yet, and this coding agent cannot wait.")
+    return given
 
 
 def _permission(decision: Permission, reason: str, changed: dict[str, Any] | None = None) -> HookOutput:
