@@ -7,6 +7,7 @@ import pytest
 from hookline import BEFORE_TOOL, HookResult, guard, hook
 from hookline._kernel.registry import HookRegistry
 from hookline.adapters.claude_code.command.rules import Judge, Rules
+from hookline.hooks import AuditLogHook
 from hookline.points import APPROVAL_REQUESTED
 from hookline.stores import RunStore, run_stats
 
@@ -96,3 +97,27 @@ async def test_an_approval_is_recorded_with_the_approver(tmp_path):
     assert (await agent.call("asked approved")).code == 0
     (decided,) = [fact for fact in agent.store.facts("prompt_1") if fact.kind == "approval"]
     assert (decided.outcome, decided.source, decided.tool) == ("approved", "anna", "shell")
+
+
+@pytest.mark.parametrize(
+    ("tool", "command", "expected"),
+    [
+        ("Bash", "blocked", ("verdict", "block")),
+        ("Frobnicate", "x", ("verdict", "block")),
+        ("Bash", "asked", ("approval", "denied")),
+        ("Bash", "asked denied", ("approval", "denied")),
+    ],
+)
+@pytest.mark.parametrize("has_runs", [True, False])
+async def test_the_audit_log_has_what_prevented_a_call(tmp_path, tool, command, expected, has_runs):
+    agent = Agent(tmp_path, OTHER)
+    audit = AuditLogHook(tmp_path / "audit.jsonl")
+    agent.judge.rules.registry.register(audit)
+    if not has_runs:
+        agent.judge.rules.projects = ()
+    await agent.call(command, tool)
+    assert audit.flush(10)
+    records = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    found = [each for each in records if each.get("run_id") == "prompt_1"]
+    last = found[-1]
+    assert (last["type"], last.get("decision") or last.get("verb")) == expected

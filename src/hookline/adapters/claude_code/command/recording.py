@@ -5,17 +5,20 @@ from __future__ import annotations
 import logging
 import time
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...._base.text import error_text
 from ...._base.workers import in_thread
-from ...._kernel.fire_observers import FireObserver, FireObservers, FireReport
+from ...._kernel.events import Event, HookExecuted
+from ...._kernel.fire_observers import FireEvents, FireObserver, FireObservers, FireReport
 from ...._kernel.payloads import ApprovalAnswer, ApprovalRequest
 from ...._kernel.points import BEFORE_TOOL
 from ...._kernel.registry import HookRegistry
 from ...._kernel.scope import scope_of
+from ...._run.events import ApprovalDecided
+from ...._run.run_hooks import clean_with
 from ....hooks._facts import cleaned, fact_of_fire
 from ....records.rules import rules_of
 from ....stores.errors import StoreError
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("hookline")
 
+_AUDITED: frozenset[type[Event]] = frozenset({HookExecuted, ApprovalDecided})
 COMMAND = "claude-hook"
 """The name under which the command itself prevents a call."""
 
@@ -38,10 +42,11 @@ COMMAND = "claude-hook"
 class PromptRecord(FireObserver):
     """Records what follows one prompt: the fires of hooks, and the tool calls.
 
-    A coding agent does not say which models it calls, so the record has no model calls, tokens and cost.
+    A coding agent does not say which models it calls, so the record has no model calls, tokens and cost. Verdicts and
+    approvals are also events of audit logs, which record the results of tools themselves.
 
     Args:
-        store: the store of runs.
+        store: the store of runs, or ``None`` if the rules have none.
         registry: the rules.
         ctx: the context of the run, whose fires are recorded.
         ids: the ids of the run.
@@ -54,7 +59,7 @@ class PromptRecord(FireObserver):
 
     def __init__(
         self,
-        store: RunStore,
+        store: RunStore | None,
         registry: HookRegistry,
         ctx: AgentContext,
         ids: Ids,
@@ -81,7 +86,7 @@ class PromptRecord(FireObserver):
         )
         self._facts: list[RunFact] = []
         self._numbers = count(1)
-        scope_of(ctx).fire_observers = FireObservers(self)
+        scope_of(ctx).fire_observers = FireObservers(self).joined_by(FireEvents(self._emit))
 
     def fire_ended(self, fire: FireReport) -> None:
         """Make a fact of a fire."""
@@ -107,10 +112,24 @@ class PromptRecord(FireObserver):
         """
         self._take(given, tool, output, prevented)
         facts, self._facts = self._facts, []
+        if self._store is None:
+            return
         try:
             await in_thread(self._store.add, [self._row], facts)
         except StoreError as error:
             log.error("records of runs were lost: %s", error_text(error))
+
+    def _emit(self, kind: type[Event], /, **fields: Any) -> None:
+        """Give an event to the audit logs among the hooks."""
+        stack = self._registry.stack
+        for hook in stack.listeners:
+            if not getattr(hook, "wants_events_outside_runs", False) or kind not in _AUDITED:
+                continue
+            event = clean_with(stack.redactions, kind(at=time.time(), run_id=self.run.run_id, **fields))
+            try:
+                hook.on_event(event)
+            except Exception:
+                log.exception("the audit log cannot record an event of run %s", self.run.run_id)
 
     def _add(self, fact: RunFact) -> None:
         self._facts.append(cleaned(fact, self._registry.stack.redactions))
@@ -156,6 +175,8 @@ class PromptRecord(FireObserver):
             gates=(Gate(COMMAND, "guard", "block", 0, why, refused=True),),
         )
         self._add(fact)
+        about = {"point": fact.point, "call_id": fact.call_id, "tool": fact.tool}
+        self._emit(HookExecuted, hook=COMMAND, phase="guard", verb="block", reason=why, refused=True, **about)
 
     def _approval(self, decision: str, call_id: str, tool: str, by: str, why: str, took: float) -> None:
         is_denied = decision == "denied"
@@ -175,6 +196,7 @@ class PromptRecord(FireObserver):
             duration=took,
         )
         self._add(fact)
+        self._emit(ApprovalDecided, call_id=call_id, decision=decision, by=by, message=why, tool=tool)
 
     def _tool_call(self, given: HookInput, tool: str, outcome: str, now: float) -> None:
         took = (given.duration_ms or 0.0) / 1000

@@ -185,7 +185,7 @@ class Rules:
             (stack.limiting, "limits"),
             (stack.instruments, "recording"),
             (stack.wrappers, "context managers"),
-            (stack.listeners, "events"),
+            ([each for each in stack.listeners if not getattr(each, "wants_events_outside_runs", False)], "events"),
         ):
             unused += [f"the {what} of {getattr(hook, 'name', None) or type(hook).__name__}" for hook in hooks]
         return unused
@@ -362,8 +362,6 @@ class Judge:
 
     async def _judge(self, session: _Session, given: HookInput, host: Host) -> HookOutput | None:
         run = session.run(given)
-        if not self.rules.projects:
-            return await self._answer(run, given, host)
         if run.record is None:
             run.record = self._new_record(session, run, given, host)
         try:
@@ -379,7 +377,8 @@ class Judge:
 
         main = session.runs.get("") if given.agent_id else None
         outer = None if main is None else main.record
-        return PromptRecord(self.rules.projects[0], self.rules.registry, run.ctx, run.ids, outer, host)
+        store = next(iter(self.rules.projects), None)
+        return PromptRecord(store, self.rules.registry, run.ctx, run.ids, outer, host)
 
     def _tool(self, given: HookInput) -> str:
         """Return the tool of an event under our name."""
