@@ -164,6 +164,14 @@ def test_runs_are_deleted_and_unknown_ids_are_refused(waiting, in_process):
     assert "there is no durable run 'run_x': hookline run TASK --durable starts one" in error
 
 
+def test_deleting_a_run_cancels_the_approvals_that_it_waits_for(waiting, in_process):
+    store = ApprovalStore("approvals.db")
+    (row,) = store.rows(status="pending")
+    code, shown, _ = in_process("runs", "delete", "last", "--runs", "runs.db", "--approval-file", "approvals.db")
+    assert (code, shown.rpartition(", ")[2].strip()) == (0, "and cancelled 1 approval")
+    assert (store.rows(status="pending"), store.find(row.id).status) == ([], "cancelled")
+
+
 def test_a_durable_run_needs_a_file(in_process, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("hookline.cli.run.piped_text", str)

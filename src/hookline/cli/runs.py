@@ -16,7 +16,7 @@ from .help import Command, ListingGroup
 from .names import find_durable
 from .options import AsJson, with_settings
 from .output import print_problems, print_table, short_path, state_text, time_text, write_json
-from .text import printable, short
+from .text import counted, printable, short
 
 if TYPE_CHECKING:
     from .._run.journal import RunHead, StoredRun
@@ -52,7 +52,7 @@ def add_to(app: typer.Typer) -> None:
     group.command("list", cls=Command)(with_settings("runs", "database", "debug")(list_runs))
     group.command("resume", cls=Command)(with_settings(stored=_first_options)(resume))
     group.command("unpin", cls=Command)(with_settings("runs", "database", "debug")(unpin))
-    group.command("delete", cls=Command)(with_settings("runs", "database", "debug")(delete))
+    group.command("delete", cls=Command)(with_settings("runs", "approval_file", "database", "debug")(delete))
     app.add_typer(group, name="runs")
 
 
@@ -188,8 +188,11 @@ def unpin(config: Configuration, run_id: Id) -> int:
 def delete(config: Configuration, run_id: Id) -> int:
     """Delete a run with everything that is stored about it: numbers, facts, events, and its journal.
 
-    Records, tapes and the audit log are files of their own, and stay.
+    Calls of the run that wait for approval are cancelled. Records, tapes and the audit log are files of their own, and
+    stay.
     """
+    from ..stores.approvals import ApprovalStore
+
     store = _store(config)
     if store is None:
         raise ConfigError(f"there is no run {run_id!r}: no run is recorded{_where(config)} yet")
@@ -199,7 +202,9 @@ def delete(config: Configuration, run_id: Id) -> int:
         _check_not_served(store, durable)
     if not store.delete(run.id):
         raise ConfigError(f"run {run.id} is being executed: cancel it, or wait until its process has ended")
-    typer.echo(f"deleted {run.id}")
+    approvals = ApprovalStore(config.settings.approval_file)
+    cancelled = approvals.cancel_run(run.id) if approvals.db.exists() else 0
+    typer.echo(f"deleted {run.id}" + (f", and cancelled {counted(cancelled, 'approval')}" if cancelled else ""))
     return 0
 
 

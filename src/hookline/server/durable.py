@@ -490,7 +490,7 @@ class DurableRuns:
             if isinstance(durable.error, (StoreError, RunSuspendedError)) and not await durable.release():
                 self._unreleased[run_id] = durable
         if live.closed and durable.may_have_asked:
-            await asyncio.to_thread(self._cancel_questions, run_id)
+            await asyncio.to_thread(self._approvals.cancel_run, run_id)
         if again and self._is_leaving:
             await self._put(QueuedRun(run_id, record.session_id, record.owner, claim.run.digest, begun=True))
             again = False
@@ -629,13 +629,8 @@ class DurableRuns:
             following.append(first_open(db, record.session_id))
 
         await asyncio.to_thread(self._store.journal.append, write, row=run_row(over), also=also)
-        await asyncio.to_thread(self._cancel_questions, record.id)
+        await asyncio.to_thread(self._approvals.cancel_run, record.id)
         return following[-1]
-
-    def _cancel_questions(self, run_id: str) -> None:
-        """Cancel the questions of a run that has ended."""
-        for row in self._approvals.rows(status="pending", root_id=run_id):
-            self._approvals.end_pending(row.id, "cancelled")
 
 
 async def _finish(live: LiveRun, durable: DurableRun, status: str, **fields: Any) -> None:

@@ -491,6 +491,17 @@ class ApprovalStore:
         self._announce()
         return row
 
+    def cancel_run(self, run_id: str) -> int:
+        """Cancel the pending calls of a run that has ended or was deleted, and of its subagents; return their number.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        waiting = self.rows(status="pending", root_id=run_id)
+        for row in waiting:
+            self.end_pending(row.id, "cancelled")
+        return len(waiting)
+
     @contextmanager
     def watch(self, id: str, callback: Callback) -> Iterator[None]:
         """Inside the ``with`` block, call ``callback`` once when any process decides the call.
