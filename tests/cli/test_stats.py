@@ -184,6 +184,19 @@ def test_one_run_is_shown_call_by_call(stats, recorded):
     assert "failed (TimeoutError)" in stats("--run", "last")[1]
 
 
+def test_a_stopped_run_says_what_stopped_it(stats, tmp_path):
+    recorder = ObservabilityHook(tmp_path / "runs.db")
+
+    @guard("before_tool")
+    def enough(ctx, request):
+        return HookResult.stop("enough is enough")
+
+    turns = [[call("add", a=1, b=1)], reply("done")]
+    scripted_agent(turns, tools=[add], hooks=[recorder, enough], name="helper").run("x")
+    assert recorder.flush(10)
+    assert "stopped (stop_requested: enough is enough)" in stats("--run", "last")[1]
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [

@@ -58,7 +58,7 @@ async def test_a_run_in_progress_stops_with_the_halt_as_its_reason(tmp_path):
         halt(service)
         blocker.open.set()
         run = await service.wait(run.id, ME)
-        assert (run.status, run.stop, run.reason) == ("stopped", "halted", f"halted: {WHY}")
+        assert (run.status, run.stop, run.reason) == ("stopped", "halted", WHY)
         signals = [e["signal"] for e in await read_all(service, run.id) if e["type"] == "signalled"]
         assert [(each["kind"], each["message"]) for each in signals] == [("halted", WHY)]
         assert blocker.left == 1

@@ -566,3 +566,10 @@ def test_the_number_of_a_user_as_the_id_of_a_caller_is_an_error():
 def test_a_caller_with_an_unknown_right_is_an_error(scopes, message):
     with pytest.raises(ValueError, match=message):
         Caller("ann", scopes=scopes)
+
+
+async def test_a_caller_of_the_application_has_no_key(tmp_path):
+    async with client_of(host_of(mounted(tmp_path))) as client:
+        halted = (await client.post("/halt", json={"reason": "it charges twice"}, headers={"x-user": "root"})).json()
+        await client.delete("/halt", headers={"x-user": "root"})
+    assert (halted["by"], halted["text"]) == ("root", "halted by root: it charges twice")

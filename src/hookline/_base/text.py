@@ -73,6 +73,11 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def stop_text(kind: str, message: str) -> str:
+    """Return what stopped a run, from its stop signal. The message of a halt says its kind itself."""
+    return message if message.startswith(kind) else f"{kind}: {message}" if message else kind
+
+
 def shorten(text: str, limit: int) -> str:
     """Return the text, cut to ``limit`` characters if it is longer; the last one is then ``…``."""
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.text import Text
 
-from .._base.text import duration_text
+from .._base.text import duration_text, stop_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..stores.run_statistics import RunStats, RunTotals
@@ -75,7 +75,8 @@ def stats(
         if json:
             write_json({"run": _without_texts(found), "calls": calls, "verdicts": verdicts})
         else:
-            show_run(found, calls, verdicts)
+            messages = [fact.reason for fact in store.facts(found.id) if fact.kind == "run"]
+            show_run(found, calls, verdicts, found.reason or stop_text(found.stop, "".join(messages[-1:])))
     elif last is not None:
         rows = store.runs(last, outermost=True)
         if json:
@@ -260,11 +261,11 @@ def show_runs(rows: Sequence[RunRecord], path: str) -> None:
     _table("", names, lines)
 
 
-def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[VerdictRow]) -> None:
-    """Print one run: its calls as bars on a time line, and the verdicts of hooks."""
+def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[VerdictRow], stopped: str) -> None:
+    """Print one run: why it ended, its calls as bars on a time line, and the verdicts of hooks."""
     out = console()
     began = run.started or run.created
-    why = run.error_type or (run.stop if run.stop != run.status else "")
+    why = run.error_type or (printable(stopped, keep="") if run.stop != run.status else "")
     head = Text.assemble((run.id, "bold"), "  ", _styled(run.status), f" ({why})" if why else "")
     facts = [
         f"agent {run.agent}" if run.agent else "",

@@ -170,7 +170,8 @@ def caller_label(caller: Caller) -> str:
     """Return the name of a caller in decisions and audit records."""
     if caller.id == LOCAL:
         return "a local user"
-    return caller.name if caller.id == f"{USER}{caller.name}" else f"key {caller.name} ({caller.id})"
+    has_key = caller.id not in (caller.name, f"{USER}{caller.name}")  # a program or a proxy names its callers itself
+    return f"key {caller.name} ({caller.id})" if has_key else caller.name
 
 
 class ApprovalService:

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
-from .._base.text import error_text
+from .._base.text import error_text, stop_text
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._kernel.registry import stack_of
@@ -290,7 +290,7 @@ def outcome_of(results: Sequence[AgentResult[Any]], problem: str = "") -> tuple[
     """Return the final status and fields of a served run, from the results of its agents."""
     last, costs = results[-1], [result.cost for result in results]
     fatal = [f"{error.type}: {error.message}" for error in last.errors if error.fatal]
-    stop = "" if last.stop is None else f"{last.stop.kind}: {last.stop.message}".removesuffix(": ")
+    stop = "" if last.stop is None else stop_text(last.stop.kind, last.stop.message)
     return last.status, {
         "reply": "\n\n".join(text for result in results if (text := result.output_text)),
         "error": fatal[-1] if fatal else problem,

@@ -14,6 +14,7 @@ from hookline import BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply
 from hookline.config.settings import Settings
 from hookline.explain.from_events import EventsView
 from hookline.models import ModelResponse
+from hookline.payloads import Usage
 from hookline.records.hook import RecordHook
 from hookline.server import Caller, asgi
 from hookline.server.console.run import RunSections
@@ -356,3 +357,10 @@ def test_all_links_of_a_mounted_console_stay_in_it(tmp_path):
     links = re.findall(r'(?:href|src|action|data-live)="([^"#?][^"]*)"', page)
     assert len(links) > 5
     assert [link for link in links if not link.startswith("/agents/")] == []
+
+
+async def test_a_step_with_one_token_says_so(tmp_path):
+    agent = Agent("helper", llm=ScriptedModel([reply("hi", usage=Usage(input_tokens=1))]))
+    async with console(tmp_path, agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = (await browser.post("/runs", json={"task": "go", "wait": 30})).json()["id"]
+        assert "1 token ·" in text_of(step(await page_of(browser, run), 1))
