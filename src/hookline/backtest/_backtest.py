@@ -105,6 +105,7 @@ def backtest(
         since or 0.0,
         labels,
         examples,
+        source.replaced(),
     )
     engine = Engine(test, source)
     units = source.units()

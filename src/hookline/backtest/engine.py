@@ -30,14 +30,23 @@ from ..models.protocol import Model
 from ..records.account import NO_RUN
 from ..records.format import NO_NOTES, TAPE_SUFFIX, VERSION, Decision, HookInfo, Label
 from ..records.labels import is_person
-from ..records.reading import changed_by, decode_header, decode_hooks, decode_label, decode_moment, decode_run
+from ..records.reading import (
+    TREE,
+    Part,
+    changed_by,
+    decode_header,
+    decode_hooks,
+    decode_label,
+    decode_moment,
+    decode_run,
+)
 from .compare import STOPPING, MomentOutcome, kind_of, outcome_of, subject_of
 from .confinement import RuleTimeoutError
 from .context import PROBE, BacktestContext, RecordedClock, RefusedError
 from .judge import Dispatcher, Route, Rules, is_coroutine, row_decoder
 from .playback import PlayedFailureError, chain_of, is_playable, not_called, played_entry
 from .report import EXAMPLES, Certainty, Example, Kind, Problem, Report
-from .sources import TREE, Source, Unit, UnitAccount, Wanted
+from .sources import Source, Unit, UnitAccount, Wanted
 from .tally import CERTAINTIES, Tally
 from .trees import DecidedCall, JudgedRun, RunTree
 from .where import Where
@@ -79,6 +88,8 @@ class Test(msgspec.Struct, frozen=True):
     """Labels from other files: by run id, then by call id or ``#n``."""
     examples: int = EXAMPLES
     """The number of examples that are kept of each kind of difference."""
+    replaced: frozenset[Part] = frozenset()
+    """The records that a later one of the same run replaces: they are left out."""
 
 
 class Target:
@@ -476,8 +487,6 @@ class Engine:
     def _begin_tree(self, line: bytes, data: bytes, start: int) -> None:
         test = self._test
         self._begun = True
-        if run_id := _RUN_ID.search(line):
-            self.run_hashes.append(hash(run_id[1]))
         tree = self._tree = RunTree(self._clock, test.where, test.model, self.now.replaced)
         tree.lines.keep(data, start)
         self._begins_at = start
@@ -485,9 +494,12 @@ class Engine:
             tree.left_out = self._left_out
             tree.delivered = sum(_MOMENT.match(each) is not None for each in data.split(b"\n"))
             tree.lines.is_partial = True
-        if test.since:
-            tree.is_old = decode_run(line).info.time < test.since
-        if tree.is_old or test.where.filters_status:  # count it apart: it may turn out not to be wanted
+        if test.since or test.replaced:
+            info = decode_run(line).info
+            tree.is_left_out = info.time < test.since or (info.ids.run_id, info.time) in test.replaced
+        if not tree.is_left_out and (run_id := _RUN_ID.search(line)):
+            self.run_hashes.append(hash(run_id[1]))
+        if tree.is_left_out or test.where.filters_status:  # count it apart: it may turn out not to be wanted
             self._count_silent()
             self._tally = Tally(self._test.examples)
 
@@ -520,7 +532,7 @@ class Engine:
         tree.release()
         if tally is not self._total:
             self._count_silent()
-            if not tree.is_old and self._test.where.wants_status(tree.status):
+            if not tree.is_left_out and self._test.where.wants_status(tree.status):
                 self._total.add(tally)
             self._tally = self._total
 

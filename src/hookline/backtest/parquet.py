@@ -14,7 +14,7 @@ from .._base.errors import NotInstalledError
 from ..records.account import Skipped
 from ..records.format import HookInfo
 from ..records.parquet import FIRST
-from ..records.reading import PARQUET, SUFFIXES, decode_hooks
+from ..records.reading import PARQUET, SUFFIXES, Part, decode_hooks
 from .sources import Block, Unit, UnitAccount, Wanted
 
 UNIT_ROWS = 400_000
@@ -83,6 +83,10 @@ class ParquetFiles:
                 why = getattr(error, "strerror", None) or str(error)
                 self._skipped.append(Skipped(path, f"cannot be read as Parquet: {why}"))
         return found
+
+    def replaced(self) -> frozenset[Part]:
+        """Return nothing: exports contain the last record of each run."""
+        return frozenset()
 
     def blocks(self, unit: Unit, wanted: Wanted, account: UnitAccount) -> Iterator[Block]:
         """Yield the run trees of a unit, without the moments that are not wanted."""

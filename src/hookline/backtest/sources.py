@@ -13,14 +13,23 @@ import msgspec
 from .._base.frozen import Frozen
 from ..records.account import INCOMPLETE, MAX_LINE, TOO_LONG, Account, Skipped
 from ..records.format import TAPE_SUFFIX, HookInfo, RecordError
-from ..records.reading import check_tape, check_version, decode_header, decode_hooks, open_recording, record_files
+from ..records.reading import (
+    TREE,
+    Part,
+    check_tape,
+    check_version,
+    decode_header,
+    decode_hooks,
+    open_recording,
+    record_files,
+    replaced_parts,
+)
 from .errors import BacktestError
 
 UNIT_BYTES = 16 << 20
 """The size of the parts of a file. It does not depend on the number of processes, so that the result does not."""
 _CHUNK = 1 << 18
 """The size of a block: larger ones are slower, because they do not fit into the cache of a processor."""
-TREE = b'["run",0,'
 _NEXT_TREE = b"\n" + TREE
 
 
@@ -97,6 +106,10 @@ class Source(Protocol):
         """Yield the lines of a unit. Each run tree is complete and in order."""
         ...
 
+    def replaced(self) -> frozenset[Part]:
+        """Return the records that a later one of the same run replaces."""
+        ...
+
     def hooks(self, unit: Unit, digest: str) -> tuple[HookInfo, ...]:
         """Return the hooks with this digest, which may stand before the unit; none if they are unknown."""
         ...
@@ -118,6 +131,10 @@ class Joined:
     def skipped(self) -> list[Skipped]:
         """Return the files that cannot be read at all."""
         return [each for source in self._sources for each in source.skipped()]
+
+    def replaced(self) -> frozenset[Part]:
+        """Return the records that a later one of the same run replaces."""
+        return frozenset().union(*(source.replaced() for source in self._sources))
 
     def blocks(self, unit: Unit, wanted: Wanted, account: UnitAccount) -> Iterator[Block]:
         """Yield the lines of a unit."""
@@ -151,6 +168,10 @@ class Files:
     def skipped(self) -> list[Skipped]:
         """Return the files that cannot be read at all."""
         return self._skipped
+
+    def replaced(self) -> frozenset[Part]:
+        """Return the records that a later one of the same run replaces."""
+        return replaced_parts(self._files)
 
     def units(self) -> list[Unit]:
         """Return parts of ``UNIT_BYTES``. A tape is one part: its lines follow the order in which things happened."""
@@ -213,6 +234,10 @@ class ChosenRuns(Files):
     def __init__(self, places: Sequence[tuple[Path, int]]) -> None:
         super().__init__([file for file, _ in places])
         self._places = places
+
+    def replaced(self) -> frozenset[Part]:
+        """Return nothing: the records were chosen."""
+        return frozenset()
 
     def units(self) -> list[Unit]:
         """Return a part for each run."""

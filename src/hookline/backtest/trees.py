@@ -59,7 +59,7 @@ class JudgedRun:
         self._requests: Requests | None = None
         self.edited: set[str] | None = None
         """The ids of calls whose arguments a person edited: they are judged again, without rewriters."""
-        self.is_judged = not tree.is_old and (not tree.where.filters_runs or tree.where.wants_run(self.info))
+        self.is_judged = not tree.is_left_out and (not tree.where.filters_runs or tree.where.wants_run(self.info))
         self.now = BacktestContext(self, tree.clock, tree.shared, tree.model)
         self._then: BacktestContext | None = None
 
@@ -129,8 +129,8 @@ class RunTree:
     delivered = 0
     """The number of the others, if there are any such."""
     status = ""
-    is_old = False
-    """Whether the run started too early, so that it does not count."""
+    is_left_out = False
+    """Whether the run does not count: it started too early, or a later record of it is read."""
     is_damaged = False
     """Whether a line could not be read."""
     guessing: Set[str] = frozenset()

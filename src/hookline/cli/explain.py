@@ -270,7 +270,8 @@ class _Printer:
             view.rules and f"rules {view.rules[:SHORT_DIGEST]}",
         )
         yield self.indented(0, Text(printable(" · ".join(filter(None, facts)), keep=""), style="dim"))
-        yield self.indented(0, Text(printable(view.why)), label="why it stopped  ")
+        if view.why:
+            yield self.indented(0, Text(printable(view.why)), label="why it stopped  ")
         if view.reply:
             yield self.indented(0, Text(self.excerpt(view.reply)), label="reply  ")
         interventions: dict[str, dict[str, int]] = {}

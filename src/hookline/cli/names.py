@@ -84,11 +84,16 @@ def find_records(names: Sequence[str] | None, config: Configuration) -> list[Nam
 
 
 def blocks_of(named: Sequence[NamedRecords], since: float | None, account: Account) -> Iterator[Block]:
-    """Yield the runs of records that started at a Unix time or later. Each is read once."""
+    """Yield the runs of records that started at a Unix time or later. Each is read once, from its last record."""
     from ..records.blocks import read_blocks
+    from ..records.reading import replaced_parts
 
-    for file, ids in files_of(named, since).items():
+    files = files_of(named, since)
+    replaced = replaced_parts(files)
+    for file, ids in files.items():
         for block in read_blocks(file, account):
+            if block.part in replaced:
+                continue
             if (since is None or block.info.time >= since) and (not ids or block.id in ids):
                 yield block
 

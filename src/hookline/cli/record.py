@@ -111,20 +111,22 @@ def _newest(
 ) -> Iterator[RunSummary]:
     """Yield the newest runs. Older files are not read once they cannot contain one of them."""
     from ..records.blocks import read_blocks, summarize
-    from ..records.reading import last_written
+    from ..records.reading import last_written, replaced_of
 
     found: list[RunSummary] = []
     files = files_of(named, since)
     for file in sorted(files, key=last_written, reverse=True):
         # A file is written after its runs have started, so an older file contains only older runs.
-        if len(found) >= number and last_written(file) < sorted(run.time for run in found)[-number]:
+        times = sorted(run.time for run in found if status is None or run.status == status)
+        if len(times) >= number and last_written(file) < times[-number]:
             break
         for block in read_blocks(file, account):
             if (since is None or block.info.time >= since) and (not files[file] or block.id in files[file]):
-                run = summarize(block, account)
-                if status is None or run.status == status:
-                    found.append(run)
-    yield from sorted(found, key=lambda run: -run.time)[:number]
+                found.append(summarize(block, account))
+        replaced = replaced_of((run.run_id, run.time, run.is_over) for run in found)
+        found = [run for run in found if (run.run_id, run.time) not in replaced]
+    chosen = [run for run in found if status is None or run.status == status]
+    yield from sorted(chosen, key=lambda run: -run.time)[:number]
 
 
 def _print_runs(runs: list[RunSummary]) -> None:
@@ -179,7 +181,7 @@ def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
         write_json([_as_json(each) for each in found.tree()])
         return COMPLETED
     end, info = found.end, found.info
-    status = "interrupted" if end is None else end.status
+    status = found.status
     facts = [
         f"agent {info.ids.agent}",
         time_text(info.time),

@@ -18,6 +18,7 @@ from ..records.reading import (
     decode_run,
     last_written,
     raw_lines,
+    read_parts,
     read_runs,
     record_files,
 )
@@ -102,14 +103,19 @@ def _locate(name: str, records: Sequence[str | os.PathLike[str]], refused: Accou
     files = record_files(records)[::-1]
     if name == "last":
         return _last(files, records, refused)
-    matches: dict[str, Path] = {}
+    matches: dict[str, tuple[RunLine, Path]] = {}
     for file in files:
-        for run in _run_lines(file, refused):
+        for run, outer in _run_lines(file, refused):
             id = run.info.ids.run_id
-            if id == name:
-                return file, id
-            if name and (id.startswith(name) or id.startswith(f"run_{name}")):
-                matches.setdefault(id, file)
+            if not name or not id.startswith((name, f"run_{name}")):
+                continue
+            # A run that was resumed is in several records, and the last one has everything.
+            if id not in matches or outer.info.time > matches[id][0].info.time:
+                matches[id] = outer, file
+        if name in matches and _is_over(*matches[name]):
+            break
+    if name in matches:
+        return matches[name][1], name
     if not matches:
         where = f"{', '.join(map(str, records))}{_newest(files)}"
         raise RecordError(
@@ -118,27 +124,37 @@ def _locate(name: str, records: Sequence[str | os.PathLike[str]], refused: Accou
     if len(matches) > 1:
         shown = ", ".join(list(matches)[:_SHOWN]) + (", …" if len(matches) > _SHOWN else "")
         raise RecordError(f"{counted(len(matches), 'recorded run')} begin with {name!r}: {shown}")
-    ((id, file),) = matches.items()
+    ((id, (_, file)),) = matches.items()
     return file, id
+
+
+def _is_over(outer: RunLine, file: Path) -> bool:
+    """Return whether the record says how an outermost run ended, so that no later one continues it."""
+    return any(is_over for id, _, is_over in read_parts(file) if id == outer.info.ids.run_id)
 
 
 def _newest(files: Sequence[Path]) -> str:
     """Return the ids of the newest runs as a part of a message. ``files`` begins with the one that was written last."""
     found: list[tuple[float, str]] = []
     for file in files[:_SHOWN]:
-        found += [(run.info.time, run.info.ids.run_id) for run in _run_lines(file, Account()) if run.run == 0]
+        found += [(run.info.time, run.info.ids.run_id) for run, _ in _run_lines(file, Account()) if run.run == 0]
     newest = list(dict.fromkeys(id for _, id in sorted(found, reverse=True)))[:_SHOWN]
     return f" (the newest are {', '.join(newest)})" if newest else ""
 
 
-def _run_lines(file: Path, refused: Account) -> list[RunLine]:
-    """Return the lines in which runs start. All other lines are skipped by their first bytes."""
+def _run_lines(file: Path, refused: Account) -> list[tuple[RunLine, RunLine]]:
+    """Return the lines in which runs start, each with that of its outermost run. All other lines are skipped by their
+    first bytes.
+    """
     found = []
+    outer: RunLine | None = None
     try:
         for _, line in raw_lines(file, Account()):
             if line.startswith(_RUN_LINE):
                 with suppress(*INVALID):
-                    found.append(decode_run(line))
+                    run = decode_run(line)
+                    outer = run if run.run == 0 or outer is None else outer
+                    found.append((run, outer))
     except FileNotFoundError:
         pass  # a record that was moved, because its run has ended
     except RecordError as error:
@@ -158,7 +174,7 @@ def _last(files: Sequence[Path], records: Sequence[str | os.PathLike[str]], refu
         # A run is written after it starts, so an older file cannot contain one that started later.
         if best is not None and last_written(file) < best[0]:
             break
-        for run in _run_lines(file, refused):
+        for run, _ in _run_lines(file, refused):
             if run.run == 0 and (best is None or run.info.time >= best[0]):
                 best = run.info.time, run.info.ids.run_id, file
     if best is None:

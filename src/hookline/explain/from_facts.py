@@ -25,12 +25,13 @@ from .view import (
     ToolCallView,
     count_subagents,
     count_totals,
+    waits_for,
+    why_not_over,
     why_stopped,
 )
 
 _BEFORE_MODEL = ("before_step", "before_prompt_build", "before_llm", "on_token")
 _KEPT = "Only names, numbers and times of this run are stored, not its texts, arguments and results"
-_INTERRUPTED = "It was interrupted: its process ended, or its end was not stored."
 RECORD_HINT = "A run that is recorded (record = true) can be read in full."
 
 
@@ -48,8 +49,7 @@ def stored_view(store: RunStore, run: RunRecord) -> RunView:
         if built.view.status == "running":  # the events have no end
             count_totals(built.view)
             built.view.status = run.status
-            if run.status == "interrupted":
-                built.view.why = _INTERRUPTED
+            built.view.why = why_not_over(run.status, waits_for(built.view))
         built.view.rules = store.rules(run.id)
         return built.view
     return facts_view(run, store.tree_facts(run.id))
@@ -77,9 +77,10 @@ def facts_view(run: RunRecord, facts: Iterable[RunFact]) -> RunView:
         if run.status == "failed" and run.error:
             view.why = f"It failed: {run.error}"
         elif run.status == "interrupted":
-            view.why = _INTERRUPTED
+            view.why = why_not_over(run.status, ())
     else:
         count_totals(view)
+        view.why = why_not_over(run.status, waits_for(view))
     count_subagents(view)
     return view
 

@@ -748,12 +748,14 @@ class _RunBuilder:
         view, end = self.view, self.run.end
         view.until = self.last
         view.chains = self.chains.lists
-        if end is None:
-            view.why = "The record ends before the run does: the program was stopped, or is still running."
+        view.status = self.run.status
+        if end is None or not end.status:
+            view.why = why_not_over(view.status, self.run.waits_for)
+            if end is None and view.status == "interrupted":
+                view.why = "The record ends before the run does: the program was stopped, or is still running."
             view.elapsed = max(0.0, self.last - view.at)
             count_totals(view)
             return
-        view.status = end.status or "completed"
         view.reply = self.cut(end.reply)
         view.elapsed, view.tool_calls, view.cost = end.elapsed, end.tool_calls or len(self.calls), end.cost
         view.input_tokens, view.output_tokens = end.usage.input_tokens, end.usage.output_tokens
@@ -853,6 +855,31 @@ def why_stopped(steps: Sequence[StepView], status: str, stop: str, message: str)
     if message and message.rstrip(".") not in sentence and stop != "completed":
         sentence = f"{sentence} {message}".strip()
     return sentence or f"The record says only that the run is {status}."
+
+
+def waits_for(run: RunView) -> list[str]:
+    """Return the tools of the calls of a run and its nested runs that wait for an approval."""
+    found = [item for _, step, _ in run.all_steps() for item in step.items if isinstance(item, ToolCallView)]
+    return [
+        call.tool
+        for call in found
+        if not call.decision and not call.outcome and any(m.point == "approval_requested" for m in call.moments)
+    ]
+
+
+def why_not_over(status: str, waits_for: Sequence[str]) -> str:
+    """Say why a run has no end.
+
+    Args:
+        status: its status.
+        waits_for: the tools whose approval it waits for.
+    """
+    if status == "waiting":
+        names = list(dict.fromkeys(name for name in waits_for if name))
+        return f"It waits for a decision about {', '.join(names)}." if names else "It waits for a decision."
+    if status == "interrupted":
+        return "It was interrupted: its process ended, or its end was not stored."
+    return ""
 
 
 def _start(run: RecordedRun) -> float:

@@ -40,6 +40,7 @@ OUTCOMES: Mapping[str, str] = {
 STATUSES: Mapping[str, str] = {
     "completed": "green",
     "running": "teal",
+    "waiting": "violet",
     "stopped": "amber",
     "ended": "amber",
     "cancelled": "grey",

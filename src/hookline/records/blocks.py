@@ -8,7 +8,17 @@ from pathlib import Path
 from .._base.frozen import Frozen
 from . import format as fmt
 from .account import NO_RUN, NOT_A_LINE, Account
-from .reading import INVALID, check_version, decode_line, decode_moment, raw_lines
+from .reading import (
+    INVALID,
+    UNFINISHED,
+    Part,
+    check_version,
+    decode_line,
+    decode_moment,
+    note_approval,
+    raw_lines,
+    recorded_status,
+)
 from .segments import first_line, is_held
 
 
@@ -26,6 +36,11 @@ class Block:
     def id(self) -> str:
         """The id of the outermost run."""
         return self.info.ids.run_id
+
+    @property
+    def part(self) -> Part:
+        """Which record of the run it is: see :func:`hookline.records.reading.replaced_parts`."""
+        return self.id, self.info.time
 
     @property
     def size(self) -> int:
@@ -93,10 +108,16 @@ class RunSummary(Frozen, frozen=True):
     size: int
     file: str
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the record says how the run ended."""
+        return self.status not in UNFINISHED
+
 
 def summarize(block: Block, account: Account) -> RunSummary:
     """Count what happened in a run."""
     end: fmt.RunEnd | None = None
+    asked: dict[str, str] = {}
     counts = dict.fromkeys(("moments", "blocked", "asked", "changed", "failed", "runs"), 0)
     for raw in block.lines:
         try:
@@ -111,6 +132,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
             account.skip(block.file, NOT_A_LINE)
             continue
         counts["moments"] += 1
+        note_approval(asked, moment)
         if moment.verdict is not None:
             counts["blocked"] += moment.verdict.verb in ("block", "end")
             counts["asked"] += moment.verdict.verb == "ask"
@@ -122,18 +144,12 @@ def summarize(block: Block, account: Account) -> RunSummary:
         block.info.time,
         block.info.ids.agent,
         block.info.task,
-        _status(block, end),
+        recorded_status(end, tuple(asked.values()), is_held=block.is_last and is_held(str(block.file))),
         0 if end is None else end.steps,
         size=block.size,
         file=str(block.file),
         **counts,
     )
-
-
-def _status(block: Block, end: fmt.RunEnd | None) -> str:
-    if end is not None:
-        return end.status or "unknown"
-    return "running" if block.is_last and is_held(str(block.file)) else "interrupted"
 
 
 def write_blocks(blocks: Iterable[Block], write: Callable[[bytes], object]) -> int:

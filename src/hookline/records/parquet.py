@@ -37,7 +37,7 @@ from .._base.frozen import Frozen
 from .account import NO_RUN, NOT_A_LINE, Account
 from .blocks import Block, read_blocks
 from .format import NOT_MOMENTS, OTHER_LINES, RecordedVerdict, RecordError, RunInfo
-from .reading import INVALID, PARQUET, decode_line, record_files
+from .reading import INVALID, PARQUET, decode_line, record_files, replaced_parts
 
 ROWS = 100_000
 """Rows of a row group."""
@@ -92,7 +92,8 @@ def export_parquet(
     account = Account() if account is None else account
     # The clocks of file systems are coarse, and a run starts before its file is written.
     files = record_files(records, since=since)
-    blocks = (block for file in files for block in read_blocks(file, account))
+    replaced = replaced_parts(files)
+    blocks = (block for file in files for block in read_blocks(file, account) if block.part not in replaced)
     return write_parquet((block for block in blocks if since is None or block.info.time >= since), out, account)
 
 

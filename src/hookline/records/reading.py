@@ -197,11 +197,76 @@ class RecordedRun:
         """The id of the run."""
         return self.info.ids.run_id
 
+    @property
+    def status(self) -> str:
+        """How the run ended, or why it has not: see :func:`recorded_status`."""
+        return recorded_status(self.end, self.waits_for)
+
+    @property
+    def waits_for(self) -> tuple[str, ...]:
+        """The tools of the calls for whose approval the record waits at its end."""
+        asked: dict[str, str] = {}
+        for moment in self.moments:
+            note_approval(asked, moment.line)
+        return tuple(asked.values())
+
     def tree(self) -> Iterator[RecordedRun]:
         """Yield this run and all runs nested in it."""
         yield self
         for run in self.nested:
             yield from run.tree()
+
+
+def note_approval(asked: dict[str, str], line: fmt.MomentLine) -> None:
+    """Add a call for whose approval a hook waits, by its id with its tool, or remove one that was decided.
+
+    If the run is suspended, the record says that the approval was cancelled.
+    """
+    if line.point == "approval_requested" and any(each.verb == "claim" for each in line.decisions or ()):
+        asked[_decode_question(line.payload).call.id] = line.tool
+    elif line.point == "approval_decided":
+        question = _decode_question(line.payload)
+        if question.decision != "cancelled":
+            asked.pop(question.call_id, None)
+
+
+class _Called(msgspec.Struct, frozen=True):
+    id: str = ""
+
+
+class _Question(msgspec.Struct, frozen=True):
+    """The call that an approval is about, and how it was decided."""
+
+    call: _Called = _Called()
+    call_id: str = ""
+    decision: str = ""
+
+
+def _decode_question(payload: msgspec.Raw) -> _Question:
+    try:
+        return _question(payload)
+    except INVALID:
+        return _Question()
+
+
+_question = msgspec.json.Decoder(_Question).decode
+
+
+UNFINISHED = frozenset(("running", "waiting", "interrupted"))
+"""The statuses of records that do not say how the run ended."""
+
+
+def recorded_status(end: fmt.RunEnd | None, waits_for: Sequence[str], *, is_held: bool = False) -> str:
+    """Return the status of a run in a record.
+
+    Args:
+        end: the line at its end. One without a status says that the run was suspended.
+        waits_for: the tools whose approval it waits for at the end.
+        is_held: whether a process is writing the record.
+    """
+    if end is None:
+        return "running" if is_held else "interrupted"
+    return end.status or ("waiting" if waits_for else "interrupted")
 
 
 @lru_cache(maxsize=256)
@@ -333,10 +398,77 @@ def check_tape(first_line: bytes) -> None:
             raise fmt.RecordError(problem)
 
 
+class _Ids(msgspec.Struct, frozen=True):
+    run_id: str = ""
+
+
+class _Info(msgspec.Struct, frozen=True):
+    ids: _Ids = _Ids()
+    time: float = 0.0
+
+
+class _End(msgspec.Struct, frozen=True):
+    status: str = ""
+
+
+TREE = b'["run",0,'
+"""How the line of an outermost run begins."""
+_TREE_END = b'["end",0,'
+_decode_start = msgspec.json.Decoder(tuple[str, int, _Info]).decode
+_decode_tree_end = msgspec.json.Decoder(tuple[str, int, _End]).decode
+
+Part = tuple[str, float]
+"""A record of an outermost run: the id of the run, and the time at which the record began."""
+
+
+def replaced_parts(files: Iterable[Path]) -> frozenset[Part]:
+    """Return the records of runs that a later record of the same run replaces.
+
+    A durable run that is resumed is executed again from its start, and so is its record: the last one has everything.
+    An earlier one has no end, or ends because the run was suspended.
+    """
+    return replaced_of(part for file in files if file.suffix != PARQUET for part in read_parts(file))
+
+
+def replaced_of(parts: Iterable[tuple[str, float, bool]]) -> frozenset[Part]:
+    """Return those of the records that another one replaces. Each has an id, a time, and whether its run is over."""
+    started: dict[str, list[tuple[float, bool]]] = {}
+    for id, began, is_over in parts:
+        if id:
+            started.setdefault(id, []).append((began, is_over))
+    return frozenset(
+        (id, began)
+        for id, found in started.items()
+        if len(found) > 1
+        for began, is_over in found
+        if not is_over and any(later > began for later, _ in found)
+    )
+
+
+def read_parts(file: Path) -> Iterator[tuple[str, float, bool]]:
+    """Yield the records of outermost runs in a file: id, time, and whether the run is over."""
+    part: tuple[str, float] | None = None
+    is_over = False
+    with suppress(OSError, fmt.RecordError, NotInstalledError):  # those who read its moments report it
+        for _, line in raw_lines(file, Account()):
+            with suppress(*INVALID):
+                if line.startswith(TREE):
+                    if part is not None:
+                        yield *part, is_over
+                    part, is_over = None, False
+                    info = _decode_start(line)[2]
+                    part = info.ids.run_id, info.time
+                elif line.startswith(_TREE_END):
+                    is_over = bool(_decode_tree_end(line)[2].status)
+    if part is not None:
+        yield *part, is_over
+
+
 def read_runs(paths: Paths, *, since: float | None = None, account: Account | None = None) -> Iterator[RecordedRun]:
     """Yield the outermost runs of records, one at a time, each with its moments and nested runs.
 
-    Lines that cannot be read are skipped and counted in ``account``; so are files of a newer format, and tapes of
+    A run that was resumed is yielded once, from its last record. Lines that cannot be read are skipped and counted in
+    ``account``; so are files of a newer format, and tapes of
     another version of their format.
 
     Args:
@@ -354,7 +486,9 @@ def read_runs(paths: Paths, *, since: float | None = None, account: Account | No
     """
     account = Account() if account is None else account
     labels: dict[Path, Mapping[str, list[GivenLabel]]] = {}
-    for file in record_files(paths, since=since):
+    files = record_files(paths, since=since)
+    replaced = replaced_parts(files)
+    for file in files:
         folder = file.parent
         if folder not in labels:
             labels[folder], invalid = read_labels(folder)
@@ -363,6 +497,8 @@ def read_runs(paths: Paths, *, since: float | None = None, account: Account | No
         try:
             for run in _runs_of(file, account):
                 if since is not None and run.info.time < since:
+                    continue
+                if (run.id, run.info.time) in replaced:
                     continue
                 if labels[folder]:
                     _add_labels(run, labels[folder])

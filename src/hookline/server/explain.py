@@ -67,8 +67,8 @@ class RunRecords:
         place, found = self._catalog.find(id), bytearray()
         if place is None:
             return None
-        blocks = (block for block in read_blocks(place.file, Account()) if block.id == id)
-        write_blocks(blocks, found.extend)
+        blocks = [block for block in read_blocks(place.file, Account()) if block.id == id]
+        write_blocks(blocks[-1:], found.extend)
         return bytes(found)
 
     async def view(self, id: str) -> RunView:
