@@ -128,6 +128,42 @@ def test_the_last_run_is_the_newest_one_also_if_it_has_no_record(runs, unrecorde
     assert json.loads(in_process("explain", "last", "--json", "--runs", "none")[1])["id"] == runs[1]
 
 
+def test_the_last_run_is_the_one_of_the_list_also_if_another_one_has_a_record(runs, in_process, folder):
+    older, newer = runs
+    assert in_process("runs", "delete", "last")[0] == 0
+    assert json.loads(in_process("explain", "last", "--json")[1])["id"] == older
+    assert json.loads(in_process("stats", "--run", "last", "--json")[1])["run"]["run_id"] == older
+    assert f"completed {older}" in in_process("diff", "last", "last", "--full")[1]
+    (file,) = (folder / "copy").rglob("*.moments")
+    for name in (newer, newer[:12], "copy", str(file)):
+        assert json.loads(in_process("explain", name, "--json")[1])["id"] == newer, name
+    code, shown, error = in_process("explain", "last", "--runs", "runs2.db")
+    assert (code, shown) == (2, "")
+    assert "there are no runs in the list" in error
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("explain",), ("diff", "last"), ("record", "show"), ("record", "ls"), ("stats", "--run"),
+        ("audit", "show", "--run"), ("runs", "resume"), ("runs", "delete"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_an_empty_name_is_refused_in_the_same_words(runs, in_process, command):
+    code, _, error = in_process(*command, "")
+    assert (code, error.split("\n")[0]) == (
+        2,
+        "error: the name of a run is empty: give its id, the beginning of its id, or last",
+    )
+
+
+def test_an_unknown_name_says_where_it_was_looked_up(runs, in_process):
+    error = in_process("explain", "nothing")[2].replace("\n", " ")
+    assert "no recorded run begins with 'nothing' in " in error
+    assert "the list of runs does not have it either" in error
+
+
 def test_the_beginning_of_several_ids_names_no_run_even_if_one_has_a_record(runs, unrecorded, in_process, folder):
     for file in (folder / "records").rglob("*.moments"):
         if runs[1].encode() not in file.read_bytes():

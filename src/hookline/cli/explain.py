@@ -30,9 +30,9 @@ from ..explain.words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, V
 from ..records.rules import SHORT_DIGEST
 from .errors import COMPLETED, print_note
 from .help import Command
-from .names import RunName, find_recorded, run_list
+from .names import RunName, check_name, find_recorded, run_list
 from .options import AsJson, with_settings
-from .output import console, time_text, write_json
+from .output import console, short_path, time_text, write_json
 from .text import counted, printable, short, size_text
 
 if TYPE_CHECKING:
@@ -109,19 +109,27 @@ def load_view(name: str, config: Configuration) -> RunView:
 
     A run without a record is shown from what the list of runs has about it.
     """
+    from ..explain.find import is_path
     from ..explain.from_facts import stored_view
     from ..explain.view import explain as view_of
     from ..records.format import RecordError
 
+    check_name(name)
     with run_list(config) as store:
-        ids = _listed(name, store)
+        ids = _listed(name, store, config)
+        if name == "last" and ids:
+            (name,) = ids  # also if a later run has a record: it was deleted, or is in no list or another one
         try:
             found = find_recorded(name, config)
-        except RecordError:
-            if not ids:
+        except RecordError as error:
+            if not ids and (store is None or name == "last" or is_path(name)):
                 raise
+            if not ids:
+                raise ConfigError(f"{error}; the list of runs does not have it either") from None
             found = None
-        if store is not None and ids and (found is None or _is_listed_meant(name, found.run, ids, store, config)):
+        if found is not None and ids and _is_ambiguous(name, found.run, ids, config):
+            raise ConfigError(f"more than one run begins with {name!r}: {', '.join(sorted({found.run.id, *ids}))}")
+        if store is not None and found is None:
             view = stored_view(store, store.find(name))
             for note in view.notes:
                 print_note(note)
@@ -132,33 +140,34 @@ def load_view(name: str, config: Configuration) -> RunView:
     return view
 
 
-def _listed(name: str, store: RunStore | None) -> list[str]:
-    """Return the ids in the list of runs that a name stands for. A list that cannot be read does not hide records."""
+def _listed(name: str, store: RunStore | None, config: Configuration) -> list[str]:
+    """Return the ids in the list of runs that a name stands for. A list that cannot be read does not hide records.
+
+    Raises:
+        ConfigError: the last run of a list without runs is meant.
+    """
     from ..explain.find import is_path
     from ..stores.errors import StoreError
 
-    if store is None or is_path(name):
+    if is_path(name) or (name == "last" and "records" in config.given):
         return []
+    found: list[str] = []
     try:
-        return store.ids_of(name)
+        if store is not None:
+            found = store.ids_of(name)
     except StoreError as error:
         print_note(f"the list of runs cannot be read: {error}")
         return []
+    is_meant = store is not None or ("runs" in config.given and config.settings.runs is not None)
+    if name == "last" and is_meant and not found:
+        where = short_path(config.settings.runs or "")
+        raise ConfigError(f"there are no runs in the list {where}: hookline record ls lists those that are recorded")
+    return found
 
 
-def _is_listed_meant(
-    name: str, recorded: RecordedRun, ids: Sequence[str], store: RunStore, config: Configuration
-) -> bool:
-    """Return whether a name stands for a run in the list, and not for the recorded run that has this name, too.
-
-    Raises:
-        ConfigError: it may stand for both.
-    """
-    if ids == [recorded.id] or recorded.id == name or "records" in config.given:
-        return False
-    if name == "last":
-        return store.find(name).created > recorded.info.time
-    raise ConfigError(f"more than one run begins with {name!r}: {', '.join(sorted({recorded.id, *ids}))}")
+def _is_ambiguous(name: str, recorded: RecordedRun, ids: Sequence[str], config: Configuration) -> bool:
+    """Return whether a name stands for a recorded run and for another one in the list."""
+    return ids != [recorded.id] and recorded.id != name and "records" not in config.given
 
 
 def write_page(file: str, page: str) -> None:

@@ -51,6 +51,16 @@ class NamedRecords(NamedTuple):
     run_id: str = ""
 
 
+def check_name(name: str) -> None:
+    """Refuse an empty name of a run.
+
+    Raises:
+        ConfigError: the name is empty.
+    """
+    if not name:
+        raise ConfigError("the name of a run is empty: give its id, the beginning of its id, or last")
+
+
 def find_recorded(name: str, config: Configuration) -> Found:
     """Return a recorded run by its name, and print what was skipped while reading it."""
     return _located(name, config).found
@@ -59,6 +69,7 @@ def find_recorded(name: str, config: Configuration) -> Found:
 def _located(name: str, config: Configuration) -> LocatedRun:
     from ..explain.find import locate_run
 
+    check_name(name)
     run = locate_run(name, _places(config))
     for note in run.found.notes:
         print_note(note)
@@ -175,6 +186,8 @@ def beginning_of_id(name: str | None, config: Configuration) -> str:
         ConfigError: there is no list of runs.
         StoreError: there is no run in it.
     """
+    if name is not None:
+        check_name(name)
     if name != "last":
         return name or ""
     with run_list(config) as store:
@@ -201,6 +214,7 @@ def find_durable(name: str, store: RunStore | None) -> StoredRun:
     Raises:
         ConfigError: there is no such run, or more than one.
     """
+    check_name(name)
     chosen: list[StoredRun] = []
     newest: list[StoredRun] = [] if store is None else store.journal.runs(limit=_SHOWN)
     if store is not None and name == "last":

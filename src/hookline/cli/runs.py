@@ -13,7 +13,7 @@ from ..config.settings import KEYS
 from ..config.sources import Configuration, Flag
 from .errors import COMPLETED, FAILED, print_note
 from .help import Command, ListingGroup
-from .names import find_durable
+from .names import check_name, find_durable
 from .options import AsJson, with_settings
 from .output import print_problems, print_table, short_path, state_text, time_text, write_json
 from .text import counted, printable, short
@@ -193,6 +193,7 @@ def delete(config: Configuration, run_id: Id) -> int:
     """
     from ..stores.approvals import ApprovalStore
 
+    check_name(run_id)
     store = _store(config)
     if store is None:
         raise ConfigError(f"there is no run {run_id!r}: no run is recorded{_where(config)} yet")

@@ -16,6 +16,7 @@ from ..stores.run_statistics import RunStats, RunTotals
 from ..stores.runs import CallRow, RunRecord, VerdictRow
 from .halt import halt_text
 from .help import Command
+from .names import check_name
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import counted, parse_since, printable, short
@@ -63,6 +64,8 @@ def stats(
     alone = [name for name, given in (("--last", last), ("--run", run)) if given is not None]
     if alone and (len(alone) > 1 or since or agent or model):
         raise ConfigError(f"{alone[0]} cannot be combined with other options that select runs")
+    if run is not None:
+        check_name(run)
     begin = parse_since(since)
     store = _open_store(file, config)
     if store is None and json:
