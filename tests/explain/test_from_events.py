@@ -84,7 +84,20 @@ def test_a_rejected_reply_is_not_shown(both):
         if isinstance(item, ModelCall) and item.finish_reason == "discarded"
     ]
     assert rejected.text == ""
-    assert "guarantee" not in str(both[0])
+    assert "I guarantee" not in str(both[0])
+
+
+def test_a_rejected_reply_has_its_tokens_and_what_the_model_was_told(both):
+    @guard(AFTER_LLM)
+    def no_codes(ctx, answer):
+        return HookResult.retry("No codes.") if "4711" in answer.content else None
+
+    view = built(Agent("x", llm=ScriptedModel(["It is 4711.", "Done."]), hooks=[no_codes])).view
+    models = [item for step in view.steps for item in step.items if isinstance(item, ModelCall)]
+    assert len(models) == 2
+    assert sum(model.input_tokens + model.output_tokens for model in models) == view.input_tokens + view.output_tokens
+    (decision,) = [each for moment in models[0].moments for each in moment.decisions]
+    assert decision.value == "No codes."
 
 
 @pytest.mark.parametrize("reason", ["retry", "replaced", "rejected", "interrupted"])
@@ -156,7 +169,7 @@ def test_a_model_that_fails_is_reported():
 @pytest.mark.parametrize(
     ("closed", "why"),
     [
-        (RunClosed(status="cancelled", reason="by ann"), "The run was cancelled. by ann"),
+        (RunClosed(status="cancelled", reason="by ann"), "The run was cancelled: by ann."),
         (RunClosed(status="interrupted", reason="the server stopped"), "It was interrupted: the server stopped."),
         (RunClosed(status="failed", error="ValueError: x"), "It failed: ValueError: x"),
     ],

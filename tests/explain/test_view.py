@@ -9,7 +9,7 @@ import pytest
 
 from hookline import Agent, Attachment, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline.explain import compare, find_run
-from hookline.explain.view import ModelCall, ToolCallView, explain
+from hookline.explain.view import ModelCall, RunView, ToolCallView, explain
 from hookline.points import AFTER_LLM, BEFORE_LLM, BEFORE_TOOL
 from hookline.records.hook import RecordHook
 from hookline.records.reading import read_runs
@@ -190,8 +190,8 @@ def breaks(ctx, request):
     ("hooks", "turns", "options", "status", "why"),
     [
         ([ends], [reply("x")], {}, "ended", "The hook ends ended the run at before_llm: out of hours."),
-        ([stops], [call("look")], {}, "stopped", "The hook stops asked the run to stop at after_llm. Too late."),
-        ([], [call("look")] * 5, {"max_steps": 2}, "stopped", "The run reached its limit of steps."),
+        ([stops], [call("look")], {}, "stopped", "The hook stops asked the run to stop at after_llm: Too late."),
+        ([], [call("look")] * 5, {"max_steps": 2}, "stopped", "The run reached its limit of steps: 2/2."),
         ([], [reply("")], {}, "stopped", "The model returned neither text nor tool calls."),
         ([breaks], [call("look")], {}, "failed", "The hook breaks failed at before_tool: hook 'breaks' failed"),
     ],
@@ -204,6 +204,17 @@ def test_the_end_of_a_run_is_explained_in_words(tmp_path, hooks, turns, options,
     except RunFailedError:
         view = explain(next(read_runs([tmp_path])))
     assert (view.status, view.why[: len(why)]) == (status, why)
+
+
+def test_a_run_whose_model_fails_says_why_and_has_all_fields_in_json(tmp_path):
+    from hookline import RunFailedError
+
+    with pytest.raises(RunFailedError):
+        run_of(tmp_path, turns=[ConnectionError("no network")], tools=[look])
+    view = explain(next(read_runs([tmp_path])))
+    assert view.why == "It failed: ConnectionError: no network"
+    empty = msgspec.to_builtins(RunView("run_1"))
+    assert (empty["status"], empty["cost"], empty["steps"]) == ("interrupted", None, [])
 
 
 def test_a_change_of_the_state_is_shown(tmp_path):

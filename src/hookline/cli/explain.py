@@ -24,6 +24,7 @@ from ..explain.view import (
     RunView,
     StepView,
     ToolCallView,
+    is_refused,
     nested_runs,
 )
 from ..explain.words import DECISIONS, ONLY, OUTCOMES, QUIET_POINTS, STATUSES, VERBS
@@ -216,6 +217,8 @@ class _Filters:
             return False
         if self.only is None and self.hook is None:
             return True
+        if self.only == "blocked":
+            return is_refused(item, self.hook)
         wanted = ONLY[self.only] if self.only is not None else VERBS
         for moment in item.moments:
             verbs = [d.verb for d in moment.decisions if self.hook is None or d.hook == self.hook]
@@ -385,7 +388,7 @@ class _Printer:
         facts = [printable(call.model, keep="")] * bool(call.model)
         facts += [f"attempt {call.attempt}"] * (call.attempt > 1)
         sent = call.kept + len(call.messages)
-        new = f" ({len(call.messages)} new)" if call.kept else ""
+        new = f" ({len(call.messages)} new)" if call.kept and call.messages else ""
         facts += [f"{counted(sent, 'message')}{new}"] * bool(sent)
         facts += [f"{call.input_tokens:,} in, {call.output_tokens:,} out"] * bool(
             call.input_tokens or call.output_tokens

@@ -155,6 +155,17 @@ class _Builder:
         self.view.steps.append(StepView(int(event.get("index", 0)), self.at, self.at))
         self.request = None
 
+    def on_step_finished(self, event: _Fields) -> None:
+        """Give a rejected reply its tokens: only the total of the step contains them."""
+        calls = [item for item in self.current.items if isinstance(item, ModelCall)]
+        rejected = [call for call in calls if call.finish_reason == DISCARDED]
+        if not rejected:
+            return
+        usage = as_mapping(event.get("usage"))
+        for name in ("input_tokens", "output_tokens", "cached_tokens"):
+            missing = int(usage.get(name, 0)) - sum(getattr(call, name) for call in calls)
+            setattr(rejected[-1], name, max(0, missing))
+
     def on_run_finished(self, event: _Fields) -> None:
         self.attach_now()
         result = as_mapping(event.get("result"))
@@ -230,8 +241,10 @@ class _Builder:
             phase,
             verb,
             cut(reason, self.limit),
+            cut(str(event.get("note") or ""), self.limit),
             error=cut(error, self.limit) + (f" ({location})" if location else ""),
             took=float(event.get("duration") or 0.0),
+            refused=event.get("refused") is True,
         )
         moments = self.moments_at(point, str(event.get("call_id", "")))
         if not moments or moments[-1].point != point:

@@ -164,7 +164,9 @@ class _Builder:
         if chain not in self.view.chains:
             self.view.chains.append(chain)
         decisions = [
-            DecisionView(gate.hook, gate.phase, gate.verb, gate.reason, took=gate.microseconds / 1e6)
+            DecisionView(
+                gate.hook, gate.phase, gate.verb, gate.reason, took=gate.microseconds / 1e6, refused=gate.refused
+            )
             for gate in gates
             if gate.verb != "cont" or gate.reason
         ]

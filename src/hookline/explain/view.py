@@ -71,6 +71,8 @@ class DecisionView(View):
     """The changes that the hook made in the state of the run."""
     error: str = ""
     took: float = 0.0
+    refused: bool = False
+    """Whether the hook prevented something."""
 
 
 class ChainHook(View):
@@ -202,6 +204,15 @@ class NestedRun(View, tag_field="kind", tag="run"):
 Item = ModelCall | ToolCallView | EventView | NestedRun
 
 
+def is_refused(item: Item, hook: str | None = None) -> bool:
+    """Whether something was prevented: by a hook (only by this one, if one is given), or by who denied a call."""
+    if isinstance(item, NestedRun):
+        return False
+    decisions = [each for moment in item.moments for each in moment.decisions if hook in (None, each.hook)]
+    is_denied = hook is None and isinstance(item, ToolCallView) and item.decision == "denied"
+    return is_denied or any(each.refused for each in decisions)
+
+
 class StepView(View):
     """One step: the model calls and tool calls of one round of the loop. ``index`` is -1 before the first step."""
 
@@ -218,7 +229,7 @@ class StepView(View):
 
 
 class RunView(View):
-    """A whole run."""
+    """A whole run. JSON always has ``status``, ``cost`` and ``steps``: a default made by a function is not left out."""
 
     id: str
     agent: str = ""
@@ -228,7 +239,7 @@ class RunView(View):
     time: float = 0.0
     file: str = ""
     session: str = ""
-    status: str = "interrupted"
+    status: str = msgspec.field(default_factory=lambda: "interrupted")
     why: str = ""
     """Why the run stopped, as a sentence."""
     reply: str = ""
@@ -240,7 +251,7 @@ class RunView(View):
     input_tokens: int = 0
     output_tokens: int = 0
     cached_tokens: int = 0
-    cost: float | None = None
+    cost: float | None = msgspec.field(default_factory=lambda: None)
     """Tokens and cost contain those of the subagents."""
     tool_calls: int = 0
     """Number of the run's own calls."""
@@ -249,7 +260,7 @@ class RunView(View):
     """Number of moments, with those of nested runs."""
     rules: str = ""
     """The digest of the rules in force at the start: of the hooks that decide, with their arguments."""
-    steps: list[StepView] = []
+    steps: list[StepView] = msgspec.field(default_factory=lambda: [])
     chains: list[list[ChainHook]] = []
     """The hooks at a point, in firing order. Moments refer to them by position; nested runs share the list."""
     notes: list[str] = []
@@ -584,6 +595,7 @@ class _RunBuilder:
             state,
             self.cut(decision.error or ""),
             decision.took,
+            refused=decision.is_refusal,
         )
 
     # Model calls
@@ -844,8 +856,7 @@ def why_stopped(steps: Sequence[StepView], status: str, stop: str, message: str)
     if status == "failed":
         if decision is not None and not message:
             return f"The hook {decision.hook} failed at {point}: {decision.error}"
-        errors = [i.text for s in steps for i in s.items if isinstance(i, EventView) and i.bad and i.text]
-        errors = [text for text in errors if text != "failed"]
+        errors = _failures(steps)
         return f"It failed: {errors[-1]}" if errors else "It failed."
     if stop == "halted" and message:
         return f"The run was {message.rstrip('.')}."
@@ -853,8 +864,20 @@ def why_stopped(steps: Sequence[StepView], status: str, stop: str, message: str)
     if stop == "stop_requested" and decision is not None:
         sentence = f"The hook {decision.hook} asked the run to stop at {point}."
     if message and message.rstrip(".") not in sentence and stop != "completed":
-        sentence = f"{sentence} {message}".strip()
+        detail = message.partition(" limit reached: ")[2] or message  # "Step limit reached: 2/2"
+        sentence = f"{sentence.rstrip('.')}: {detail.rstrip('.')}." if sentence else message
     return sentence or f"The record says only that the run is {status}."
+
+
+def _failures(steps: Sequence[StepView]) -> list[str]:
+    """Return what failed outside tools, in order."""
+    found = []
+    for item in (item for step in steps for item in step.items):
+        if isinstance(item, EventView) and item.bad and item.text not in ("", "failed"):
+            found.append(item.text)
+        elif isinstance(item, ModelCall) and item.error:
+            found.append(item.error)
+    return found
 
 
 def waits_for(run: RunView) -> list[str]:

@@ -53,15 +53,16 @@ DECISIONS: Mapping[str, str] = {"approved": "green", "edited": "green", "denied"
 """The colours of approvals."""
 
 ONLY: Mapping[str, tuple[str, ...]] = {
-    "blocked": ("block", "end", "invalid"),
+    "blocked": (),
     "changed": ("replace", "merge"),
     "asked": ("ask", "claim"),
     "failed": ("failed",),
     "answered": ("answer",),
     "retried": ("retry", "keep_going"),
     "stopped": ("stop", "end"),
+    "invalid": ("invalid",),
 }
-"""The verbs that each choice of a filter shows."""
+"""The verbs that each choice of a filter shows; ``blocked`` shows what was refused, by any verb."""
 
 QUIET_POINTS = ("on_run_start", "on_run_end", "on_stop", "subagent_spawning", "subagent_spawned", "subagent_ended")
 """Points whose text says nothing that is not shown elsewhere."""

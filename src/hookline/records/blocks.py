@@ -18,6 +18,7 @@ from .reading import (
     note_approval,
     raw_lines,
     recorded_status,
+    refusals,
 )
 from .segments import first_line, is_held
 
@@ -91,7 +92,7 @@ def read_blocks(file: Path, account: Account) -> Iterator[Block]:
 
 
 class RunSummary(Frozen, frozen=True):
-    """One line about a recorded run. The counts include its nested runs."""
+    """One line about a recorded run. The counts include its nested runs. ``blocked`` counts all that was refused."""
 
     run_id: str
     time: float
@@ -133,8 +134,8 @@ def summarize(block: Block, account: Account) -> RunSummary:
             continue
         counts["moments"] += 1
         note_approval(asked, moment)
+        counts["blocked"] += refusals(moment)
         if moment.verdict is not None:
-            counts["blocked"] += moment.verdict.verb in ("block", "end")
             counts["asked"] += moment.verdict.verb == "ask"
         for decision in moment.decisions or ():
             counts["changed"] += decision.verb == "replace"

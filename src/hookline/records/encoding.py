@@ -477,7 +477,10 @@ def _decisions(calls: Sequence[CallReport], payload: Any) -> tuple[list[fmt.Deci
     for one in calls:
         entry, result = one.entry, one.result
         if result is None:
-            found.append(fmt.Decision(entry.name, entry.phase, str(HookAction.FAILED), error=one.error, took=one.took))
+            verb = str(HookAction.FAILED)
+            found.append(
+                fmt.Decision(entry.name, entry.phase, verb, error=one.error, took=one.took, refused=one.refused)
+            )
             continue
         value, changed = _value(result), None
         if result.action is HookAction.REPLACE:
@@ -488,7 +491,9 @@ def _decisions(calls: Sequence[CallReport], payload: Any) -> tuple[list[fmt.Deci
             state = changes(one.state, result.state, _STATE_PARTS)
         took = round(one.took, 7)
         verb = str(result.action)
-        found.append(fmt.Decision(entry.name, entry.phase, verb, result.reason, value, changed, state, None, took))
+        found.append(
+            fmt.Decision(entry.name, entry.phase, verb, result.reason, value, changed, state, None, took, one.refused)
+        )
     return found, payload
 
 

@@ -187,6 +187,13 @@ class Decision(Frozen, frozen=True, array_like=True):
     error: str | None = None
     took: float = 0.0
     """Seconds."""
+    refused: bool | None = None
+    """Whether the hook prevented something (``HookExecuted.refused``); ``None`` in imports and older records."""
+
+    @property
+    def is_refusal(self) -> bool:
+        """Whether the hook prevented something. If the record does not say it, the verb does."""
+        return self.verb in ("block", "end") if self.refused is None else self.refused
 
 
 class RecordedVerdict(Frozen, frozen=True, array_like=True):

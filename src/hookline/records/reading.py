@@ -230,6 +230,15 @@ def note_approval(asked: dict[str, str], line: fmt.MomentLine) -> None:
             asked.pop(question.call_id, None)
 
 
+def refusals(line: fmt.MomentLine) -> int:
+    """Return how much was prevented at a moment: by hooks, and by a person or approver who denied a call."""
+    if line.point == "approval_decided":
+        return int(_decode_question(line.payload).decision == "denied")
+    if line.decisions:
+        return sum(decision.is_refusal for decision in line.decisions)
+    return int(line.verdict is not None and line.verdict.verb in ("block", "end"))  # of an imported run
+
+
 class _Called(msgspec.Struct, frozen=True):
     id: str = ""
 

@@ -263,7 +263,7 @@ async def test_a_person_cancels_a_run_and_says_why(tmp_path):
         assert (answer.status_code, answer.json()) == (200, {})
         assert (await finished(browser, run))["status"] == "cancelled"
         html = text_of(await page_of(browser, run))
-        assert "The run was cancelled. no longer needed" in html
+        assert "The run was cancelled: no longer needed" in html
         assert "Cancel the run" not in html
 
 

@@ -380,7 +380,7 @@
     function messages(call) {
       const sent = call.messages || [], all = (call.kept || 0) + sent.length;
       if (!all) return null;
-      const fresh = call.kept ? `, ${number(sent.length)} new` : "";
+      const fresh = call.kept && sent.length ? `, ${number(sent.length)} new` : "";
       const tools = call.tools ? `, ${counted(call.tools, "tool")}` : "";
       const textOfMessage = (message) => {
         if (!message.known) return message.text ? [el("pre", {}, message.text), imagesIn(message.text)] : null;
