@@ -75,6 +75,26 @@ def test_explain_shows_what_was_refused(run, in_process, records):
     assert "note" in shown or records == "elsewhere"
 
 
+def test_a_record_and_the_events_of_the_same_run_do_not_differ(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    from hookline.explain import compare, explain
+    from hookline.explain.comparison import summary
+    from hookline.explain.from_facts import stored_view
+    from hookline.records import read_runs
+
+    names = ("taxes", "hard", "mail", "fine")
+    turns = [*(call("note", name=name) for name in names), call("note", nom="x"), reply("It is 4711."), reply("Done.")]
+    hooks = [keep, broken, no_codes, deny]
+    store = RunStore("durable.db")
+    agent = Agent("bob", llm=ScriptedModel(turns), tools=[note], hooks=hooks, record="records", instructions="Be kind.")
+    result = agent.run("Go.", durable=store)
+    (recorded,) = read_runs(["records"])
+    found = compare(explain(recorded), stored_view(store, store.find(result.ids.run_id)))
+    assert [pair for pair in found.pairs if not pair.same] == []
+    assert "do not have the requests to the model" in summary(found)
+    assert found.same
+
+
 def test_events_say_what_was_refused(folder, monkeypatch):
     monkeypatch.chdir(folder)
     from hookline.explain.from_facts import stored_view

@@ -96,6 +96,8 @@ class Comparison(View):
     right: RunView
     pairs: list[Pair]
     first: int = -1
+    not_compared: str = ""
+    """What is not compared, because only one of the runs has it, as a sentence."""
 
     @property
     def same(self) -> bool:
@@ -104,7 +106,7 @@ class Comparison(View):
 
 
 def compare(left: RunView, right: RunView) -> Comparison:
-    """Compare two runs.
+    """Compare two runs, as far as both are known.
 
     Example::
 
@@ -112,41 +114,52 @@ def compare(left: RunView, right: RunView) -> Comparison:
         if not found.same:
             print(found.pairs[found.first].differences)
     """
-    pairs = list(_pairs(list(run_parts(left)), list(run_parts(right))))
+    is_partial = left.has_requests != right.has_requests
+    pairs = list(_pairs(*(list(run_parts(run, is_partial=is_partial)) for run in (left, right))))
     first = next((position for position, pair in enumerate(pairs) if not pair.same), -1)
-    return Comparison(left, right, pairs, first)
+    not_compared = ""
+    if is_partial:
+        less = right if left.has_requests else left
+        not_compared = (
+            f"The events of {less.id} do not have the requests to the model, nor what hooks changed: not compared."
+        )
+    return Comparison(left, right, pairs, first, not_compared)
 
 
 # The parts of a run
 
 
-def run_parts(run: RunView, depth: int = 0) -> Iterator[RunPart]:
-    """Yield the parts of a run and its nested runs."""
-    yield RunPart("", "run", run.agent, depth, texts=_filled(task=run.task, system=run.system, model=run.model))
+def run_parts(run: RunView, depth: int = 0, *, is_partial: bool = False) -> Iterator[RunPart]:
+    """Yield the parts of a run and its nested runs; with ``is_partial``, only what events have, too."""
+    system = "" if is_partial else run.system
+    yield RunPart("", "run", run.agent, depth, texts=_filled(task=run.task, system=system, model=run.model))
     for step in run.steps:
         where = "Start" if step.index < 0 else f"Step {step.index + 1}"
         if depth and run.agent:
             where += f" of {run.agent}"
-        yield from _step_parts(step, where, depth)
+        yield from _step_parts(step, where, depth, is_partial=is_partial)
         for nested in nested_runs(step):
-            yield from run_parts(nested, depth + 1)
+            yield from run_parts(nested, depth + 1, is_partial=is_partial)
     yield RunPart("", "end", "end", depth, texts=_filled(status=run.status, why=run.why, reply=run.reply))
 
 
-def _step_parts(step: StepView, where: str, depth: int) -> Iterator[RunPart]:
+def _step_parts(step: StepView, where: str, depth: int, *, is_partial: bool) -> Iterator[RunPart]:
     for item in step.items:
         if isinstance(item, ModelCall):
             purpose = f" for {item.purpose}" if item.purpose != "step" else ""
             attempt = f", attempt {item.attempt}" if item.attempt > 1 else ""
-            new = [f"{message.role}: {message.text}" for message in item.messages if not message.known]
+            new = [
+                f"{message.role}: {message.text}" for message in item.messages if not message.known and not is_partial
+            ]
+            is_unknown = is_partial and any(verb == "retry" for moment in item.moments for verb in moment.verbs)
             texts = _filled(
                 messages="\n".join(new),
-                reply=item.text,
-                calls=", ".join(item.calls),
+                reply="" if is_unknown else item.text,
+                calls="" if is_unknown else ", ".join(item.calls),
                 answered_by=item.source if item.source != "model" else "",
                 error=item.error,
             )
-            yield _part(where, "model", f"model{purpose}{attempt}", depth, item.moments, texts)
+            yield _part(where, "model", f"model{purpose}{attempt}", depth, item.moments, texts, is_partial=is_partial)
         elif isinstance(item, ToolCallView):
             texts = _filled(
                 arguments="\n".join(f"{name}: {value}" for name, value in item.arguments) or item.raw,
@@ -154,10 +167,11 @@ def _step_parts(step: StepView, where: str, depth: int) -> Iterator[RunPart]:
                 outcome=item.outcome,
                 result=item.result,
             )
-            yield _part(where, "call", item.tool, depth, item.moments, texts)
+            yield _part(where, "call", item.tool, depth, item.moments, texts, is_partial=is_partial)
         elif isinstance(item, EventView):
-            part = _part(where, "event", item.moments[0].point, depth, item.moments, {})
-            if part.verbs or item.bad:
+            part = _part(where, "event", item.moments[0].point, depth, item.moments, {}, is_partial=is_partial)
+            is_failure = item.bad and not is_partial  # events leave out failures that a decision or call says already
+            if part.verbs or is_failure:
                 part.texts = {**_filled(text=item.text), **part.texts}
                 yield part
         else:
@@ -165,22 +179,29 @@ def _step_parts(step: StepView, where: str, depth: int) -> Iterator[RunPart]:
 
 
 def _part(
-    where: str, kind: str, title: str, depth: int, moments: Sequence[MomentView], texts: dict[str, str]
+    where: str,
+    kind: str,
+    title: str,
+    depth: int,
+    moments: Sequence[MomentView],
+    texts: dict[str, str],
+    *,
+    is_partial: bool,
 ) -> RunPart:
     verbs = []
     for moment in moments:
         lines = []
         for decision in moment.decisions:
-            if decision.verb == "cont" and not decision.state:
+            if decision.verb == "cont" and (is_partial or not decision.state):
                 continue
             verbs.append((decision.verb, decision.hook))
             word = verb_words(decision.verb)[0]
-            said = ": ".join(filter(None, (f"{decision.hook} {word}", decision.reason, decision.error, decision.value)))
-            lines.append(said)
-            for change in (*decision.changes, *decision.state):
+            more = () if is_partial else (decision.error, decision.value)
+            lines.append(": ".join(filter(None, (f"{decision.hook} {word}", decision.reason, *more))))
+            for change in () if is_partial else (*decision.changes, *decision.state):
                 changed = " ".join(f"{op}{text}" for op, text in change.parts if op in "+-")
                 lines.append(f"  {change.field}: {changed}")
-        if moment.verdict == "invalid":
+        if moment.verdict == "invalid" and not is_partial:
             verbs.append(("invalid", ""))
             lines.append("the arguments are invalid")
         if lines:
@@ -267,7 +288,11 @@ def _verbs_text(part: RunPart) -> str:
 
 
 def summary(comparison: Comparison) -> str:
-    """Say in a sentence how two runs differ."""
+    """Say how two runs differ, and what was not compared."""
+    return f"{_difference(comparison)} {comparison.not_compared}".rstrip()
+
+
+def _difference(comparison: Comparison) -> str:
     if comparison.same:
         return f"Both runs did the same: {counted(len(comparison.pairs), 'part')}."
     different = sum(not pair.same for pair in comparison.pairs)

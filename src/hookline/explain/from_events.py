@@ -56,7 +56,7 @@ class EventsView:
     """
 
     def __init__(self, limit: int = LIMIT) -> None:
-        self.view = RunView("", status="running", chains=[[]])
+        self.view = RunView("", status="running", chains=[[]], has_requests=False)
         self.seq = 0
         """The number of the last event."""
         self.changed: set[int] = set()

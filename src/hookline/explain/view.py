@@ -266,6 +266,8 @@ class RunView(View):
     notes: list[str] = []
     has_texts: bool = True
     """Whether the texts of the run are known: those of the task, replies, arguments and results."""
+    has_requests: bool = True
+    """Whether the requests to the model and the values before the hooks are known: events do not have them."""
     images: dict[str, str] = {}
     """Small images among the attachments, as ``data:`` URLs by the beginning of their digest."""
 
