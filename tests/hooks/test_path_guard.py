@@ -557,3 +557,113 @@ def test_a_folder_that_contains_such_files_is_not_removed(tmp_path, name):
     calls = [call(name, path=path) for path in ("data", "inner", ".", ".claude", "free")]
     assert run(calls, PathGuard(tmp_path, write=True), [remover])[0] == (*["blocked"] * 4, "ok")
     del store
+
+
+PROTECTED = [
+    ".git",
+    "hookline.toml",
+    ".husky",
+    ".githooks",
+    ".gitconfig",
+    ".mcp.json",
+    ".claude",
+    ".claude/settings.json",
+]
+
+
+@each_case("name", [*PROTECTED, "logs", "%2egit", "./.git", ".GIT"])
+@pytest.mark.parametrize("called", ["move_file", "mcp__files__move_file", "mv"])
+@pytest.mark.parametrize("effects", [None, ["read", "write"]])
+def test_a_protected_name_is_neither_source_nor_destination_whether_it_exists_or_not(tmp_path, name, called, effects):
+    """``source`` and ``destination`` are the names that the MCP server for files uses."""
+    (tmp_path / "evil").mkdir(exist_ok=True)
+    (tmp_path / "logs").mkdir(exist_ok=True)
+    log = AuditLogHook(tmp_path / "logs" / "audit.jsonl")
+    move = Tool(lambda source, destination: "moved", name=called, effects=effects, folder=tmp_path)
+    guard = PathGuard(tmp_path, write=True, secrets=())
+    calls = [call(called, source="evil", destination=name), call(called, source=name, destination="away")]
+    assert run(calls, guard, [move])[0] == ("blocked", "blocked")
+    assert run([call(called, source="evil", destination="good")], guard, [move])[0] == ("ok",)
+    del log
+
+
+@pytest.mark.parametrize("effects", [None, ["write"], ["delete"]])
+def test_a_protected_file_that_exists_counts_under_any_name_of_a_parameter(tmp_path, effects):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "hookline.toml").touch()
+    change = Tool(lambda thing: "changed", name="change", effects=effects, folder=tmp_path)
+    guard = PathGuard(tmp_path, write=True, secrets=())
+    calls = [call("change", thing=thing) for thing in (".git", ".git/new", "hookline.toml", "free.txt")]
+    assert run(calls, guard, [change])[0] == ("blocked", "blocked", "blocked", "ok")
+
+
+@pytest.mark.parametrize("effects", [None, ["read", "write"]])
+def test_a_text_that_names_a_protected_file_is_no_file(tmp_path, effects):
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "hookline.toml").touch()
+    work = Tool(lambda query="", **given: "worked", name="work", effects=effects, folder=tmp_path, texts=["query"])
+    guard = PathGuard(tmp_path, write=True, secrets=())
+    texts = [
+        {"query": "hookline.toml"},
+        {"message": "Add .git to the ignored folders"},
+        {"title": "Why is hookline.toml protected?"},
+        {"target": "HEAD"},
+        {"source": "main", "target": "feature/x"},
+        {"source": "wikipedia"},
+    ]
+    assert run([call("work", **text) for text in texts], guard, [work])[0] == ("ok",) * len(texts)
+    undeclared = Tool(lambda query: "found", name="search", folder=tmp_path)
+    assert run([call("search", query="hookline.toml")], guard, [undeclared])[0] == ("ok",)
+    assert run([call("search", query="hookline.toml")], PathGuard(tmp_path), [undeclared])[0] == ("ok",)
+
+
+def test_a_repository_cannot_be_put_together_under_the_name_of_a_revision(tmp_path):
+    (tmp_path / "objects").mkdir()
+    move = Tool(lambda source, destination: "moved", name="move_file", folder=tmp_path)
+    calls = [call("move_file", source="evil", destination="HEAD")]
+    assert run(calls, PathGuard(tmp_path, write=True), [move])[0] == ("blocked",)
+
+
+@pytest.mark.parametrize("inner", ["repo/.git", ".claude/settings.json", "hookline.toml", "run.tape", "bare/HEAD"])
+def test_a_folder_that_contains_such_files_at_any_depth_is_neither_deleted_nor_moved(tmp_path, inner):
+    path = tmp_path / "team" / "proj" / inner
+    path.parent.mkdir(parents=True)
+    path.touch()
+    (path.parent / "refs").mkdir()
+    delete = Tool(lambda path: "deleted", name="delete_path", effects=["delete"], folder=tmp_path)
+    rename = Tool(lambda src, dst: "renamed", name="file_rename", folder=tmp_path)
+    guard = PathGuard(tmp_path, write=True)
+    outcomes, (text, _, _) = run(
+        [call("delete_path", path="team"), call("delete_path", path="."), call("file_rename", src="team", dst="x")],
+        guard,
+        [delete, rename],
+    )
+    assert outcomes == ("blocked",) * 3
+    assert f"a folder that contains 'proj/{inner}'" in text
+    path.unlink()
+    assert run([call("delete_path", path="team")], guard, [delete])[0] == ("ok",)
+
+
+def test_a_folder_with_too_many_files_to_check_is_not_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr("hookline._base.own_files.MAX_ENTRIES", 3)
+    for number in range(4):
+        (tmp_path / "many" / str(number)).mkdir(parents=True)
+    delete = Tool(lambda path: "deleted", name="delete_path", effects=["delete"], folder=tmp_path)
+    outcomes, (text,) = run([call("delete_path", path="many")], PathGuard(tmp_path, write=True), [delete])
+    assert outcomes == ("blocked",)
+    assert "a folder with more than 3 files and folders, which takes too long to check" in text
+
+
+@pytest.mark.parametrize("effects", [None, ["write"], ["delete"]])
+@pytest.mark.parametrize("name", ["name", "to", "target", "thing"])
+@pytest.mark.parametrize("value", ["a.txt", "sub", "sub/new.txt", "./new.txt", "sub\\new.txt", "a%2etxt"])
+def test_a_value_that_is_a_file_is_a_path_whatever_its_parameter_is_called(place, effects, name, value):
+    change = Tool(lambda **given: "changed", name="change", effects=effects, folder=place)
+    assert run([call("change", **{name: value})], PathGuard(place), [change])[0] == ("blocked",)
+    assert run([call("change", data=[{name: value}])], PathGuard(place), [change])[0] == ("blocked",)
+    assert run([call("change", **{name: value})], PathGuard(place, write=True), [change])[0] == ("ok",)
+    words = ("orders", "public.orders", *(("and/or", "owner/repo.js") if name != "target" else ()))
+    calls = [call("change", **{name: word}) for word in words]
+    assert run(calls, PathGuard(place), [change])[0] == ("ok",) * len(words)
+    texts = [call("change", message=value), call("change", search_text=value)]
+    assert run(texts, PathGuard(place), [change])[0] == ("ok", "ok")

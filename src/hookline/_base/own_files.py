@@ -33,9 +33,14 @@ _NAMES = {
     ),
 }
 """Files that control an agent, or the programs of its user, in whatever folder they are."""
+_PARENTS = ("/.claude/", "/.codex/", "/.cursor/", "/.gemini/", "/.qwen/", "/.github/", "/.github/copilot/", "/.config/")
+"""The folders of the files above: a folder that is moved or copied to one of these names brings them along."""
 _GIT = "part of a git repository, which can name programs to run"
 _GIT_PARTS = frozenset({"commondir", "config", "objects", "refs"})
 """Names that make a folder with a file ``HEAD`` a repository, and the file that names programs."""
+_ALL_NAMES = (".git", "git~1", *(glob for globs in _NAMES.values() for glob in globs))
+MAX_ENTRIES = 50_000
+"""Maximum number of files and folders in a folder that a tool may delete or move."""
 _CODE_SUFFIXES = (".py", ".pyc", ".so", ".pyd")
 _AT_START = frozenset({"sitecustomize", "usercustomize"})
 """Modules that Python imports when it starts, if it finds them."""
@@ -87,7 +92,7 @@ def own_files() -> Iterator[OwnFile]:
     yield from _import_folders()
 
 
-def protection_of(path: str, *, removes: bool = False) -> str | None:
+def protection_of(path: str, *, removes: bool = False, places: bool = False) -> str | None:
     """Return what a file is, if the tools of an agent must not write it; ``None`` if they may.
 
     The case of letters does not matter, and links are resolved.
@@ -95,28 +100,58 @@ def protection_of(path: str, *, removes: bool = False) -> str | None:
     Args:
         path: a full path, which need not exist.
         removes: whether the file or folder would be deleted or moved: then the files inside it count too.
+        places: whether a whole folder may be put there: then the files count that it may contain.
     """
     spelled = os.path.abspath(path)
     forms = dict.fromkeys((os.path.realpath(path), spelled))
     for form in forms:
-        if _is_git(form, removes):
-            return _GIT
-        for description, globs in _NAMES.items():
-            if any(matches_globs(each, globs) for each in (form, *(_inside(form) if removes else ()))):
-                return description
+        if (found := _named(form)) is not None:
+            return found
+        if places and f"{fold_path(form)}/".endswith(_PARENTS):
+            return "a folder for settings that can name programs to run"
     folded = {fold_path(form): form for form in forms}
     files = [*_guarded(), *_loaded_modules()]
     for file, own in files:
         if any(_covers(file, own, *each) or (removes and is_below(own, each[0])) for each in folded.items()):
             return file.description
-    return _linked(spelled, [file for file, _ in files])
+        packages = folded.items() if places and file.imported and not os.path.lexists(path) else ()
+        if any(_covers(file, own, f"{each}/__init__.py", f"{form}/__init__.py") for each, form in packages):
+            return file.description
+    return _linked(spelled, [file for file, _ in files]) or (_inside(spelled) if removes else None)
 
 
-def _inside(folder: str) -> list[str]:
-    try:
-        return [entry.path for entry in os.scandir(folder)]
-    except (OSError, ValueError):  # not a folder
-        return []
+def _named(path: str) -> str | None:
+    """Return what a file is by its name, or by the git repository that it is in."""
+    if _is_git(path):
+        return _GIT
+    return next((about for about, globs in _NAMES.items() if matches_globs(path, globs)), None)
+
+
+def _inside(folder: str) -> str | None:
+    """Return what a folder is if it contains files that must not be written, at any depth."""
+    top = os.path.realpath(folder)
+    todo, count = [top], 0
+    while todo:
+        place = todo.pop()
+        try:
+            entries = list(os.scandir(place))
+        except (OSError, ValueError):  # not a folder
+            continue
+        count += len(entries)
+        if count > MAX_ENTRIES:
+            return f"a folder with more than {MAX_ENTRIES:,} files and folders, which takes too long to check"
+        names = {entry.name.casefold() for entry in entries}
+        found = "head" in names and not names.isdisjoint(_GIT_PARTS)
+        about, path = (_GIT, os.path.join(place, "HEAD")) if found else ("", "")
+        for entry in () if found else entries:
+            if matches_globs(entry.path, _ALL_NAMES, place):
+                about, path = _named(entry.path) or "", entry.path
+                break
+            if entry.is_dir(follow_symlinks=False):
+                todo.append(entry.path)
+        if about:
+            return f"a folder that contains {os.path.relpath(path, top)!r:.200}, {about}"
+    return None
 
 
 def _guarded() -> Iterator[tuple[OwnFile, str]]:
@@ -158,7 +193,7 @@ def _linked(path: str, files: list[OwnFile]) -> str | None:
     return None
 
 
-def _is_git(path: str, removes: bool) -> bool:
+def _is_git(path: str) -> bool:
     """Return whether a path is in a git repository's own folder, or would make a folder look like one.
 
     Git takes a folder with ``HEAD``, ``objects`` and ``refs`` for a repository, whatever its name is, and then runs the
@@ -166,8 +201,6 @@ def _is_git(path: str, removes: bool) -> bool:
     """
     names = [_plain_name(name) for name in fold_path(path).split("/")]
     if ".git" in names or "git~1" in names or names[-1] == "head":
-        return True
-    if removes and os.path.lexists(os.path.join(path, ".git")):
         return True
     folder = os.path.dirname(path)
     while True:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._base.files import below, find_matching, matches_globs, matches_path
 from .._base.own_files import protection_of
@@ -19,10 +19,19 @@ from .._kernel.payloads import ToolCallRequest
 from .._kernel.points import BEFORE_TOOL
 from .._kernel.results import HookResult
 from .._kernel.validation import check_folder, check_name_or_names, check_names
+from ..tools.arguments import decoded, named_files_in
 from ..tools.registry import ToolView
 from ._support.tools import require_tool
 
 Folder = str | os.PathLike[str]
+
+
+class _Change(NamedTuple):
+    """What a call may do with a whole folder: delete or move it, or put one somewhere."""
+
+    removes: bool
+    places: bool
+
 
 WRITE_TOOLS = (
     *("write_*", "edit_*", "delete_*", "move_*", "append_*", "rename_*", "save_*", "copy_file*", "mkdir*", "make_dir*"),
@@ -44,7 +53,8 @@ SEARCH_TOOLS = (
 )
 """Usual names of tools that show parts of all files in a folder."""
 
-_REMOVE_TOOLS = ("delete_*", "move_*", "rename_*", "remove_*")
+_REMOVES = re.compile(r"(^|_)(delete|move|rename|remove|rm|rmdir|rmtree|mv|unlink|trash|erase|purge)(_|$)")
+_COPIES = re.compile(r"(^|_)(copy|cp|clone|sync|extract|unpack|unzip|untar)(_|$)")
 _DRIVE = re.compile(r"[A-Za-z]:[\\/]|[\\/]{2}[?.][\\/]")
 _WILD = re.compile(r"[*?\[]")
 _STREAM = re.compile(r"(?!^[A-Za-z]:[\\/]).*:")
@@ -64,7 +74,8 @@ class PathGuard:
     sees the arguments of the call: it does not see other actions of the tool, or hard links.
 
     A call writes if the name of its tool is in ``write_tools``; if it has a path, and the tool declares the effect
-    ``write`` or ``delete``, or no effects; or if the tool declares ``execute``. A call without a path, such as
+    ``write`` or ``delete``, or no effects; or if the tool declares ``execute``. A value of any parameter but one for
+    text is a path too if it is a file or folder that exists, or leads below one. A call without a path, such as
     ``drop_table(name="orders")``, is not about files: only the names of secret and protected files are judged then
     (:meth:`Tool.file_names`).
 
@@ -118,27 +129,29 @@ class PathGuard:
 
     def __call__(self, point: str, ctx: Any, request: ToolCallRequest) -> HookResult | None:
         """Block the call if the tool may write and must not, or if one of its paths is not allowed."""
-        names = (request.name, snake_case(request.name), snake_case(request.name.rpartition("__")[2]))  # mcp__server__
-        writes = _matches_any(names, self.write_tools)
+        plain = snake_case(request.name.rpartition("__")[2])  # mcp__server__
+        called = (request.name, snake_case(request.name), plain)
+        writes = _matches_any(called, self.write_tools)
         if writes and not self.write:
             return _read_only(request)
         tool = require_tool(ctx, request.name)
         paths = tool.paths(request.arguments)
-        writes = writes or self._may_write(tool, paths)
+        may_write = writes or tool.may("write", "delete")
+        names = list(named_files_in(request.arguments, tool.folder, tool.texts)) if may_write else []
+        writes = writes or self._may_write(tool, [*paths, *names])
         if writes and not self.write:
             return _read_only(request, undeclared=tool.effects is None)
         folders = self.write if writes else self.read
-        removes = writes and (
-            _matches_any(names, _REMOVE_TOOLS) or (tool.effects is not None and "delete" in tool.effects)
-        )
-        searches = bool(self.secrets) and (tool.is_search or _matches_any(names, self.search_tools))
+        removes = bool(_REMOVES.search(plain)) or (tool.effects is not None and "delete" in tool.effects)
+        change = _Change(removes, removes or bool(_COPIES.search(plain)))
+        searches = bool(self.secrets) and (tool.is_search or _matches_any(called, self.search_tools))
         searches = searches and tool.may("read", "write", "delete")  # and not only in the code of a website
         if searches and not paths:
             paths = [tool.folder]
         for name in tool.file_names(request.arguments):
-            if (found := self._judge_name(name, tool, writes or tool.may("write", "delete"), removes)) is not None:
+            if (found := self._judge_name(name, tool, change if may_write else None)) is not None:
                 return found
-        for path in paths:
+        for path in dict.fromkeys((*paths, *names)):
             for target in _targets(path, tool.folder):
                 root = None if target is None else next((root for root in folders if below(root, target)), None)
                 if target is None or root is None:
@@ -146,19 +159,23 @@ class PathGuard:
                     return HookResult.block(message, reason="outside the folder")
                 if self._is_secret(target, root) or ("**" in target and self._may_match_secret(target)):
                     return _secret(path)
-                if writes and (why := self._protection(target, removes)) is not None:
+                if writes and (why := self._protection(target, change)) is not None:
                     return _protected(path, why)
                 if searches and (problem := self._search_problem(tool, request, target, root)):
                     return HookResult.block(problem, reason="a search in files with secrets")
         return None
 
-    def _judge_name(self, name: str, tool: ToolView, writes: bool, removes: bool) -> HookResult | None:
-        """Block a word that leads to a secret file, or to a protected one, from the folder of the tool."""
-        for target in (os.path.join(tool.folder, form) for form in _decoded(name)):
+    def _judge_name(self, name: str, tool: ToolView, change: _Change | None) -> HookResult | None:
+        """Block a word that leads to a secret file, or to a protected one, from the folder of the tool.
+
+        A protected file need not exist: a tool could create it, or move another file there.
+        """
+        for target in (os.path.join(tool.folder, form) for form in decoded(name)):
             if self._is_secret(target, Path(tool.folder)):
                 return _secret(name)
-            is_file = writes and tool.effects is not None and os.path.lexists(target)
-            if is_file and (why := self._protection(target, removes)) is not None:
+            if change is None or _is_revision(target):
+                continue
+            if (why := self._protection(target, change)) is not None:
                 return _protected(name, why)
         return None
 
@@ -176,11 +193,11 @@ class PathGuard:
         """
         return list(find_matching(os.path.realpath(folder), self.secrets, _MAX_ENTRIES))
 
-    def _protection(self, target: str, removes: bool) -> str | None:
+    def _protection(self, target: str, change: _Change) -> str | None:
         """Return why a file must not be written, as the end of a sentence; ``None`` if it may be."""
         if matches_path(os.path.realpath(target), self.protect):
             return ""
-        found = protection_of(target, removes=removes)
+        found = protection_of(target, removes=change.removes, places=change.places)
         return None if found is None else f": it is {found}"
 
     def _search_problem(self, tool: ToolView, request: ToolCallRequest, target: str, root: Path) -> str:
@@ -302,11 +319,12 @@ def _forms(path: str) -> set[str]:
     return forms
 
 
-def _decoded(name: str) -> Iterable[str]:
-    """Return a word as it is, and as a tool might decode it."""
-    from urllib.parse import unquote
-
-    return dict.fromkeys((name, unquote(name), name.replace("\\", "/")))
+def _is_revision(target: str) -> bool:
+    """Return whether a name is ``HEAD`` and no file, in a folder that this file would not make a git repository."""
+    folder, name = os.path.split(target)
+    return name == "HEAD" and not any(
+        os.path.lexists(os.path.join(folder, each)) for each in ("HEAD", "objects", "refs")
+    )
 
 
 def _folders(folders: Any, name: str) -> tuple[Path, ...]:

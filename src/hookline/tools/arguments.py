@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
-from os.path import normpath
+from os.path import join, lexists, normpath
 from typing import Any, Literal
 from urllib.parse import unquote
 
@@ -23,6 +23,10 @@ _LOOKS = re.compile(  # an absolute path (not a comment), a home folder, a varia
     r"""[\s"']*(?:/(?!\*+[!\s]|/*\s)|\\\\|~[\w.-]*(?:[\\/]|$)|\$\{?\w+\}?[\\/]|[a-z]:[\\/]|file:\S|\.\.(?:[\\/]|[\s"']*$))"""
     r"""|.*[\\/]\.\.(?:[\\/]|[\s"']*$)""",
     re.IGNORECASE,
+)
+_TEXT_NAME = re.compile(
+    r"(^|_)(text|message|msg|body|content|comment|description|prompt|question|query|q|search|pattern|regex|keyword|"
+    r"term|reply|answer|summary|code)s?$"
 )
 _NOT_IN_NAME = re.compile(r"[\s\0]|%00|^[/\\~]|://")
 _MAX_PATH, _MAX_NAME = 4096, 255
@@ -199,6 +203,54 @@ def file_names_in(arguments: Mapping[str, Any], everywhere: bool, texts: Collect
             word = text.strip(" \t\r\n\"'")
             if (everywhere or kind) and word and len(word) <= _MAX_NAME and not _NOT_IN_NAME.search(word):
                 yield word
+
+
+def named_files_in(arguments: Mapping[str, Any], folder: str, texts: Collection[str] = ()) -> Iterator[str]:
+    """Yield the values in arguments that are files or folders there, or new files in such folders.
+
+    Values of parameters for text, such as ``query`` and ``message``, are no names of files.
+
+    Args:
+        arguments: the arguments of a call.
+        folder: the folder of the tool.
+        texts: further parameters to leave out.
+    """
+    for text in _named_values({name: value for name, value in arguments.items() if name not in texts}, False):
+        if len(text) <= _MAX_PATH and "://" not in text and any(_is_there(folder, form) for form in decoded(text)):
+            yield text
+
+
+def decoded(name: str) -> Iterable[str]:
+    """Return a word as it is, and as a tool might decode it."""
+    return dict.fromkeys((name, unquote(name), name.replace("\\", "/"), name.strip(" \t\r\n\"'")))
+
+
+def is_text_name(name: str) -> bool:
+    """Whether a parameter of this name holds text that somebody wrote or looks for, and not the name of a file."""
+    return _TEXT_NAME.search(snake_case(name)) is not None
+
+
+def _named_values(value: Any, with_keys: bool) -> Iterator[str]:
+    """Yield the texts in a value, without those for text; keys only where the name above is that of a path."""
+    if isinstance(value, dict):
+        for name, item in value.items():
+            if with_keys:
+                yield name
+            if not is_text_name(name):
+                yield from _named_values(item, bool(_path_kind(name)))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _named_values(item, with_keys)
+    elif isinstance(value, str):
+        yield value
+
+
+def _is_there(folder: str, name: str) -> bool:
+    """Return whether a name is that of a file or folder, or of something new below a folder that exists."""
+    first, separator, _ = name.partition("/")
+    if separator and first and not _NOT_IN_NAME.search(name):
+        return lexists(join(folder, first))
+    return bool(name) and lexists(join(folder, name))
 
 
 def urls_in(
