@@ -67,6 +67,19 @@ def test_an_amount_that_cannot_be_judged_is_above_every_limit(store, arguments):
     assert row.needed == 2
 
 
+@pytest.mark.parametrize("amount", ["300.00000000000000000001", "-300.00000000000000000001", 10**30, "9" * 300])
+def test_an_amount_is_compared_with_all_its_digits(amount):
+    above, up_to = CallPattern(above=300), CallPattern(up_to=300)
+    assert above.matches("refund", {"amount": amount}, unknown=False)
+    assert not up_to.matches("refund", {"amount": amount}, unknown=True)
+
+
+@pytest.mark.parametrize("amount", ["0.3", "0.30", 0.3, "-0.3"])
+def test_the_limit_itself_is_not_above_it(amount):
+    assert not CallPattern(above=0.3).matches("refund", {"amount": amount}, unknown=True)
+    assert CallPattern(up_to=0.3).matches("refund", {"amount": amount}, unknown=False)
+
+
 def test_two_different_people_approve_a_call_that_needs_four_eyes(store, elsewhere):
     row = ask(store, amount=400)
     assert row.who_is_needed == "Two people must approve it: ann or ben or cleo."

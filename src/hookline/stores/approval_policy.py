@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from fnmatch import fnmatchcase
-from math import inf, isfinite
+from math import isfinite
 from typing import Any
 
 import msgspec
@@ -71,7 +72,8 @@ class CallPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         amount = _number(arguments.get(self.amount))
         if amount is None:
             return unknown
-        return (self.above is None or amount > self.above) and (self.up_to is None or amount <= self.up_to)
+        above, up_to = _number(self.above), _number(self.up_to)
+        return (above is None or amount > above) and (up_to is None or amount <= up_to)
 
 
 class ApproverRights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
@@ -185,13 +187,10 @@ def as_text(value: Any) -> str:
     return value if isinstance(value, str) else msgspec.json.encode(value, order="sorted").decode()
 
 
-def _number(value: Any) -> float | None:
-    """Return the size of an amount, also if it is written as text; ``None`` if it is not a number."""
+def _number(value: Any) -> Decimal | None:
+    """Return the size of an amount, also if it is written as text, with all its digits; ``None`` if it is no number."""
     if isinstance(value, str) and _NUMBER.fullmatch(value.strip()):
-        value = float(value)
+        return Decimal(value.strip()).copy_abs()
     if not is_number(value):
         return None
-    try:
-        return abs(float(value))
-    except OverflowError:  # more digits than a float has
-        return inf
+    return Decimal(value if isinstance(value, int) else repr(value)).copy_abs()  # 0.1 is 0.1, as it was written

@@ -304,8 +304,8 @@ class Tool(Generic[P, R_co, Ctx_contra]):
         names no host.
 
         In a tool that declares to connect, a text of any other parameter is a host if it is one word that looks like
-        one: ``evil.com`` or ``10.0.0.1:80``, but not ``report.pdf``, ``bob@example.com`` or ``1.2.3``. ``texts=`` names
-        the parameters to which this does not apply.
+        one: ``evil.com``, ``10.0.0.1:80``, ``localhost`` or ``evil:80``, but not ``report.pdf``, ``bob@example.com`` or
+        ``1.2.3``. ``texts=`` names the parameters to which this does not apply.
 
         Args:
             arguments: the arguments of a call.

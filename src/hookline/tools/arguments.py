@@ -43,14 +43,15 @@ _HOST_LIKE = re.compile(
     r"[^.]*[^.\s][.\u3002\uff0e\uff61][^.\s].*|.*(?:[\\@\[]|//|:\d).*|localhost|\d+|0x[\da-f]+", re.I | re.S
 )
 _ADDRESS = re.compile(
-    r"(?:(?:[\w-]{1,63}\.)+(?P<end>xn--[\w-]{2,59}|[a-z]{2,24})|\d{1,3}(?:\.\d{1,3}){3}|\[[\da-f:.]{2,45}\])"
+    r"(?:(?:[\w-]{1,63}\.)+(?P<end>xn--[\w-]{2,59}|[a-z]{2,24})|(?:(?:0x[\da-f]+|\d{1,12})\.){3}(?:0x[\da-f]+|\d{1,12})|"
+    r"\[[\da-f:.]{2,45}\]|localhost|ip6-(?:localhost|loopback)|[a-z][\w-]{0,62}(?=\.?:\d))\.?"
     r"(?P<rest>(?::\d{1,5})?(?:[/?#]\S*)?)",
     re.IGNORECASE,
 )
 _DOTS = re.compile("[\u3002\uff0e\uff61]")
 """Other characters that separate the labels of a host, as browsers and Python read it."""
-_REMOTE_PATH = re.compile(r"[\w.+-]+@([^\s@:/]+):\S*")
-"""``user@host:path``, as ssh and git read it."""
+_REMOTE = re.compile(r"[\w.+-]+@(?:([^\s@:/]+):\S*|([\w-]+))")
+"""``user@host:path``, as ssh and git read it, or ``user@host`` with a host of one label."""
 _RELATIVE = re.compile(r"/(?![/\\\t\r\n])|[?#]")
 
 _KNOWN = "|".join(rf"(?<=\b{scheme}:)" for scheme in ("https", "http", "wss", "ws", "ftps", "ftp"))
@@ -278,7 +279,10 @@ def urls_in(
             if (kind == "strong" and text and not _RELATIVE.match(text)) or (kind == "weak" and _is_host(text)):
                 yield text
             elif free or kind:
-                yield from urls_in_text(text)
+                links = list(urls_in_text(text))
+                if look and not links and "%" in text and not _SPACE.search(text):
+                    links = list(urls_in_text(unquote(text)))
+                yield from links
                 if look and name not in texts and not _path_kind(name) and (host := _host_by_look(text.strip())):
                     yield host
 
@@ -347,18 +351,47 @@ def _link_kind(name: str) -> _Kind:
 
 
 def _is_host(text: str) -> bool:
-    return not _SPACE.search(text) and _RELATIVE.match(text) is None and _HOST_LIKE.fullmatch(text) is not None
+    plain = _plain_host(text)
+    if _SPACE.search(plain) or _RELATIVE.match(plain):
+        return False
+    return _HOST_LIKE.fullmatch(plain) is not None or bool(_host_by_look(text))
 
 
 def _host_by_look(text: str) -> str:
-    """Return a word that is a host, with or without a port and a path, and not the name of a file; else nothing."""
-    remote = _REMOTE_PATH.fullmatch(text)
-    word = remote[1] if remote else text
-    found = _ADDRESS.fullmatch(_DOTS.sub(".", word))
-    if found is None:
+    """Return a word that is a host, with or without a port and a path, and not the name of a file; else nothing.
+
+    A word with other characters than ASCII is returned as it is: an :class:`Egress` rejects it.
+    """
+    plain = _plain_host(text)
+    remote = _REMOTE.fullmatch(plain)
+    word = (remote[1] or remote[2]) if remote else plain
+    found = _ADDRESS.fullmatch(word)
+    if found is None and not remote:
+        return _ipv6(plain)
+    is_host = (
+        remote or found is None or found["rest"] or found["end"] is None or found["end"].lower() not in _file_endings()
+    )
+    return "" if not is_host else word if text.isascii() else text
+
+
+def _ipv6(text: str) -> str:
+    """Return an IPv6 address without brackets as it is written in a URL; nothing for any other text."""
+    from ipaddress import IPv6Address
+
+    try:
+        return f"[{IPv6Address(text)}]" if text.count(":") > 1 else ""
+    except ValueError:
         return ""
-    is_host = remote or found["rest"] or found["end"] is None or found["end"].lower() not in _file_endings()
-    return word if is_host else ""
+
+
+def _plain_host(text: str) -> str:
+    """Return a host as programs read it: decoded, without invisible characters, and with plain letters and dots."""
+    from unicodedata import normalize
+
+    decoded_text = unquote(text)
+    if decoded_text.isascii():
+        return decoded_text
+    return _DOTS.sub(".", re.sub(_INVISIBLE, "", normalize("NFKC", decoded_text)))
 
 
 @cache
