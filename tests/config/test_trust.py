@@ -9,7 +9,14 @@ import pytest
 
 from hookline.config.errors import ConfigError
 from hookline.config.sources import load
-from hookline.config.trust import TrustStore, check_trust, other_programs, project_files, trust_variable
+from hookline.config.trust import (
+    TrustStore,
+    check_trust,
+    commands_with_variables,
+    other_programs,
+    project_files,
+    trust_variable,
+)
 from hookline.plugins.trust import digest
 
 CANARY = "import pathlib\npathlib.Path(__file__).with_name('canary').touch()\n"
@@ -326,3 +333,53 @@ def test_recipes_that_name_each_other_end(home):
     (home / "b.sh").write_text("sh a.sh\n")
     (home / "hookline.toml").write_text('mcp = ["sh a.sh"]')
     assert names(home, load(folder=home, env={})) == {"a.sh", "b.sh"}
+
+
+@pytest.mark.parametrize(
+    ("command", "files", "changed"),
+    [
+        ("node server", {"server.js": ""}, "server.js"),
+        ("node lib", {"lib/index.js": ""}, "lib/index.js"),
+        ("node lib", {"lib/package.json": '{"main": "m.js"}', "lib/m.js": ""}, "lib/m.js"),
+        ("node --import=./pre.mjs server", {"server.js": "", "pre.mjs": ""}, "pre.mjs"),
+        ("node --import=./pre.mjs server", {"server.js": "", "pre.mjs": ""}, "server.js"),
+        ("node -r./pre.js server.js", {"server.js": "", "pre.js": ""}, "pre.js"),
+        ("node --require ./pre server.js", {"server.js": "", "pre.js": ""}, "pre.js"),
+        ("node --env-file=.e server.js", {"server.js": "", ".e": "A=1"}, ".e"),
+        ("make serve", {"Makefile": "include mk/*.mk\n", "mk/a.mk": "A=1\n"}, "mk/a.mk"),
+        ("make serve", {"Makefile": "-include mk/*.mk\n", "mk/a.mk": "A=1\n"}, "mk/b.mk"),
+        ("make serve", {"Makefile": "include .values\n", ".values": "include more\n", "more": "A=1\n"}, "more"),
+        ("make serve", {"Makefile": "serve:\n\t$(MAKE) -C sub\n", "sub/Makefile": "a:\n"}, "sub/Makefile"),
+        ("make -Csub", {"sub/Makefile": "serve:\n\tsh run.sh\n", "sub/run.sh": ""}, "sub/run.sh"),
+        ("make -frules serve", {"rules": "serve:\n\tsh run.sh\n", "run.sh": ""}, "run.sh"),
+        ("npm --prefix sub run s", {"sub/package.json": '{"scripts": {"s": "node s.js"}}', "sub/s.js": ""}, "sub/s.js"),
+        ("npm --prefix=sub run s", {"sub/package.json": '{"scripts": {"s": "node s.js"}}', "sub/s.js": ""}, "sub/s.js"),
+        ("npm start", {"package.json": "{}", "server.js": ""}, "server.js"),
+        ("node a.js", {"a.js": "", "package.json": '{"imports": {"#x": {"node": "./b.js"}}}', "b.js": ""}, "b.js"),
+        ("npx .", {"package.json": '{"bin": {"x": "./cli"}}', "cli": ""}, "cli"),
+    ],
+)
+def test_a_file_that_a_server_reaches_by_an_option_an_include_or_another_folder_is_asked_about(
+    home, store, command, files, changed
+):
+    for name, text in files.items():
+        (home / name).parent.mkdir(exist_ok=True)
+        (home / name).write_text(text)
+    (home / "hookline.toml").write_text(f'mcp = ["{command}"]')
+    config = load(folder=home, env={})
+    path = config.file.resolve()
+    store.trust(path, check_trust(store, path, config.digest, project_files(config)).digests)
+    assert check_trust(store, path, config.digest, project_files(config)).passed
+    (home / changed).write_text("A=2\n")
+    assert not check_trust(store, path, config.digest, project_files(config)).passed
+
+
+def test_commands_that_name_files_by_variables_are_named(home):
+    recipe = "S=server.py\ninclude $(D)/a.mk\nserve:\n\tpython $(S)\n\t$(MAKE) -C sub\n\techo $(S)\n\tcd $D && ls\n"
+    (home / "Makefile").write_text(recipe)
+    assert commands_with_variables(["make serve", "sh -c 'node $X'", "python a.py"], home) == [
+        "sh -c 'node $X'",
+        "include $(D)/a.mk",
+        "python $(S)",
+        "cd $D && ls",
+    ]

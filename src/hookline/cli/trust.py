@@ -25,6 +25,7 @@ from ..config.trust import (
     TrustStore,
     check_trust,
     code_files,
+    commands_with_variables,
     file_digest,
     other_programs,
     project_files,
@@ -37,6 +38,8 @@ from .help import Command
 from .output import print_table, short_path, state_text, value_text
 from .text import counted, printable
 
+MAX_VARIABLES = 10
+"""Number of commands with variables that the question shows."""
 EPILOG = """
 A configuration file names code that runs with your permissions, and servers that receive your API keys.
 Hookline uses it after you have trusted it once, and asks again when it or its code changes.
@@ -260,6 +263,11 @@ def _show(check: TrustCheck, config: Configuration | None) -> None:
         if programs := other_programs(servers, config.home):
             names = printable(", ".join(programs), keep="")
             lines.append(f"  not covered: packages and further files that {names} may load or download")
+        unknown = commands_with_variables(servers, config.home)
+        shown = [*unknown[:MAX_VARIABLES], *(["..."] if len(unknown) > MAX_VARIABLES else [])]
+        lines += [
+            f"  not covered: files that variables name in: {printable(f'{each:.120}', keep='')}" for each in shown
+        ]
     if 0 < len(known) < len(check.states):
         lines.append(f"  and {counted(len(known), 'file')} that you trust already")
     sys.stderr.write("\n".join(lines) + "\n")

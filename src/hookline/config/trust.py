@@ -7,6 +7,7 @@ anything: the files that the settings name, and the modules that they import, as
 from __future__ import annotations
 
 import ast
+import glob
 import importlib
 import itertools
 import os
@@ -196,14 +197,25 @@ def command_scripts(targets: Iterable[str], home: Path) -> list[Path]:
     These are scripts, modules after ``-m``, the files that a program such as ``make`` or ``npm`` reads in its folder,
     and the scripts in the commands of these files.
     """
+    return list(_search(targets, home)[0])
+
+
+def commands_with_variables(targets: Iterable[str], home: Path) -> list[str]:
+    """Return the commands that run, or include, files whose names are in variables: these files are not found."""
+    return [command for command, _ in _search(targets, home)[1] if _VARIABLE.search(command)]
+
+
+def _search(targets: Iterable[str], home: Path) -> tuple[dict[Path, None], dict[tuple[str, Path], None]]:
+    """Return the files that decide what commands run, and the commands in them, each with the folder of its file."""
     found: dict[Path, None] = {}
-    commands = dict.fromkeys(targets)
-    for target in itertools.islice(_growing(commands), MAX_COMMANDS):
-        for path in _files_of_command(target):
+    commands = dict.fromkeys((target, Path.cwd()) for target in targets)
+    for target, folder in itertools.islice(_growing(commands), MAX_COMMANDS):
+        files, makefiles = _files_of_command(target, folder)
+        for path in (*files, *makefiles):
             if path not in found and belongs_to(path, (home, Path.cwd())):
                 found[path] = None
-                commands |= dict.fromkeys(_commands_in(path))
-    return list(found)
+                commands |= dict.fromkeys((command, path.parent) for command in _commands_in(path, path in makefiles))
+    return found, commands
 
 
 def other_programs(targets: Iterable[str], home: Path) -> list[str]:
@@ -217,9 +229,9 @@ def other_programs(targets: Iterable[str], home: Path) -> list[str]:
     return list(found)
 
 
-def _growing(items: Mapping[str, None]) -> Iterator[str]:
+def _growing(items: Mapping[tuple[str, Path], None]) -> Iterator[tuple[str, Path]]:
     """Yield the keys of a mapping, and those that are added meanwhile."""
-    done: set[str] = set()
+    done: set[tuple[str, Path]] = set()
     while new := [item for item in items if item not in done]:
         done.update(new)
         yield from new
@@ -232,39 +244,62 @@ def _words(command: str) -> list[str]:
         return command.split()
 
 
-def _files_of_command(target: str) -> list[Path]:
+def _files_of_command(target: str, home: Path) -> tuple[list[Path], list[Path]]:
+    """Return the files that decide what a command in a file of a folder runs, and the makefiles that it names."""
     found: list[Path] = []
+    makefiles: list[Path] = []
     words = _words(target)
     words += [part for word in words for part in word.split() if part != word]  # sh -c 'node server.js'
+    words = [part for word in words for part in _flag_and_value(word)]
     # A script may be named from another folder: env PYTHONPATH=lib python -m server, uv --directory lib run it.py
     places = [part for word in words for part in word.rpartition("=")[2].split(os.pathsep)]
-    folders = [Path.cwd(), *(Path(place) for place in places if place and os.path.isdir(place))]
-    before = ""
+    bases = tuple(dict.fromkeys((Path.cwd(), home)))
+    inner = [base / place for base in bases for place in places if place and os.path.isdir(base / place)]
+    folders = list(dict.fromkeys((*bases, *inner)))
+    before, flag = "", ""
     for number, word in enumerate(words):  # data that a server gets as an argument is not code
-        is_code = number == 0 or word.endswith(SCRIPT_SUFFIXES) or _INTERPRETER.fullmatch(os.path.basename(before))
-        for path in (folder / word for folder in folders):
+        runs = _INTERPRETER.fullmatch(os.path.basename(before)) or flag in _LOADERS
+        is_code = number == 0 or word.endswith(SCRIPT_SUFFIXES) or runs
+        of_node = os.path.basename(before) in _NODE or flag in _LOADERS
+        for path in (
+            folder / f"{word}{ending}" for folder in folders for ending in (_NODE_ENDINGS if of_node else ("",))
+        ):
             if os.path.isfile(path) and (is_code or os.access(path, os.X_OK)):
                 found += [path, *_shadows(path.resolve().parent)]
         for pattern in _INSTRUCTIONS.get(os.path.basename(word), ()):
             found += [path for folder in folders for path in sorted(folder.glob(pattern)) if path.is_file()]
-        before = before if word.startswith("-") else word
+        before = before if word.startswith("-") or flag in _LOADERS else word
+        flag = word
     for mark, name in pairwise(words):
         if mark == "-m":
             found += _find_module_files(f"{name}.__main__", folders)
             found += [file for folder in folders for file in _shadows(folder)]
         elif mark in ("-f", "--file", "--makefile"):
-            found += [path for path in (folder / name for folder in folders) if os.path.isfile(path)]
-    return found
+            makefiles += [path for path in (folder / name for folder in folders) if os.path.isfile(path)]
+    if words and words[0] in ("include", "sinclude"):  # a glob includes new files too
+        matches = [glob.glob(str(base / name)) for name in words[1:] for base in bases]
+        makefiles += [Path(path) for paths in matches for path in sorted(paths) if os.path.isfile(path)]
+    return found, makefiles
 
 
-def _commands_in(path: Path) -> list[str]:
+def _flag_and_value(word: str) -> tuple[str, ...]:
+    """Split an option that names a file or folder in the same word: ``--import=./a.mjs``, ``-r./a.js``, ``-fa.mk``."""
+    flag, equals, value = word.partition("=")
+    if equals and flag in (*_LOADERS, *_FOLDER_FLAGS, "--file", "--makefile"):
+        return flag, value
+    return (word[:2], word[2:]) if len(word) > 2 and word[:2] in ("-r", "-f", "-C") else (word,)
+
+
+def _commands_in(path: Path, is_makefile: bool) -> list[str]:
     """Return the commands in a script or a file of recipes."""
     try:
         if path.name in ("package.json", "deno.json", "composer.json"):
             document = msgspec.json.decode(path.read_bytes(), type=_Package)
-            values = [*document.scripts.values(), *document.tasks.values(), f"node {document.main}"]
+            values = [*document.scripts.values(), *document.tasks.values()]
+            values += [f"node {name}" for name in (document.main, *_texts([document.imports, document.bin]))]
+            values += [] if "start" in document.scripts else ["node server.js"]  # what npm start runs then
             return [value for value in values if isinstance(value, str)]
-        if path.suffix in (".sh", ".mk") or path.name.lower() in _RECIPES:
+        if is_makefile or path.suffix in (".sh", ".mk") or path.name.lower() in _RECIPES:
             return [line.strip(" \t@-") for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
     except (OSError, msgspec.DecodeError):  # starting the server reports it
         pass
@@ -275,11 +310,31 @@ class _Package(msgspec.Struct):
     scripts: dict[str, Any] = {}
     tasks: dict[str, Any] = {}
     main: Any = "index.js"
+    imports: Any = None
+    bin: Any = None
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield the texts in a value of JSON."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 MAX_COMMANDS = 2000
 """Maximum number of commands in which files are searched."""
 _INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua")
+_NODE = frozenset(("node", "deno", "bun", "tsx", "ts-node"))
+_NODE_ENDINGS = ("", *SCRIPTS_OF_NODE, ".json", "/index.js", "/package.json")
+_LOADERS = ("--import", "--require", "-r", "--loader", "--experimental-loader", "--preload", "--env-file")
+_FOLDER_FLAGS = ("--prefix", "--directory", "--dir", "--cwd", "-C")
+_VARIABLE = re.compile(
+    r"(?:^|[\s;&|])(?:s?include|(?:\S*/)?(?:(?:ba|da|k|z)?sh|python[\d.]*|node|deno|bun|tsx|ruby|perl|php|lua|make)|"
+    r"\$[({]MAKE[)}]|cd|source|\.|exec)\s[^;&|]*\$(?![({]MAKE[)}])[\w({]|^(?:\./)?\$(?![({]MAKE[)}])[\w({]"
+)
+"""A command whose script, makefile or folder may be named by a variable."""
 _COVERED = re.compile(r"(ba|da|k|z)?sh|python[\d.]*")
 _RECIPES = frozenset(("makefile", "gnumakefile", "justfile", ".justfile", "procfile"))
 _NODE_FILES = (
@@ -290,7 +345,7 @@ _PYTHON = ("pyproject.toml", "uv.toml", "uv.lock", "poetry.lock", "Pipfile", "Pi
 _MAKE = ("[Mm]akefile", "GNUmakefile", "*.mk")
 _COMPOSE = ("compose.y*ml", "docker-compose*.y*ml", "compose.*.y*ml", "Dockerfile*")
 _INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("make", "gmake"), _MAKE),
+    **dict.fromkeys(("make", "gmake", "$(MAKE)", "${MAKE}"), _MAKE),
     **dict.fromkeys(("npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx", "node", "tsx", "ts-node"), _NODE_FILES),
     **dict.fromkeys(("uv", "uvx", "pipx", "poetry", "hatch", "pdm", "pipenv"), _PYTHON),
     **dict.fromkeys(("docker", "docker-compose", "podman"), _COMPOSE),
@@ -454,8 +509,7 @@ def _node_imports(path: Path) -> Iterator[Path]:
         return
     for name in _NODE_IMPORT.findall(text):
         target = path.parent / name
-        endings = ("", *SCRIPTS_OF_NODE, ".json", "/index.js", "/package.json")
-        yield from (each for each in (Path(f"{target}{ending}") for ending in endings) if os.path.isfile(each))
+        yield from (each for each in (Path(f"{target}{ending}") for ending in _NODE_ENDINGS) if os.path.isfile(each))
 
 
 _NODE_IMPORT = re.compile(r"""\b(?:from|import|require|fork|Worker)\b\s*\(?\s*["'`](\.{1,2}/[^"'`\n]{1,500})["'`]""")
