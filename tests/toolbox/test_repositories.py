@@ -190,9 +190,58 @@ def missing_program(place):
     return "cp plant.sh monitor.sh"
 
 
+COMMON = "top=$PWD; git init -q part; cd part; mkdir -p c/d; cp -r .git/objects .git/refs c/; cp -r c/* c/d/; "
+SHARED = "git config -f {config} core.fsmonitor $top/plant.sh; "
+
+
+def new_with_commondir(place):
+    return COMMON + SHARED.format(config="c/config") + "echo ../c > .git/commondir"
+
+
+def new_with_hooks_in_commondir(place):
+    return COMMON + "mkdir c/hooks; cp $top/plant.sh c/hooks/pre-commit; echo ../c > .git/commondir"
+
+
+def new_with_commondir_behind_a_link(place):
+    return COMMON + SHARED.format(config="c/d/config") + "ln -s c/d l; printf $PWD/l > .git/commondir"
+
+
+def new_with_include_in_commondir(place):
+    include = "git config -f c/config include.path other; "
+    return COMMON + include + SHARED.format(config="c/other") + "echo ../c > .git/commondir"
+
+
+def new_with_gitdir_and_commondir(place):
+    place_of_git = "mkdir g; mv .git/HEAD g/; rm -rf .git; echo ../c > g/commondir; echo gitdir: g > .git"
+    return COMMON + SHARED.format(config="c/config") + place_of_git
+
+
+def new_with_blanks_and_zeros_in_paths(place):
+    place_of_git = "mv .git 'g '; echo ../c > 'g /commondir'; printf 'gitdir: g \\0x\\n' > .git"
+    return COMMON + SHARED.format(config="c/config") + place_of_git
+
+
+def new_with_a_head_that_leads_nowhere(place):
+    return COMMON + "git config core.fsmonitor $top/plant.sh; mv .git g; ln -sf refs/heads/x g/HEAD; ln -s g .git"
+
+
+def new_that_shares_an_existing_one(place):
+    (place.folder / "other").mkdir()
+    place.git("init", "-q", folder=place.folder / "other")
+    place.git("config", "core.hooksPath", ".hooks", folder=place.folder / "other")
+    hooks = "mkdir part/.hooks; cp plant.sh part/.hooks/pre-commit; "
+    return "mkdir part; " + hooks + "echo gitdir: ../other/.git > part/.git"
+
+
+NEW = [
+    *(linked_folder, new_repository, new_with_commondir, new_with_hooks_in_commondir),
+    *(new_with_commondir_behind_a_link, new_with_include_in_commondir, new_with_gitdir_and_commondir),
+    *(new_with_blanks_and_zeros_in_paths, new_with_a_head_that_leads_nowhere, new_that_shares_an_existing_one),
+]
 VARIANTS = [
+    *NEW,
     *(bare_instead, commondir, worktree_settings, linked_worktree, submodule, hooks_link, hooks_path, included),
-    *(commondir_of_worktree, late_repository, linked_folder, new_repository, filter_program),
+    *(commondir_of_worktree, late_repository, filter_program),
     *(linked_hook, husky, alias, interpreted, missing_program),
 ]
 
@@ -207,7 +256,7 @@ def test_no_program_is_planted_for_git(place, variant):
 
 @pytest.mark.parametrize(
     "variant",
-    [each for each in VARIANTS if each not in (linked_folder, new_repository)],
+    [each for each in VARIANTS if each not in NEW],
     ids=lambda each: each.__name__,
 )
 @pytest.mark.slow
@@ -298,6 +347,27 @@ def test_a_repository_that_forbids_changes_is_held_back_too(place):
     assert result.count("got the ending .held") == 2
     place.use_git()
     assert not place.canary.exists()
+
+
+def test_a_repository_that_shares_an_existing_one_is_held_back_and_the_existing_one_stays(place):
+    settings = place.folder / "other" / ".git" / "config"
+    result = place.shell(new_that_shares_an_existing_one(place))
+    assert "lead git to the repository" in result
+    assert (place.folder / "part" / ".git.held").is_file()
+    assert settings.exists()
+
+
+def test_a_shared_folder_of_settings_that_a_later_command_adds_is_found(place):
+    shell = shell_tool(place.folder, sandbox="bubblewrap")
+    run = lambda command: asyncio.run(shell(command))  # noqa: E731
+    assert "held" not in run(COMMON)
+    assert "core.fsmonitor" in run("top=$PWD; cd part; echo ../c > .git/commondir; " + SHARED.format(config="c/config"))
+    place.use_git()
+    assert not place.canary.exists()
+
+
+def test_a_pipe_in_the_place_of_a_repository_does_not_stop_the_search(place):
+    assert "held" in place.shell("mkdir pipe; mkfifo pipe/.git; " + new_repository(place))
 
 
 def test_what_git_cannot_have_left_is_not_brought_back(place):

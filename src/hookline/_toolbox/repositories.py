@@ -22,7 +22,7 @@ import stat
 import subprocess
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -125,7 +125,7 @@ class Repositories:
         """Places of repositories that commands have created. Commands may change and remove them."""
         self._same: dict[str, dict[str, _Pair]] = {}
         """For each repository, the files of its state, as they were when last the same outside and in the copy."""
-        self._named: dict[str, tuple[dict[str, _State | None], _Named]] = {}
+        self._named: dict[_Found, tuple[dict[str, tuple[_State | None, ...]], _Named]] = {}
         self._folders: dict[str, _Folder] = {}
 
     def before(self) -> Snapshot:
@@ -133,7 +133,9 @@ class Repositories:
         with self._lock:
             found = {each.place: each for each in self._find()}
             self._created &= found.keys()
-            snapshot = Snapshot({place: self._fingerprint(each) for place, each in found.items()})
+            existing = {each.folder for each in found.values() if each.place not in self._created}
+            prints = {place: self._fingerprint(each) for place, each in found.items()}
+            snapshot = Snapshot(prints, existing - {""}, {each.place for each in found.values() if each.folder})
             if self._copies:
                 self._mount([found[place] for place in found.keys() - self._created], snapshot)
             return snapshot
@@ -152,10 +154,10 @@ class Repositories:
                 if place not in self._created and (found is None or self._fingerprint(found) != before):
                     notes.append(self._changed(place, snapshot))
             for place, found in now.items():
-                if place not in snapshot.prints:
+                if place not in snapshot.complete and self._inside(place):
                     self._created.add(place)
                 if place in self._created and self._fingerprint(found) != snapshot.prints.get(place):
-                    notes += self._hold_back(found)
+                    notes += self._hold_back(found, snapshot)
             return notes
 
     # --- Finding ---
@@ -194,25 +196,25 @@ class Repositories:
 
     def _names(self, found: _Found) -> _Named:
         """Return what the settings of a repository name, and remember it until one of their files changes."""
-        files = (os.path.join(found.folder, "config"), os.path.join(found.folder, "config.worktree"))
-        known = self._named.get(found.folder)
-        if known is None or any(_state(path) != state for path, state in known[0].items()):
-            origins, named = self._ask_git(found)
-            known = {path: _state(path) for path in (*files, *origins)}, named
-            self._named[found.folder] = known
+        known = self._named.get(found)
+        if known is None or any(_states(path) != states for path, states in known[0].items()):
+            read, named = self._ask_git(found)
+            known = {path: _states(path) for path in read}, named
+            self._named[found] = known
         return known[1]
 
     def _ask_git(self, found: _Found) -> tuple[set[str], _Named]:
-        """Return the files of the settings of a repository, and what these name."""
+        """Return the files that git reads to know the settings of a repository, and what these settings name."""
         common = _common(found.folder)
         files = {os.path.join(common, "config")} | {os.path.join(found.folder, "config.worktree")}
         folders = {os.path.join(common, "hooks"), os.path.join(found.folder, "hooks")}
-        origins, keys = set(), set()
+        read = files | {os.path.join(found.folder, name) for name in ("config", "commondir")}
+        keys = set()
         for origin, key, value in _settings(found.folder, found.work):
             path = os.path.normpath(os.path.join(found.work, origin))
-            origins.add(path)
+            read.add(path)
             files.add(path)
-            if self._inside(os.path.realpath(path)):
+            if self._inside_either(path):
                 keys.add(key)
             if key == "core.hookspath":
                 hooks = os.path.normpath(os.path.join(found.work, os.path.expanduser(value)))
@@ -220,14 +222,16 @@ class Repositories:
                 if os.path.basename(hooks) == "_" and (parent := os.path.dirname(hooks)) not in self._roots:
                     folders.add(parent)  # husky's own hooks are in this folder, and run the user's, which are above it
             elif re.fullmatch(r"include(if\..*)?\.path", key, re.DOTALL):
-                files.add(os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value))))
+                included = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
+                read.add(included)
+                files.add(included)
             elif not is_harmless(key) and (value.startswith("!") or not key.startswith("alias.")):
                 files.update(_files_of_command(value, found.work))
         for folder in folders:
             entries = (os.path.join(folder, name) for name in _names_in(folder))
             files.update(os.path.realpath(path) for path in entries if os.path.islink(path))
         inside = [frozenset(filter(self._inside_either, paths)) for paths in (files, folders)]
-        return origins, _Named(inside[0], inside[1], frozenset(keys))
+        return read, _Named(inside[0], inside[1], frozenset(keys))
 
     def _inside_either(self, path: str) -> bool:
         return self._inside(path) or self._inside(os.path.realpath(path))
@@ -350,29 +354,39 @@ class Repositories:
             "that these name. Look at it before you use git here, because git runs what they name"
         )
 
-    def _hold_back(self, found: _Found) -> Iterator[str]:
-        """Make the settings and hooks of a repository that a command created harmless, if git would run them."""
-        if not found.folder or not self._inside(found.folder):
-            if found.folder:
-                yield f"A command made {found.place} lead git to the repository {found.folder}"
+    def _hold_back(self, found: _Found, snapshot: Snapshot) -> Iterator[str]:
+        """Make a repository that a command created harmless, if git would run programs that it names."""
+        if not found.folder:
             return
-        reasons = [f"the setting {key}" for key in self._names(found).settings if not is_harmless(key, of_clones=True)]
-        hooks = [name for name in _names_in(os.path.join(found.folder, "hooks")) if not name.endswith(".sample")]
-        reasons += [f"the hook {name}" for name in hooks]
-        if not reasons:
-            return
+        if found.folder in snapshot.existing or not self._inside(found.folder):
+            names, reason = [found.place], f"A command made {found.place} lead git to the repository {found.folder}"
+        else:
+            reasons = sorted(self._programs(found))
+            if not reasons:
+                return
+            names = [os.path.join(found.folder, name) for name in ("commondir", "config", "config.worktree", "hooks")]
+            reason = f"A command created the git repository {found.place} with {', '.join(reasons[:5])}"
         held, done = [], "so {} got the ending .held: look before you name it back"
-        for name in ("config", "config.worktree", "hooks"):
-            if os.path.lexists(path := os.path.join(found.folder, name)):
-                try:
-                    _set_aside(path)
-                except OSError as error:
-                    done = f"and it could not be made harmless ({error}). Do not use git there"
-                held.append(name)
-        yield (
-            f"A command created the git repository {found.place} with {', '.join(sorted(reasons)[:5])}. Git would run "
-            f"that outside the sandbox, {done.format(' and '.join(held))}"
-        )
+        for path in filter(os.path.lexists, names):
+            try:
+                _set_aside(path)
+            except OSError as error:
+                done = f"and it could not be made harmless ({error}). Do not use git there"
+            held.append(os.path.basename(path))
+        yield f"{reason}. Git would run that outside the sandbox, {done.format(' and '.join(held))}"
+
+    def _programs(self, found: _Found) -> Iterator[str]:
+        """Return the settings and hooks of a repository that make git run programs."""
+        for key in self._names(found).settings:
+            if not is_harmless(key, of_clones=True):
+                yield f"the setting {key}"
+        common = _common(found.folder)
+        if not self._inside(common):
+            yield f"the settings of {common}"
+        for folder in {os.path.join(found.folder, "hooks"), os.path.join(common, "hooks")}:
+            if os.path.isdir(folder) and not os.access(folder, os.R_OK):
+                yield "hooks that cannot be listed"
+            yield from (f"the hook {name}" for name in _names_in(folder) if not name.endswith(".sample"))
 
 
 class Snapshot:
@@ -380,10 +394,12 @@ class Snapshot:
 
     Args:
         prints: what may not change, for the place of each repository.
+        existing: the folders of the repositories that no command has created.
+        complete: the places that lead to a repository.
     """
 
-    def __init__(self, prints: Mapping[str, object]) -> None:
-        self.prints = prints
+    def __init__(self, prints: Mapping[str, object], existing: Set[str], complete: Set[str]) -> None:
+        self.prints, self.existing, self.complete = prints, existing, complete
         self.mounts: dict[str, Mount] = {}
         self.copied: list[str] = []
         """Repositories of which commands see a copy."""
@@ -418,7 +434,10 @@ def _settings(folder: str, work: str) -> Iterator[tuple[str, str, str]]:
     command = [git, "config", "--list", "--show-origin", "-z", "--includes"]
     try:
         done = subprocess.run(command, cwd=work, env=env, capture_output=True, timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
+    except subprocess.TimeoutExpired:
+        yield os.path.join(folder, "config"), "too long to be read", ""
+        return
+    except OSError:
         return
     parts = os.fsdecode(done.stdout).split("\0")
     for origin, setting in zip(parts[::2], parts[1::2], strict=False):
@@ -464,25 +483,32 @@ def _names_in(folder: str) -> dict[str, bool]:
 def _resolved(place: str) -> str:
     """Return the folder of the repository that ``.git`` is or names; empty if there is none."""
     if os.path.isfile(place):
-        text = _content(place)[:5000].decode(errors="surrogateescape").strip()
+        text = _path_in(place)
         if not text.startswith("gitdir: "):
             return ""
         place = os.path.join(os.path.dirname(place), text.removeprefix("gitdir: "))
     folder = os.path.realpath(place)
-    return folder if os.path.isfile(os.path.join(folder, "HEAD")) else ""
+    return folder if os.path.lexists(os.path.join(folder, "HEAD")) else ""  # for git, a link to nowhere is enough
 
 
 def _common(folder: str) -> str:
     """Return the folder with the settings and hooks of a repository: for a linked working tree, another one."""
-    named = _content(os.path.join(folder, "commondir")).decode(errors="surrogateescape").strip()
-    return os.path.normpath(os.path.join(folder, named)) if named else folder
+    named = _path_in(os.path.join(folder, "commondir"))
+    return os.path.realpath(os.path.join(folder, named)) if named else folder
+
+
+def _path_in(file: str) -> str:
+    """Return the path that is written in a file, as git reads it: blanks belong to it, and it ends at a zero byte."""
+    data = _content(file)[:5000].rstrip(b"\r\n")
+    return os.fsdecode(data.partition(b"\0")[0])
 
 
 def _content(path: str) -> bytes:
     """Return the content of a file, shortened to its beginning and a digest if it is long; empty if there is none."""
     try:
-        with open(path, "rb") as file:
-            data = file.read()
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+            # To read from a pipe would never end.
+            data = file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
     except OSError:
         return b""
     return data if len(data) < 10_000 else data[:5000] + hashlib.sha256(data).digest()
@@ -499,6 +525,11 @@ def _state(path: str) -> _State | None:
     except OSError:
         return None
     return state.st_ino, state.st_size, state.st_mtime_ns, state.st_ctime_ns
+
+
+def _states(path: str) -> tuple[_State | None, ...]:
+    """Return the state of a file, and of the one that it is a link to."""
+    return _state(path), _state(os.path.realpath(path))
 
 
 def _copied(outside: str, inside: str) -> _Pair:
