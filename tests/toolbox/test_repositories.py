@@ -190,6 +190,45 @@ def missing_program(place):
     return "cp plant.sh monitor.sh"
 
 
+def named_in_a_missing_folder(place):
+    place.init()
+    place.git("config", "alias.st", "!./tools/run.sh")
+    return "mkdir tools; cp plant.sh tools/run.sh"
+
+
+def named_behind_a_link_to_a_folder(place):
+    place.init()
+    place.git("config", "alias.st", "!./tools/run.sh")
+    return "mkdir other; cp plant.sh other/run.sh; ln -s other tools"
+
+
+def included_from_a_missing_folder(place):
+    place.init()
+    place.git("config", "include.path", "../team/settings/git")
+    return "mkdir -p team/settings; " + EVIL.format(config="team/settings/git")
+
+
+def link_to_a_program(place):
+    place.init()
+    script(place.folder / "scripts" / "run.sh")
+    (place.folder / "bin").mkdir()
+    (place.folder / "bin" / "run.sh").symlink_to("../scripts/run.sh")
+    place.git("config", "alias.st", "!./bin/run.sh")
+    return "rm bin/run.sh; cp plant.sh bin/run.sh; mv bin old; mkdir bin; cp plant.sh bin/run.sh"
+
+
+def script(path):
+    path.parent.mkdir(exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+
+
+AFTERWARDS = [
+    named_in_a_missing_folder,
+    named_behind_a_link_to_a_folder,
+    included_from_a_missing_folder,
+    link_to_a_program,
+]
 COMMON = "top=$PWD; git init -q part; cd part; mkdir -p c/d; cp -r .git/objects .git/refs c/; cp -r c/* c/d/; "
 SHARED = "git config -f {config} core.fsmonitor $top/plant.sh; "
 
@@ -240,6 +279,7 @@ NEW = [
 ]
 VARIANTS = [
     *NEW,
+    *AFTERWARDS,
     *(bare_instead, commondir, worktree_settings, linked_worktree, submodule, hooks_link, hooks_path, included),
     *(commondir_of_worktree, late_repository, filter_program),
     *(linked_hook, husky, alias, interpreted, missing_program),
@@ -256,7 +296,7 @@ def test_no_program_is_planted_for_git(place, variant):
 
 @pytest.mark.parametrize(
     "variant",
-    [each for each in VARIANTS if each not in NEW],
+    [each for each in VARIANTS if each not in (*NEW, *AFTERWARDS)],
     ids=lambda each: each.__name__,
 )
 @pytest.mark.slow
@@ -368,6 +408,90 @@ def test_a_shared_folder_of_settings_that_a_later_command_adds_is_found(place):
 
 def test_a_pipe_in_the_place_of_a_repository_does_not_stop_the_search(place):
     assert "held" in place.shell("mkdir pipe; mkfifo pipe/.git; " + new_repository(place))
+
+
+@pytest.mark.parametrize(
+    "alias",
+    [
+        '!"$(git rev-parse --show-toplevel)"/tools/run.sh',
+        "!`git rev-parse --show-toplevel`/tools/run.sh",
+        "!$GIT_DIR/../tools/run.sh",
+        "!cd tools && ./run.sh",
+        "!cd tools; sh run.sh",
+        "!T=tools; sh $T/run.sh",
+        "!PATH=tools:$PATH run.sh",
+        r"!sh tools\/run.sh",
+        "!sh -c 'sh tools/run.sh'",
+        "!ssh -Ftools/run.sh host",
+        "-c core.fsmonitor=tools/run.sh status",
+        "submodule foreach ../tools/run.sh",
+    ],
+)
+@pytest.mark.parametrize("name", ["run.sh", "my run.sh"])
+def test_the_program_of_an_alias_is_found_however_it_is_written(place, alias, name):
+    place.init()
+    script(place.folder / "tools" / name)
+    if " " in name:
+        alias = f"!sh -c 'sh \"{place.folder}/tools/my run.sh\"'" if "sh -c" in alias else r"!sh tools/my\ run.sh"
+    place.git("config", "alias.st", alias)
+    place.shell("cp plant.sh tools/*run.sh; mv tools old; mkdir tools; cp plant.sh 'tools/" + name + "'")
+    assert (place.folder / "tools" / name).read_text() == "#!/bin/sh\n"
+
+
+def test_what_a_repository_above_the_folder_names_is_read_only(place):
+    place.init()
+    own = place.folder / "part" / ".husky" / "_"
+    own.mkdir(parents=True)
+    (own / "pre-commit").write_text("#!/bin/sh\nsh part/.husky/pre-commit\n")
+    (own / "pre-commit").chmod(0o755)
+    place.git("config", "core.hooksPath", "part/.husky/_")
+    place.git("config", "include.path", "../part/settings")
+    place.git("config", "alias.st", "!sh part/tool.sh")
+    shutil.copy(place.folder / "plant.sh", place.folder / "part")
+    shell = shell_tool(place.folder / "part", sandbox="bubblewrap")
+    command = "cp plant.sh .husky/pre-commit; cp plant.sh .husky/_/pre-commit; cp plant.sh tool.sh; "
+    result = asyncio.run(shell(command + EVIL.format(config="settings") + "echo b > b.txt"))
+    place.use_git()
+    assert not place.canary.exists()
+    assert (place.folder / "part" / "b.txt").exists()
+    assert "is not what it was" not in result
+
+
+def test_a_folder_of_templates_for_new_repositories_is_read_only(place, tmp_path, monkeypatch):
+    place.init()
+    (place.folder / "template" / "hooks").mkdir(parents=True)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    place.git("config", "--global", "init.templateDir", str(place.folder / "template"))
+    assert "Read-only" in place.shell("cp plant.sh template/hooks/pre-commit")
+
+
+def test_words_in_aliases_do_not_stop_ordinary_work(place):
+    place.init()
+    (place.folder / "tests").mkdir()
+    (place.folder / "hooks.d").mkdir()
+    for name, value in {
+        "t": "!pytest tests",
+        "build": "!cd src && make build",
+        "up": "rebase origin/main",
+        "lg": "!git log --graph origin/main..HEAD",
+        "all": "!for f in hooks.d/*; do sh $f; done",
+        "web": "!open https://example.com/a/b",
+    }.items():
+        place.git("config", f"alias.{name}", value)
+    result = place.shell("mkdir src build origin; echo a > tests/a; echo b > src/b; git status --short; ls hooks.d")
+    assert result == "?? plant.sh\n?? src/\n?? tests/\n[exit code 0]"
+
+
+def test_what_is_created_where_git_would_look_is_set_aside_and_the_model_is_told(place):
+    result = place.shell(named_in_a_missing_folder(place) + "; echo x > tools/other")
+    assert "tools/run.sh, which a setting of git names. It is now" in result
+    assert sorted(os.listdir(place.folder / "tools")) == ["other", "run.sh.held"]
+
+
+def test_a_link_to_a_program_that_a_command_replaces_is_that_link_again(place):
+    result = place.shell(link_to_a_program(place))
+    assert "It is that link again" in result
+    assert os.readlink(place.folder / "bin" / "run.sh") == "../scripts/run.sh"
 
 
 def test_what_git_cannot_have_left_is_not_brought_back(place):

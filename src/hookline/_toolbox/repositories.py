@@ -1,4 +1,4 @@
-"""The git repositories in the folders that commands in a sandbox may write to.
+"""The git repositories in the folders that commands in a sandbox may write to, and above them.
 
 Git runs the programs that a repository names, in its settings and hooks. A command could name one there, and it would
 run outside the sandbox, when the user next asks for the status. So while a command runs:
@@ -6,8 +6,10 @@ run outside the sandbox, when the user next asks for the status. So while a comm
 - Settings, hooks, and the files that settings name are read-only.
 - The repository's own folder is not writable at all. Commands see a copy of its top level; after each command, the
   state that git keeps there (``HEAD``, ``index`` and so on) is brought back, and nothing else.
-- Links cannot be made read-only, and a command may create repositories. So afterwards all repositories are compared
-  with what they were. A new one that names programs is held back: its settings and hooks get another name.
+- Links cannot be made read-only, nor files in folders that do not exist. So afterwards replaced links are made again,
+  and such files get another name.
+- A command may create repositories. So afterwards all are compared with what they were. A new one that names programs
+  is held back: its settings and hooks, or what leads to them, get another name.
 
 This needs mounts, which only bubblewrap makes. With Landlock, changes are only found and reported.
 """
@@ -24,6 +26,8 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from .._base.files import is_below
@@ -47,6 +51,8 @@ _HARMLESS = {
 _OF_CLONES = {"extensions": "objectformat partialclone refstorage", "submodule": "active url"}
 """Further harmless settings, which git writes itself when it clones a repository."""
 
+_FILES_OF_SETTINGS = ("config", "config.worktree", "commondir")
+_INCLUDES = re.compile(r"include(if\..*)?\.path", re.DOTALL)
 _STATE = re.compile(
     r"HEAD|index|sharedindex\.[0-9a-f]+|packed-refs|shallow|AUTO_MERGE|COMMIT_EDITMSG|FETCH_HEAD|ORIG_HEAD|"
     r"(MERGE|CHERRY_PICK|REVERT)_HEAD|(MERGE|SQUASH)_MSG|MERGE_MODE"
@@ -55,6 +61,11 @@ _STATE = re.compile(
 _DATA = ("objects", "refs", "logs", "info", "reftable", "lfs", "rr-cache")
 """Folders of a repository with data, which name no programs."""
 _BRANCH = re.compile(rb"ref: refs/[^\0\n]+\n?|[0-9a-f]{40,64}\n?")
+_BREAKS = re.compile(r"""(?<!\\)[\s'"!;&|()<>=]+""")
+_FINE_BREAKS = re.compile(r"""[\s'"!;&|()<>=`$(){},:]+""")
+_COMPUTED = re.compile(r"""[\s'"*?$`{}\[\]]|://""")
+"""What the shell replaces in a word, or what no file in a command has in its name."""
+_COMPUTED_FOLDER = re.compile(r"""(\$\([^()]*\)|`[^`]*`|\$\{[^{}]*\}|\$\w+)["']?/""")
 _MOST_FOLDERS = 50_000
 """How many folders are searched for repositories."""
 _SECONDS = 10.0
@@ -81,6 +92,15 @@ class _Found(NamedTuple):
     place: str
     folder: str
     work: str
+
+
+class _Setting(NamedTuple):
+    """A setting of git: its file, its name in lower case, its value, and the file that it includes, if it does so."""
+
+    file: str
+    key: str
+    value: str
+    included: str = ""
 
 
 class _Named(NamedTuple):
@@ -125,7 +145,7 @@ class Repositories:
         """Places of repositories that commands have created. Commands may change and remove them."""
         self._same: dict[str, dict[str, _Pair]] = {}
         """For each repository, the files of its state, as they were when last the same outside and in the copy."""
-        self._named: dict[_Found, tuple[dict[str, tuple[_State | None, ...]], _Named]] = {}
+        self._settings: dict[_Found, tuple[dict[str, tuple[_State | None, ...]], Sequence[_Setting]]] = {}
         self._folders: dict[str, _Folder] = {}
 
     def before(self) -> Snapshot:
@@ -148,11 +168,16 @@ class Repositories:
                 with suppress(OSError):
                     if os.path.getsize(path) == 0:
                         os.unlink(path)
+            notes += [note for link in snapshot.links for note in self._restore(link, snapshot)]
+            notes += [note for path in snapshot.missing for note in self._take_away(path, snapshot)]
             now = {found.place: found for found in self._find()}
             for place, before in snapshot.prints.items():
                 found = now.get(place)
                 if place not in self._created and (found is None or self._fingerprint(found) != before):
-                    notes.append(self._changed(place, snapshot))
+                    notes.append(
+                        f"The git repository {place} is not what it was before the command: its place, settings, hooks "
+                        "or a file that these name. Look at it before you use git here, because git runs what they name"
+                    )
             for place, found in now.items():
                 if place not in snapshot.complete and self._inside(place):
                     self._created.add(place)
@@ -164,21 +189,29 @@ class Repositories:
 
     def _find(self) -> Iterator[_Found]:
         waiting, folders = list(self._roots), dict[str, _Folder]()
-        seen = set()
+        seen = set[str]()
+        for path in {str(parent) for root in self._roots for parent in Path(root).parents}:
+            yield from self._find_at(path, seen)
         while waiting and len(folders) < _MOST_FOLDERS:
             path = waiting.pop()
             folders[path] = folder = _look(path, self._folders.get(path))
             if folder.has_git:
-                place = os.path.join(path, ".git")
-                own = _resolved(place)
-                yield _Found(place, own, path)
-                if own and own not in seen and self._inside(own):
-                    seen.add(own)
-                    yield from self._find_inside(own, path)
+                yield from self._find_at(path, seen)
             if folder.is_bare:
                 yield _Found(path, path, path)
             waiting += folder.inner
         self._folders = folders
+
+    def _find_at(self, path: str, seen: set[str]) -> Iterator[_Found]:
+        """Return the repository whose files are in a folder, and those inside it."""
+        place = os.path.join(path, ".git")
+        if not os.path.lexists(place):
+            return
+        own = _resolved(place)
+        yield _Found(place, own, path)
+        if own and own not in seen and self._inside(own):
+            seen.add(own)
+            yield from self._find_inside(own, path)
 
     def _find_inside(self, own: str, work: str) -> Iterator[_Found]:
         """Return the repositories of submodules and linked working trees, which are inside another one."""
@@ -194,44 +227,44 @@ class Repositories:
     def _inside(self, path: str) -> bool:
         return any(is_below(path, root) for root in self._roots)
 
-    def _names(self, found: _Found) -> _Named:
-        """Return what the settings of a repository name, and remember it until one of their files changes."""
-        known = self._named.get(found)
+    def _settings_of(self, found: _Found) -> Sequence[_Setting]:
+        """Return the settings of a repository, and remember them until a file that git read for them changes."""
+        known = self._settings.get(found)
         if known is None or any(_states(path) != states for path, states in known[0].items()):
-            read, named = self._ask_git(found)
-            known = {path: _states(path) for path in read}, named
-            self._named[found] = known
+            settings = list(_settings(found.folder, found.work))
+            folders = {found.folder, _common(found.folder)}
+            read = {os.path.join(folder, name) for folder in folders for name in _FILES_OF_SETTINGS}
+            read |= {each.file for each in settings} | {each.included for each in settings if each.included}
+            known = self._settings[found] = {path: _states(path) for path in read}, settings
         return known[1]
 
-    def _ask_git(self, found: _Found) -> tuple[set[str], _Named]:
-        """Return the files that git reads to know the settings of a repository, and what these settings name."""
+    def _names(self, found: _Found) -> _Named:
+        """Return what the settings of a repository name."""
         common = _common(found.folder)
-        files = {os.path.join(common, "config")} | {os.path.join(found.folder, "config.worktree")}
+        files = {os.path.join(common, "config"), os.path.join(found.folder, "config.worktree")}
         folders = {os.path.join(common, "hooks"), os.path.join(found.folder, "hooks")}
-        read = files | {os.path.join(found.folder, name) for name in ("config", "commondir")}
         keys = set()
-        for origin, key, value in _settings(found.folder, found.work):
-            path = os.path.normpath(os.path.join(found.work, origin))
-            read.add(path)
-            files.add(path)
-            if self._inside_either(path):
+        for setting in self._settings_of(found):
+            key, value = setting.key, setting.value
+            files.add(setting.file)
+            if self._inside_either(setting.file):
                 keys.add(key)
+            path = os.path.normpath(os.path.join(found.work, os.path.expanduser(value)))
             if key == "core.hookspath":
-                hooks = os.path.normpath(os.path.join(found.work, os.path.expanduser(value)))
-                folders.add(hooks)
-                if os.path.basename(hooks) == "_" and (parent := os.path.dirname(hooks)) not in self._roots:
+                folders.add(path)
+                if os.path.basename(path) == "_" and (parent := os.path.dirname(path)) not in self._roots:
                     folders.add(parent)  # husky's own hooks are in this folder, and run the user's, which are above it
-            elif re.fullmatch(r"include(if\..*)?\.path", key, re.DOTALL):
-                included = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
-                read.add(included)
-                files.add(included)
-            elif not is_harmless(key) and (value.startswith("!") or not key.startswith("alias.")):
+            elif key == "init.templatedir":
+                folders.add(path)
+            elif setting.included:
+                files.add(setting.included)
+            elif not is_harmless(key, of_clones=True):
                 files.update(_files_of_command(value, found.work))
         for folder in folders:
             entries = (os.path.join(folder, name) for name in _names_in(folder))
-            files.update(os.path.realpath(path) for path in entries if os.path.islink(path))
+            files.update(path for path in entries if os.path.islink(path))
         inside = [frozenset(filter(self._inside_either, paths)) for paths in (files, folders)]
-        return read, _Named(inside[0], inside[1], frozenset(keys))
+        return _Named(inside[0], inside[1], frozenset(keys))
 
     def _inside_either(self, path: str) -> bool:
         return self._inside(path) or self._inside(os.path.realpath(path))
@@ -241,7 +274,9 @@ class Repositories:
     def _mount(self, repositories: Iterable[_Found], snapshot: Snapshot) -> None:
         """Add what commands must see instead of these repositories."""
         for found in repositories:
-            if os.path.islink(found.place):
+            if not self._inside(found.place):
+                pass  # commands cannot change it
+            elif os.path.islink(found.place):
                 snapshot.links[found.place] = os.readlink(found.place)
             elif os.path.isfile(found.place):
                 snapshot.mount(found.place)
@@ -251,9 +286,16 @@ class Repositories:
                 self._copy(found.folder, snapshot)
             named = self._names(found)
             for path in (*named.files, *named.folders):
-                self._make(path, path in named.folders, snapshot)
-                if self._inside(real := os.path.realpath(path)) and os.path.exists(real):
+                snapshot.links |= {link: os.readlink(link) for link in _links_to(path) if self._inside(link)}
+                real = os.path.realpath(path)
+                self._make(real, path in named.folders, snapshot)
+                if self._inside(real) and os.path.exists(real):
                     snapshot.mount(real)
+        for folder in {os.path.dirname(link) for link in snapshot.links}:
+            # A command could rename a folder with a link, but not a mount.
+            read_only = (mount.path for mount in snapshot.mounts.values() if not mount.writable)
+            if self._inside(folder) and not any(is_below(folder, path) for path in read_only):
+                snapshot.mount(folder, writable=True)
 
     def _copy(self, folder: str, snapshot: Snapshot) -> None:
         """Bring the copy of the top level of a repository up to date."""
@@ -313,14 +355,20 @@ class Repositories:
     def _make(self, path: str, is_folder: bool, snapshot: Snapshot) -> None:
         """Create a file or folder that git would look for and that is missing, so that a command cannot."""
         parent = os.path.dirname(path)
-        if os.path.lexists(path) or not self._inside(os.path.realpath(parent)):
+        if os.path.lexists(path) or not self._inside(parent):
             return
         with suppress(OSError):
             if is_folder:
                 os.makedirs(path)
-            elif parent not in snapshot.copied and os.path.isdir(parent):
+            elif parent in snapshot.copied:
+                pass  # commands see a copy, and what they create there is not brought back
+            elif os.path.isdir(parent):
                 os.close(os.open(path, os.O_CREAT | os.O_EXCL, 0o600))
                 snapshot.made.append(path)
+            else:
+                while not os.path.lexists(parent):
+                    parent = os.path.dirname(parent)
+                snapshot.missing[path] = parent
 
     # --- After a command ---
 
@@ -340,19 +388,32 @@ class Repositories:
         contents = {path: content for path in files if (content := _content(path))}
         return place, found.folder, _content(os.path.join(found.folder, "commondir")), contents
 
-    def _changed(self, place: str, snapshot: Snapshot) -> str:
-        """Return what to say about a repository that is not what it was. If it was a link, make it again."""
-        if place in snapshot.links and not (os.path.islink(place) and os.readlink(place) == snapshot.links[place]):
-            again = ""
-            with suppress(OSError):
-                if os.path.lexists(place):
-                    again = f" What the command left there is now {_set_aside(place)}."
-                os.symlink(snapshot.links[place], place)
-                return f"A command replaced {place}, a link to {snapshot.links[place]}. It is that link again.{again}"
-        return (
-            f"The git repository {place} is not what it was before the command: its place, settings, hooks or a file "
-            "that these name. Look at it before you use git here, because git runs what they name"
-        )
+    def _restore(self, link: str, snapshot: Snapshot) -> Iterator[str]:
+        """Make a link again that a command has replaced."""
+        target = snapshot.links[link]
+        if os.path.islink(link) and os.readlink(link) == target:
+            return
+        again = ""
+        with suppress(OSError):
+            if os.path.lexists(link):
+                again = f" What the command left there is now {_set_aside(link)}."
+            os.symlink(target, link)
+            yield f"A command replaced {link}, a link to {target}. It is that link again.{again}"
+
+    def _take_away(self, path: str, snapshot: Snapshot) -> Iterator[str]:
+        """Set aside what a command has created where git would look for a file that was missing."""
+        at = snapshot.missing[path]
+        if not os.path.lexists(path):
+            return
+        for name in os.path.relpath(path, at).split("/"):
+            at = os.path.join(at, name)
+            if os.path.islink(at) or (at == path and os.path.lexists(at)):
+                try:
+                    done = f"It is now {_set_aside(at)}: look before you name it back"
+                except OSError as error:
+                    done = f"It could not be set aside ({error}). Do not use git there"
+                yield f"A command created {at}, which a setting of git names. {done}"
+                return
 
     def _hold_back(self, found: _Found, snapshot: Snapshot) -> Iterator[str]:
         """Make a repository that a command created harmless, if git would run programs that it names."""
@@ -406,7 +467,9 @@ class Snapshot:
         self.made: list[str] = []
         """Empty files that were created so that commands cannot."""
         self.links: dict[str, str] = {}
-        """Links to repositories, and where each leads."""
+        """Links to repositories and to files that they name, and where each leads."""
+        self.missing: dict[str, str] = {}
+        """Paths that repositories name and that are missing, and for each the nearest folder above that exists."""
 
     def mount(self, path: str, source: str = "", *, writable: bool = False) -> None:
         """Add a mount; what is read-only stays so."""
@@ -421,8 +484,8 @@ def is_harmless(key: str, *, of_clones: bool = False) -> bool:
     return any(name.rpartition(".")[2] in table.get(section, "").split() for table in tables)
 
 
-def _settings(folder: str, work: str) -> Iterator[tuple[str, str, str]]:
-    """Return the settings that git uses in a repository: the file of each, its name in lower case, and its value.
+def _settings(folder: str, work: str) -> Iterator[_Setting]:
+    """Return the settings that git uses in a repository.
 
     Git itself reads them, because only it knows where it looks. It runs nothing to print them.
     """
@@ -435,7 +498,7 @@ def _settings(folder: str, work: str) -> Iterator[tuple[str, str, str]]:
     try:
         done = subprocess.run(command, cwd=work, env=env, capture_output=True, timeout=_SECONDS, check=False)
     except subprocess.TimeoutExpired:
-        yield os.path.join(folder, "config"), "too long to be read", ""
+        yield _Setting(os.path.join(folder, "config"), "too long to be read", "")
         return
     except OSError:
         return
@@ -444,15 +507,50 @@ def _settings(folder: str, work: str) -> Iterator[tuple[str, str, str]]:
         key, _, value = setting.partition("\n")
         kind, _, path = origin.partition(":")
         if kind == "file":
-            yield path, key.lower(), value
+            path, key, included = os.path.normpath(os.path.join(work, path)), key.lower(), ""
+            if _INCLUDES.fullmatch(key):
+                included = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
+            yield _Setting(path, key, value, included)
 
 
 def _files_of_command(value: str, work: str) -> Iterator[str]:
-    """Return the files that a setting names, also those that are missing; most settings are a command or a path."""
-    for word in {value, *re.split(r"""[\s'"!;&|()<>=]+""", value)}:
-        path = os.path.normpath(os.path.join(work, os.path.expanduser(word)))
-        if os.path.isfile(path) or ("/" in word and not os.path.lexists(path)):
+    """Return the files that a setting names: those that exist, and paths that are missing.
+
+    The value is a path, or a command of which only the shell knows what it means. So each part of it that names a file
+    counts, from the working tree or from a folder that another part names, also without its first folders, which may be
+    computed.
+    """
+    words = _words(value)
+    names = {name for word in words for name in _endings(word, work)}
+    folders = {os.path.normpath(os.path.join(work, name)) for name in names}
+    bases = [work, *(path for path in folders if is_below(path, work) and os.path.isdir(path))]
+    for path in {os.path.normpath(os.path.join(base, name)) for base in bases for name in names}:
+        if os.path.isfile(path):
             yield path
+    for word in words:
+        path = os.path.normpath(os.path.join(work, os.path.expanduser(word)))
+        if "/" in word and not os.path.lexists(path) and not _COMPUTED.search(word):
+            yield path
+
+
+@lru_cache(10_000)
+def _words(value: str) -> frozenset[str]:
+    """Return the parts of a command that may be paths: its words, however they are quoted, and its quoted texts."""
+    found = set()
+    for text in (value, _COMPUTED_FOLDER.sub("./", value)):
+        parts = {text, *text.split("'"), *text.split('"'), *_BREAKS.split(text), *_FINE_BREAKS.split(text)}
+        found |= {part.strip("\"'").replace("\\", "") for part in parts}
+    found |= {word[2:] for word in found if word.startswith("-")}  # the value of an option
+    return frozenset(found - {""})
+
+
+def _endings(word: str, work: str) -> Iterator[str]:
+    """Return a path, and if it does not exist, the path without its first folders."""
+    path = os.path.expanduser(word)
+    yield path
+    if not os.path.lexists(os.path.join(work, path)):
+        names = path.split("/")
+        yield from ("/".join(names[at:]) for at in range(1, len(names)) if names[at])
 
 
 def _look(path: str, known: _Folder | None) -> _Folder:
@@ -489,6 +587,23 @@ def _resolved(place: str) -> str:
         place = os.path.join(os.path.dirname(place), text.removeprefix("gitdir: "))
     folder = os.path.realpath(place)
     return folder if os.path.lexists(os.path.join(folder, "HEAD")) else ""  # for git, a link to nowhere is enough
+
+
+def _links_to(path: str) -> Iterator[str]:
+    """Return the links that the system follows to open a path."""
+    place, left = "/", path.split("/")[::-1]
+    for _ in range(1000):  # links may lead in a circle
+        if not left:
+            break
+        name = left.pop()
+        step = os.path.normpath(os.path.join(place, name))
+        if name and os.path.islink(step):
+            yield step
+            target = os.readlink(step)
+            left += target.split("/")[::-1]
+            place = "/" if target.startswith("/") else place
+        else:
+            place = step
 
 
 def _common(folder: str) -> str:
