@@ -403,6 +403,25 @@ def test_files_in_memory_count(bubblewrap, folder, kind):
     assert "used more than 150 MB of memory" in output or "No space left on device" in output
 
 
+UNCOUNTED = {
+    "memfd_secret": "libc.syscall(447, 0)",
+    "a large System V segment": "libc.shmget(0, ctypes.c_size_t(4097), 0o1600)",
+    "a huge System V segment": "libc.shmget(0, ctypes.c_size_t(2**32), 0o1600)",
+    "a System V queue": "libc.msgget(0, 0o1600)",
+}
+
+
+@pytest.mark.parametrize("kind", UNCOUNTED)
+def test_memory_that_could_not_be_counted_is_denied(level, folder, kind):
+    code = f"import ctypes; libc = ctypes.CDLL(None, use_errno=True); print({UNCOUNTED[kind]}, ctypes.get_errno())"
+    assert run(folder, f"python -c {shlex.quote(code)}", level) == "-1 1\n[exit code 0]"
+
+
+def test_a_small_system_v_segment_as_postgresql_uses_is_allowed_with_bubblewrap(bubblewrap, folder):
+    code = "import ctypes; print(ctypes.CDLL(None).shmget(0, ctypes.c_size_t(56), 0o1600) >= 0)"
+    assert run(folder, f"python -c {shlex.quote(code)}", "bubblewrap") == "True\n[exit code 0]"
+
+
 def test_files_that_run_with_the_rights_of_their_owner_cannot_be_made(level, folder):
     code = """if True:
         import os
@@ -510,6 +529,21 @@ def test_no_process_is_left_behind_however_it_hides(level, folder, end):
     output = asyncio.run(go())
     assert output == {"done": "end\n[exit code 0]", "cancel": "cancelled"}.get(end, output)
     assert (folder / "hidden").exists()
+    block_until(lambda: not processes_with(word))
+
+
+def test_no_process_is_left_behind_if_hookline_is_killed(level, folder):
+    (folder / "hide.py").write_text(HIDE)
+    word = f"canary-{os.urandom(8).hex()}"
+    command = f"{PYTHON} hide.py {word} 600"
+    code = (
+        "import asyncio\nfrom hookline.tools import shell_tool\n"
+        f"asyncio.run(shell_tool({str(folder)!r}, sandbox={level!r})({command!r}))"
+    )
+    with subprocess.Popen([sys.executable, "-c", code]) as program:
+        block_until((folder / "hidden").exists)
+        assert processes_with(word)
+        program.kill()
     block_until(lambda: not processes_with(word))
 
 

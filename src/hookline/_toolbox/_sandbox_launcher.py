@@ -15,7 +15,8 @@ SPEC is a dictionary, written by ``marshal`` in hexadecimal digits, because impo
 - ``sockets``: families of sockets that may be created; an empty list also denies TCP in Landlock.
 - ``memory``, ``file_size``, ``processes``, ``seconds``: limits of each process (``processes`` counts all of the user).
 - ``proxy``, ``port``: a unix socket, to which connections to ``127.0.0.1:port`` are forwarded.
-- ``supervise``: whether to wait for the program and to kill the processes that it leaves behind.
+- ``supervise``: whether to wait for the program and to kill the processes that it leaves behind; ``parent``: the
+  process with which they must end.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ _WRITE = _READ | _WRITE_FILE | _TRUNCATE | sum(1 << bit for bit in (4, 5, 7, 8, 
 _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL_DEV
 
 # The denied system calls, with their numbers on x86_64 and aarch64. They reach around the sandbox (io_uring opens
-# sockets), outlive it (keyrings, System V memory), change its view (mounts, namespaces), or are a large and rarely
-# needed part of the kernel.
+# sockets), outlive it (keyrings), change its view (mounts, namespaces), use memory that cannot be counted from outside,
+# or are a large and rarely needed part of the kernel.
 _DENIED = {
     "mount": (165, 40),
     "umount2": (166, 39),
@@ -65,6 +66,8 @@ _DENIED = {
     "fsopen": (430, 430),
     "fsmount": (432, 432),
     "mount_setattr": (442, 442),
+    "memfd_secret": (447, 447),
+    "msgget": (68, 186),
 }
 # Without a namespace of its own, the sandbox shares these with the other programs of the user.
 _DENIED_SHARED = {
@@ -75,7 +78,6 @@ _DENIED_SHARED = {
     "semop": (65, 193),
     "semctl": (66, 191),
     "semtimedop": (220, 192),
-    "msgget": (68, 186),
     "msgsnd": (69, 189),
     "msgrcv": (70, 188),
     "msgctl": (71, 187),
@@ -95,6 +97,7 @@ _MODES = {
 }
 _OPENINGS = {"open": ((2, None), 1), "openat": ((257, 56), 2)}
 _OPENAT2 = (437, 437)
+_SHMGET, _MOST_SHARED = (29, 194), 4096  # memory that cannot be counted either; PostgreSQL needs a few bytes
 _CREATES, _OWNER_RIGHTS = 0o100 | 0o20000000, 0o6000
 _SOCKET, _SOCKETPAIR, _PRLIMIT, _CLONE, _CLONE3 = (41, 198), (53, 199), (302, 261), (56, 220), (435, 435)
 _NAMESPACES = 0x7E020000  # the flags of clone() that create a namespace
@@ -138,12 +141,19 @@ def _run(spec: dict[str, Any], program: list[str]) -> NoReturn:
 
 
 def _supervise(spec: dict[str, Any], program: list[str]) -> NoReturn:
-    """Run the program in a child, kill the processes that it leaves behind, and exit with its status."""
-    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
+    """Run the program in a child, kill the processes that it leaves behind, and exit with its status.
+
+    If the parent dies, the program and these processes are killed too.
+    """
+    signal.signal(signal.SIGTERM, _end_without_parent)
+    _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGTERM, 0, 0, 0)
+    if os.getppid() != spec["parent"] and spec["supervise"]:
+        os._exit(125)  # it died before
     _libc.prctl(_SUBREAPER, 1, 0, 0, 0)
     listening = _listen(spec["port"]) if spec["proxy"] else None
     child = os.fork()
     if child == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         _libc.prctl(_SET_DEATH_SIGNAL, signal.SIGKILL, 0, 0, 0)
         if listening is not None:
             listening.close()
@@ -154,10 +164,7 @@ def _supervise(spec: dict[str, Any], program: list[str]) -> NoReturn:
     if listening is not None:
         _forward(listening, spec["proxy"])
     status = _wait(child)
-    while left := _children():
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)  # it exists, because only this process reaps it
-        os.waitpid(-1, 0)
+    _kill_children()
     code = os.waitstatus_to_exitcode(status)
     if code < 0:
         if -code not in (signal.SIGKILL, signal.SIGSTOP):
@@ -165,6 +172,25 @@ def _supervise(spec: dict[str, Any], program: list[str]) -> NoReturn:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         os.kill(os.getpid(), -code)
     os._exit(code if code >= 0 else 128 - code)
+
+
+def _end_without_parent(*signal_and_frame: object) -> NoReturn:
+    _kill_children()
+    os._exit(125)
+
+
+def _kill_children() -> None:
+    """Kill all processes below this one. Those whose parent has ended become children of this process."""
+    while left := _children():
+        for pid in left:
+            try:
+                os.kill(pid, signal.SIGKILL)
+            except ProcessLookupError:
+                continue  # the code that a signal interrupted has reaped it
+        try:
+            os.waitpid(-1, 0)
+        except ChildProcessError:
+            continue
 
 
 def _wait(child: int) -> int:
@@ -313,6 +339,8 @@ def _filter(families: list[int], shared: bool) -> None:
         code += [(above, 0, 1, 0x40000000), (give, 0, 0, no["EPERM"])]
     for numbers in (*_DENIED.values(), *(_DENIED_SHARED.values() if shared else ())):
         code += [(equal, 0, 1, numbers[column]), (give, 0, 0, no["EPERM"])]
+    code += [(equal, 0, 6, _SHMGET[column]), (load, 0, 0, 28), (equal, 0, 2, 0), (load, 0, 0, 24)]
+    code += [(above, 0, 1, _MOST_SHARED + 1), (give, 0, 0, no["EPERM"]), (give, 0, 0, allow)]
     # The flags of clone3() and openat2() are in memory, where a filter cannot read them. Without these, programs use
     # clone() and openat().
     for newer in (_CLONE3, _OPENAT2):

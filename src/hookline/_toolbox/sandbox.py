@@ -261,6 +261,7 @@ class ConfinedFolder:
             "proxy": "",
             "port": _PROXY_PORT,
             "supervise": True,
+            "parent": os.getpid(),
         }
         protected = self.protected()
         if self.level == "landlock":
