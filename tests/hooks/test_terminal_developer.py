@@ -506,6 +506,31 @@ def test_a_denied_command_is_found_in_any_nesting(around, runner):
 @pytest.mark.parametrize(
     "command",
     [
+        "env -S 'git push'", "env -iS 'git push'", "env --split-string='git push'", "trap 'git push' EXIT",
+        "script -qc 'git push' /dev/null", "flock /tmp/l -c 'git push'", "git submodule foreach 'git push'",
+        "git submodule foreach --recursive git push", "git -c alias.p=push p", "git -c alias.p='!git push' p",
+        "git rebase -x 'git push' HEAD", "git rebase --exec='git push' HEAD", "timeout 5 env -S 'git push'",
+    ],
+)  # fmt: skip
+def test_a_denied_command_in_the_argument_of_another_program_is_blocked(project, command):
+    assert judged(command, project, deny=["git push *"])[0] == "block"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "git submodule foreach 'git status'", "trap 'echo done' EXIT; make", "git rebase -x 'make test' main",
+        "git -c alias.s=status s", "env -S 'A=1 make'", "git commit -m 'say rebase and foreach, not -x'", "trap - INT",
+        "trap '' INT", "git commit -m rebase",
+    ],
+)  # fmt: skip
+def test_an_ordinary_command_in_the_argument_of_another_program_is_allowed(project, command):
+    assert judged(command, project)[0] is None
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
         "git commit -m 'no git push here'", "echo git push", "echo '$(git push)'", "ls # git push", "git log",
         "cat <<'END'\ngit push\n$(git push)\nEND", "echo \"git push\"", "grep -r 'git push' .",
     ],

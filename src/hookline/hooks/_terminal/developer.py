@@ -103,6 +103,10 @@ _GENERATED = tuple(
     """.split()  # noqa: SIM905
 )
 """Names of files and folders that tools make again. Removing many of them is not asked about."""
+_EXEC_OPTION = re.compile("-[A-Za-z]*x|--exec=?")
+_SCRIPT_OPTIONS = dict.fromkeys(("flock", "script"), re.compile("-[A-Za-z]*c|--command=?"))
+_SCRIPT_OPTIONS["env"] = re.compile("-[A-Za-z]*S|--split-string=?")
+_ALIAS = re.compile(r"(-c)?alias\.", re.IGNORECASE)
 _GIT_VALUES = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
 
 
@@ -142,14 +146,37 @@ def program_name(word: Word) -> str:
 
 
 def scripts_in(words: Sequence[Word]) -> list[str]:
-    """Return the scripts among the arguments of a shell or ``eval``."""
+    """Return the scripts among the arguments of a shell, ``eval``, git and other programs that run them."""
     name = os.path.basename(words[0].text)
+    texts = [word.text for word in words[1:]]
     if name == "eval":
-        return [" ".join(word.text for word in words[1:])]
+        return [" ".join(texts)]
+    if name == "trap":
+        return [text for text in texts if not text.startswith("-")][:1]
+    if name in _SCRIPT_OPTIONS:
+        return _values(texts, _SCRIPT_OPTIONS[name])
+    if name == "git":
+        return _scripts_of_git(texts)
     if name not in SHELLS:
         return []
     option = next((at for at, word in enumerate(words) if re.fullmatch("-[A-Za-z]*c[A-Za-z]*", word.text)), len(words))
     return [word.text for word in words[option + 1 :] if not word.text.startswith("-")][:1]
+
+
+def _scripts_of_git(texts: Sequence[str]) -> list[str]:
+    aliases = [value for text in texts for key, is_one, value in [text.partition("=")] if is_one and _ALIAS.match(key)]
+    found = [value[1:] if value.startswith("!") else f"git {value}" for value in aliases]
+    if "foreach" in texts:
+        found.append(" ".join(text for text in texts[texts.index("foreach") + 1 :] if text != "--recursive"))
+    if "rebase" in texts:
+        found += _values(texts, _EXEC_OPTION)
+    return found
+
+
+def _values(texts: Sequence[str], option: re.Pattern[str]) -> list[str]:
+    """Return the values of an option, which are in its argument or in the next one."""
+    found = [(match, following) for text, following in pairwise([*texts, ""]) if (match := option.match(text))]
+    return [match.string[match.end() :] or following for match, following in found]
 
 
 def code_in(words: Sequence[Word]) -> list[str]:
