@@ -146,11 +146,13 @@ class Repositories:
         self._same: dict[str, dict[str, _Pair]] = {}
         """For each repository, the files of its state, as they were when last the same outside and in the copy."""
         self._settings: dict[_Found, tuple[dict[str, tuple[_State | None, ...]], Sequence[_Setting]]] = {}
+        self._named: dict[_Found, _Named] = {}
         self._folders: dict[str, _Folder] = {}
 
     def before(self) -> Snapshot:
         """Look at all repositories before a command runs, and bring their copies up to date."""
         with self._lock:
+            self._named.clear()
             found = {each.place: each for each in self._find()}
             self._created &= found.keys()
             existing = {each.folder for each in found.values() if each.place not in self._created}
@@ -170,6 +172,7 @@ class Repositories:
                         os.unlink(path)
             notes += [note for link in snapshot.links for note in self._restore(link, snapshot)]
             notes += [note for path in snapshot.missing for note in self._take_away(path, snapshot)]
+            self._named.clear()
             now = {found.place: found for found in self._find()}
             for place, before in snapshot.prints.items():
                 found = now.get(place)
@@ -239,11 +242,16 @@ class Repositories:
         return known[1]
 
     def _names(self, found: _Found) -> _Named:
-        """Return what the settings of a repository name."""
+        """Return what the settings of a repository name, as it was when :meth:`before` or :meth:`after` began."""
+        if found not in self._named:
+            self._named[found] = self._look_up(found)
+        return self._named[found]
+
+    def _look_up(self, found: _Found) -> _Named:
         common = _common(found.folder)
         files = {os.path.join(common, "config"), os.path.join(found.folder, "config.worktree")}
         folders = {os.path.join(common, "hooks"), os.path.join(found.folder, "hooks")}
-        keys = set()
+        keys, kinds = set(), _Kinds()
         for setting in self._settings_of(found):
             key, value = setting.key, setting.value
             files.add(setting.file)
@@ -259,7 +267,7 @@ class Repositories:
             elif setting.included:
                 files.add(setting.included)
             elif not is_harmless(key, of_clones=True):
-                files.update(_files_of_command(value, found.work))
+                files.update(_files_of_command(value, found.work, kinds))
         for folder in folders:
             entries = (os.path.join(folder, name) for name in _names_in(folder))
             files.update(path for path in entries if os.path.islink(path))
@@ -513,7 +521,18 @@ def _settings(folder: str, work: str) -> Iterator[_Setting]:
             yield _Setting(path, key, value, included)
 
 
-def _files_of_command(value: str, work: str) -> Iterator[str]:
+class _Kinds(dict[str, int]):
+    """What is at a path, looked up once: the type in its mode, 0 if nothing is there. Aliases have many equal words."""
+
+    def __missing__(self, path: str) -> int:
+        try:
+            self[path] = stat.S_IFMT(os.stat(path).st_mode)
+        except (OSError, ValueError):
+            self[path] = stat.S_IFLNK if os.path.islink(path) else 0
+        return self[path]
+
+
+def _files_of_command(value: str, work: str, kinds: _Kinds) -> Iterator[str]:
     """Return the files that a setting names: those that exist, and paths that are missing.
 
     The value is a path, or a command of which only the shell knows what it means. So each part of it that names a file
@@ -521,16 +540,21 @@ def _files_of_command(value: str, work: str) -> Iterator[str]:
     computed.
     """
     words = _words(value)
-    names = {name for word in words for name in _endings(word, work)}
-    folders = {os.path.normpath(os.path.join(work, name)) for name in names}
-    bases = [work, *(path for path in folders if is_below(path, work) and os.path.isdir(path))]
-    for path in {os.path.normpath(os.path.join(base, name)) for base in bases for name in names}:
-        if os.path.isfile(path):
+    names = {name for word in words for name in _endings(word, work, kinds)}
+    folders = {_joined(work, name) for name in names}
+    bases = [work, *(path for path in folders if kinds[path] == stat.S_IFDIR and is_below(path, work))]
+    for path in {_joined(base, name) for base in bases for name in names}:
+        if kinds[path] == stat.S_IFREG:
             yield path
     for word in words:
-        path = os.path.normpath(os.path.join(work, os.path.expanduser(word)))
-        if "/" in word and not os.path.lexists(path) and not _COMPUTED.search(word):
-            yield path
+        if "/" in word and not _COMPUTED.search(word):
+            path = _joined(work, os.path.expanduser(word))
+            if not kinds[path]:
+                yield path
+
+
+def _joined(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if name.isidentifier() else os.path.normpath(os.path.join(folder, name))
 
 
 @lru_cache(10_000)
@@ -544,11 +568,11 @@ def _words(value: str) -> frozenset[str]:
     return frozenset(found - {""})
 
 
-def _endings(word: str, work: str) -> Iterator[str]:
+def _endings(word: str, work: str, kinds: _Kinds) -> Iterator[str]:
     """Return a path, and if it does not exist, the path without its first folders."""
     path = os.path.expanduser(word)
     yield path
-    if not os.path.lexists(os.path.join(work, path)):
+    if "/" in path and not kinds[_joined(work, path)]:
         names = path.split("/")
         yield from ("/".join(names[at:]) for at in range(1, len(names)) if names[at])
 
