@@ -95,7 +95,7 @@ def test_a_run_is_drawn_with_its_hooks_in_firing_order(browser, office_page):
 def test_filters_by_verb_hook_and_tool_show_the_steps_that_match(browser, office_page):
     with opened(browser, office_page) as page:
         page.click("[data-only=blocked]")
-        assert titles(page) == ["Step 1", "Step 4"]  # the first is in the subagent
+        assert titles(page) == ["Step 1", "Step 4", "Step 5"]  # in the subagent; a call; a reply that a guard rejected
         assert page.locator(".run-line").count() == 1
         page.click("[data-only=blocked]")
         page.click(".choice[data-name=hide_cards]")
@@ -278,3 +278,13 @@ def test_a_small_image_of_a_tape_is_shown_beside_its_type_size_and_digest(browse
         assert image.evaluate("image => image.naturalWidth") == 1
         assert image.get_attribute("alt") == f'<img src="x">.png, image/png, {photo.size} bytes'
         assert f"SHA-256 {photo.digest[:12]}" in page.locator("dl.messages").inner_text()
+
+
+def test_a_call_that_nobody_approved_is_among_the_blocked(browser, office_page, tmp_path):
+    record = office.recorded(tmp_path, hooks=[each for each in office.HOOKS if each is not office.ann])
+    (tmp_path / "run.html").write_text(explain_html(explain(record)))
+    for file, count in ((office_page, "3"), (tmp_path / "run.html", "4")):  # two calls, a reply; and the mail
+        with opened(browser, file) as page:
+            page.click("[data-only=blocked]")
+            assert titles(page) == ["Step 1", "Step 4", "Step 5"]
+            assert page.locator("[data-only=blocked] b").text_content() == count

@@ -29,19 +29,18 @@
   function mount(root) {
     const { run, verbs, outcomes, statuses, decisions: approvals, only: groups, quiet } = hookline.data(root);
     const word = (verb) => (verbs[verb] || [verb])[0];
-    const tone = (verb) => (verbs[verb] || ["", "grey"])[1];
+    const tone = (verb) => (verbs[verb] || ["", approvals[verb] || "grey"])[1];
     const verbPill = (verb) => pill(word(verb), tone(verb));
     const statusPill = (view) => pill(statusOf(view), statuses[statusOf(view)]);
 
     // Rows: a step each, and a line for each nested run, whose steps follow the step that started them. A mark is an
-    // intervention of a hook.
+    // intervention of a hook, or of a person who denied a call.
 
     const rows = [], marks = [], rowOfMoment = new Map();
     collect(run, 0, null);
     const few = rows.length <= FEW;
     const total = Math.max(run.elapsed || 0, run.until || 0, 1e-9);
-    const countOf = new Map();
-    for (const mark of marks) countOf.set(mark.verb, (countOf.get(mark.verb) || 0) + 1);
+    const isOf = (group, mark) => (group === "blocked" ? mark.refused : groups[group].includes(mark.verb));
 
     function collect(view, depth, outer) {
       for (const step of view.steps || []) {
@@ -51,9 +50,17 @@
           if (item.kind === "call") row.tools.add(item.tool);
           for (const moment of item.moments || []) {
             rowOfMoment.set(moment.n, row);
-            for (const [verb, hook] of interventions(moment)) {
-              row.marks.push({ n: moment.n, at: moment.at, verb, hook, tool: item.tool || "", row });
+            for (const [verb, hook, refused] of interventions(moment)) {
+              row.marks.push({ n: moment.n, at: moment.at, verb, hook, refused, tool: item.tool || "", row });
             }
+          }
+          const last = (item.moments || []).at(-1);
+          if (item.decision === "denied" && last) {
+            const numbers = new Set(item.moments.map((moment) => moment.n));
+            const claim = row.marks.findLast((mark) => mark.verb === "claim" && numbers.has(mark.n));
+            const denial = { n: last.n, at: last.at, verb: "denied", hook: "", refused: true, tool: item.tool, row };
+            if (claim) claim.refused = true;
+            else row.marks.push(denial);
           }
         }
         for (const mark of row.marks) marks.push(mark);
@@ -69,8 +76,9 @@
     }
 
     function interventions(moment) {
-      const found = (moment.decisions || []).filter((one) => one.verb !== "cont").map((one) => [one.verb, one.hook]);
-      return found.length || moment.verdict !== "invalid" ? found : [["invalid", ""]];
+      const decisions = (moment.decisions || []).filter((one) => one.verb !== "cont");
+      const found = decisions.map((one) => [one.verb, one.hook, Boolean(one.refused)]);
+      return found.length || moment.verdict !== "invalid" ? found : [["invalid", "", false]];
     }
 
     // The toolbar.
@@ -83,8 +91,8 @@
       onclick: () => choose("only", filter.only === name ? "" : name),
     }, text, el("b", {}, number(count)));
     const segments = el("div", { class: "seg", role: "group", "aria-label": "Show" }, segment("", "All", run.events));
-    for (const [name, wanted] of Object.entries(groups)) {
-      const count = wanted.reduce((sum, verb) => sum + (countOf.get(verb) || 0), 0);
+    for (const name of Object.keys(groups)) {
+      const count = marks.filter((mark) => isOf(name, mark)).length;
       if (count) segments.append(segment(name, name[0].toUpperCase() + name.slice(1), count));
     }
 
@@ -182,7 +190,9 @@
       });
 
       const words = new Map([["model", ["model"]], ["tool", ["tools"]]]);
-      for (const verb of countOf.keys()) words.set(tone(verb), [...(words.get(tone(verb)) || []), word(verb)]);
+      for (const verb of new Set(marks.map((mark) => mark.verb))) {
+        words.set(tone(verb), [...(words.get(tone(verb)) || []), word(verb)]);
+      }
       const legend = [...words].map(([name, texts]) => el("span", {}, el("i", { class: name }), texts.join(", ")));
       return el("div", { class: "card strip" }, svg,
         el("div", { class: "legend" }, legend, el("span", {}, `0 to ${duration(total)}`)));
@@ -501,7 +511,7 @@
     }
 
     const wants = (mark) =>
-      (!filter.only || groups[filter.only].includes(mark.verb)) &&
+      (!filter.only || isOf(filter.only, mark)) &&
       (!filter.hook || mark.hook === filter.hook) &&
       (!filter.tool || mark.tool === filter.tool);
 
