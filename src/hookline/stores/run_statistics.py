@@ -186,7 +186,7 @@ def run_stats(
     with store.db.transaction() as db:
         tally = _from_facts(db, chosen)
         found = _counted(db, chosen, tally)
-        unfinished = [(run.status, run.created) for run in store.open_runs(db, chosen.runs, chosen.values)]
+        unfinished = [(run.status, run.created) for run in store._open(db, chosen.runs, chosen.values)]
         first = _first(db, chosen)
         width, bars = _timeline(db, chosen, tally, unfinished, since or first)
         return RunStats(

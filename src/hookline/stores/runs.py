@@ -1019,7 +1019,7 @@ class RunStore:
         is_executed = lease > now and self.db.leases.is_held(*process)
         return "interrupted" if status in ("new", "running") and not is_executed else status
 
-    def open_runs(self, db: Connection, condition: str, values: Any) -> list[RunRecord]:
+    def _open(self, db: Connection, condition: str, values: Any) -> list[RunRecord]:
         """Return the runs without an end that meet a condition, inside a transaction."""
         # Without this hint, SQLite would read all runs of the time.
         query = f"SELECT {_ROW} FROM runs INDEXED BY open_runs WHERE {condition} AND ended IS NULL"
