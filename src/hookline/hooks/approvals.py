@@ -272,7 +272,8 @@ async def _notify(notify: Notifier, row: ApprovalRow) -> None:
 def result_of(row: ApprovalRow, seconds: float) -> HookResult:
     """Return the hook result for a decided approval."""
     reason = f"approval {row.id}" + ("" if row.remember == "once" else f", remembered: {row.remember}")
-    by, answer = row.by, dict[str, Any]()
+    by = row.by
+    answer: dict[str, Any]
     match row.status:
         case "approved":
             answer = {"approve": True}
@@ -281,7 +282,9 @@ def result_of(row: ApprovalRow, seconds: float) -> HookResult:
         case "denied":
             answer = {"deny": row.message or "This call was denied."}
         case "expired":
-            by, answer = "expired", {"deny": unanswered(row.questions, f" within {seconds:g} s")}
+            by = "expired"
+            answer = {"deny": unanswered(row.questions, f" within {seconds:g} s")}
         case _:
-            by, answer = "cancelled", {"deny": "This call is no longer waiting for approval."}
+            by = "cancelled"
+            answer = {"deny": "This call is no longer waiting for approval."}
     return HookResult.claim(by=by, reason=reason, asked_at=row.asked, **answer)

@@ -104,8 +104,12 @@ _GENERATED = tuple(
 )
 """Names of files and folders that tools make again. Removing many of them is not asked about."""
 _EXEC_OPTION = re.compile("-[A-Za-z]*x|--exec=?")
-_SCRIPT_OPTIONS = dict.fromkeys(("flock", "script"), re.compile("-[A-Za-z]*c|--command=?"))
-_SCRIPT_OPTIONS["env"] = re.compile("-[A-Za-z]*S|--split-string=?")
+_COMMAND_OPTION = re.compile("-[A-Za-z]*c|--command=?")
+_SCRIPT_OPTIONS = {
+    "env": re.compile("-[A-Za-z]*S|--split-string=?"),
+    "flock": _COMMAND_OPTION,
+    "script": _COMMAND_OPTION,
+}
 _ALIAS = re.compile(r"(-c)?alias\.", re.IGNORECASE)
 _GIT_VALUES = ("-C", "-c", "--git-dir", "--work-tree", "--namespace")
 
