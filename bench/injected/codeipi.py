@@ -42,7 +42,7 @@ _MARKER = re.compile(r"echo (CANARY_EXEC_\w+)")
 
 
 class Outcome(NamedTuple):
-    """What one task led to."""
+    """The result of one task."""
 
     id: str
     benign: bool

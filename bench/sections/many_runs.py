@@ -20,7 +20,7 @@ BEFORE = {
     "start of a server": "6 to 11 s",
     "accept a run meanwhile, longest": "more than 50 s",
 }
-"""What a review measured at 34f95a1d, whose tables were others, with a million runs on a machine of this kind."""
+"""Figures measured at 34f95a1d, which had other tables, with a million runs on a machine of this kind."""
 
 
 def measure(lab: Lab) -> dict[str, Any]:

@@ -10,22 +10,7 @@ from hookline.explain import find_run
 from hookline.records import read_runs
 from tests.waiting import block_until
 
-WRITE = {"tool": "write_file", "arguments": {"path": "a.txt", "content": "hi"}}
-
-PAUSE = """
-import asyncio, pathlib
-from hookline import HookResult, guard, hook
-
-@hook("before_llm")
-async def pause(ctx, request):
-    while request.hop == 1 and not pathlib.Path("go").exists():
-        pathlib.Path("paused").touch()
-        await asyncio.sleep(0.01)
-
-@guard("before_tool", tools="write_file")
-def ask(ctx, request):
-    return HookResult.ask("Write?")
-"""
+from .test_runs import ASK, PAUSE, WRITE
 
 OPTIONS = ("--write", "--hooks", "rules.py", "--runs", "runs.db", "--records", "records")
 
@@ -33,7 +18,7 @@ OPTIONS = ("--write", "--hooks", "rules.py", "--runs", "runs.db", "--records", "
 @pytest.fixture(params=[signal.SIGKILL, signal.SIGINT], ids=["killed", "suspended"])
 def interrupted(request, start, script, folder):
     """A recorded durable run that was interrupted before its second model call."""
-    (folder / "rules.py").write_text(PAUSE)
+    (folder / "rules.py").write_text(PAUSE + ASK)
     model = script(WRITE, "Not said.")
     process = start("run", "Write it.", "--durable", "--record", "--yes", "-m", model, *OPTIONS)
     block_until(lambda: (folder / "paused").exists() or process.poll() is not None)
@@ -83,7 +68,7 @@ def test_a_resumed_run_is_exported_and_judged_once(resumed, hookline):
 
 
 def test_a_run_that_waits_says_for_what(script, hookline, folder):
-    (folder / "rules.py").write_text(PAUSE)
+    (folder / "rules.py").write_text(PAUSE + ASK)
     (folder / "go").touch()
     waits = ("--wait", "--approval-file", "approvals.db")
     done = hookline("run", "Write.", "--durable", "--record", "-m", script(WRITE, "Done."), *OPTIONS, *waits)

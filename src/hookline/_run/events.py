@@ -383,7 +383,7 @@ class EventStream:
         self.is_new: Callable[[Event], bool] | None = None
         """In a durable run, tells whether an event was not delivered before the process ended (DESIGN 6.17)."""
         self.redactions: tuple[Any, ...] = ()
-        """What the hooks of the run declare: an event is cleaned before anybody gets it."""
+        """Redactions that the hooks of the run declare. Each event is cleaned with them before anyone gets it."""
         self._waiting: list[tuple[asyncio.AbstractEventLoop, asyncio.Event]] = []
         self._from_threads: deque[Callable[[], None]] = deque()
         """Events of other threads that wait for the event loop of the run."""

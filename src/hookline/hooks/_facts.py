@@ -13,7 +13,7 @@ from .._kernel.events import Event
 from .._kernel.fire_observers import CallReport, FireReport
 from .._kernel.hook import tool_of
 from .._kernel.payloads import ApprovalAnswer
-from .._kernel.points import AFTER_LLM, ON_RUN_END
+from .._kernel.points import AFTER_LLM, APPROVAL_REQUESTED, ON_RUN_END
 from .._kernel.values import Ids
 from .._run.events import ApprovalAsked, ApprovalDecided, Failed, RunFinished, RunStarted, ToolEnded
 from .._run.new_fires import NewFireObserver
@@ -216,24 +216,8 @@ class FactObserver(NewFireObserver):
             case ApprovalAsked():
                 self._asked[event.call_id] = at
             case ApprovalDecided():
-                is_denied = event.decision == "denied"
-                self._put(
-                    RunFact(
-                        self.run,
-                        at,
-                        "approval",
-                        number,
-                        "approval_requested",
-                        event.call_id[:NAME],
-                        event.tool[:NAME],
-                        verb="denied" if is_denied else "",
-                        refused=is_denied,
-                        outcome=event.decision,
-                        source=event.by[:NAME],
-                        reason=event.message,
-                        duration=max(0.0, at - self._asked.pop(event.call_id, at)),
-                    )
-                )
+                took = max(0.0, at - self._asked.pop(event.call_id, at))
+                self._put(fact_of_approval(self.run, at, number, event, took))
             case ShadowDecided():
                 self._put(
                     RunFact(
@@ -314,6 +298,26 @@ def fact_of_fire(run: ObservedRun, at: float, number: int, fire: FireReport) -> 
     """Return the fact of a fire outside the loop of a run; ``None`` if no hook was called."""
     gates = tuple([_gate(call) for call in fire.calls])
     return _fact_of_fire(run, at, number, fire, gates, deciding_gate(gates) or _NONE) if gates else None
+
+
+def fact_of_approval(run: ObservedRun, at: float, number: int, event: ApprovalDecided, took: float) -> RunFact:
+    """Return the fact of a decision about a call."""
+    is_denied = event.decision == "denied"
+    return RunFact(
+        run,
+        at,
+        "approval",
+        number,
+        str(APPROVAL_REQUESTED),
+        event.call_id[:NAME],
+        event.tool[:NAME],
+        verb="denied" if is_denied else "",
+        refused=is_denied,
+        outcome=event.decision,
+        source=event.by[:NAME],
+        reason=event.message,
+        duration=took,
+    )
 
 
 def _fact_of_fire(

@@ -232,7 +232,7 @@ class ApprovalStore:
         path: the file, created when first used, readable by its owner only; ``:memory:`` keeps everything in memory;
             or the address of a PostgreSQL database.
         policy: who may approve the calls that this program asks about. It is stored with each call, so that every
-            program that shares the store obeys it. By default everyone who can decide may approve.
+            program that shares the store obeys it. By default, anyone who can decide can approve.
 
     Raises:
         StoreError: the path cannot be used.

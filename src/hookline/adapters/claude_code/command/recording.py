@@ -19,7 +19,7 @@ from ...._kernel.registry import HookRegistry
 from ...._kernel.scope import scope_of
 from ...._run.events import ApprovalDecided
 from ...._run.run_hooks import clean_with
-from ....hooks._facts import cleaned, fact_of_fire
+from ....hooks._facts import cleaned, fact_of_approval, fact_of_fire
 from ....records.rules import rules_of
 from ....stores.errors import StoreError
 from ....stores.facts import NAME, Gate, ObservedRun, RunFact
@@ -120,12 +120,16 @@ class PromptRecord(FireObserver):
             log.error("records of runs were lost: %s", error_text(error))
 
     def _emit(self, kind: type[Event], /, **fields: Any) -> None:
-        """Give an event to the audit logs among the hooks."""
+        """Make an event for the audit logs among the hooks."""
+        if kind in _AUDITED:
+            self._audit(kind(at=time.time(), run_id=self.run.run_id, **fields))
+
+    def _audit(self, event: Event) -> None:
         stack = self._registry.stack
+        event = clean_with(stack.redactions, event)
         for hook in stack.listeners:
-            if not getattr(hook, "wants_events_outside_runs", False) or kind not in _AUDITED:
+            if not getattr(hook, "wants_events_outside_runs", False):
                 continue
-            event = clean_with(stack.redactions, kind(at=time.time(), run_id=self.run.run_id, **fields))
             try:
                 hook.on_event(event)
             except Exception:
@@ -179,24 +183,17 @@ class PromptRecord(FireObserver):
         self._emit(HookExecuted, hook=COMMAND, phase="guard", verb="block", reason=why, refused=True, **about)
 
     def _approval(self, decision: str, call_id: str, tool: str, by: str, why: str, took: float) -> None:
-        is_denied = decision == "denied"
-        fact = RunFact(
-            self.run,
-            time.time(),
-            "approval",
-            next(self._numbers),
-            "approval_requested",
-            call_id[:NAME],
-            tool[:NAME],
-            verb="denied" if is_denied else "",
-            refused=is_denied,
-            outcome=decision,
-            source=by[:NAME],
-            reason=why,
-            duration=took,
+        event = ApprovalDecided(
+            at=time.time(),
+            run_id=self.run.run_id,
+            call_id=call_id,
+            decision=decision,
+            by=by,
+            message=why,
+            tool=tool,
         )
-        self._add(fact)
-        self._emit(ApprovalDecided, call_id=call_id, decision=decision, by=by, message=why, tool=tool)
+        self._add(fact_of_approval(self.run, event.at, next(self._numbers), event, took))
+        self._audit(event)
 
     def _tool_call(self, given: HookInput, tool: str, outcome: str, now: float) -> None:
         took = (given.duration_ms or 0.0) / 1000
