@@ -222,7 +222,7 @@ class Budget:
     @property
     def limited(self) -> bool:
         """Whether anything except steps is limited, here or in a parent."""
-        return bool(self._hard) or any(parent.limited for parent in self.parents)
+        return bool(self._hard) or (bool(self.parents) and any(parent.limited for parent in self.parents))
 
     def exceeded(self, *, steps: bool = True) -> StopSignal | None:
         """Return a signal for the first limit that is reached, here or in a parent. Steps only count here."""

@@ -310,8 +310,9 @@ class Interrupt:
     def drop(self, watcher: Callable[[str], None]) -> None:
         """Remove a watcher."""
         with self._lock:
-            self._watchers = tuple(w for w in self._watchers if w != watcher)
-            self._recorders = tuple(r for r in self._recorders if r != watcher)
+            self._watchers = tuple([w for w in self._watchers if w != watcher])
+            if self._recorders:
+                self._recorders = tuple([r for r in self._recorders if r != watcher])
 
     @property
     def cancel_token(self) -> threading.Event:

@@ -117,8 +117,10 @@ class Engine(Scope):
         self.tools: ToolRegistry
         self._limited = False
         self.set_boundary(services.environment.boundary)
-        self._watchers = {id(hook): observer for hook, observer in self._observers_of_hooks()}
-        observers: list[FireObserver] = [*self._watchers.values()]
+        self._watchers: dict[int, FireObserver] = {}
+        if hooks.allowed.watchers:
+            self._watchers = {id(hook): observer for hook, observer in self._observers_of_hooks()}
+        observers = [*self._watchers.values()]
         if events.has_consumers:
             every_fire = events.wants(PointFired)
             observers.append(FireEvents(events.emit, every_fire=every_fire, every_call=events.every_call))
@@ -171,8 +173,7 @@ class Engine(Scope):
         self.events.redactions = self.hooks.allowed.redactions
         self._set_limits()
         self.tools = self.services.tools = self.agent.tools_for(self.services.allowed_plugins)
-        removed = self._watchers.keys() - {id(hook) for hook in self.hooks.allowed.watchers}
-        if removed:
+        if self._watchers and (removed := self._watchers.keys() - set(map(id, self.hooks.allowed.watchers))):
             self.fire_observers = self.fire_observers.without([self._watchers.pop(each) for each in removed])
         self._find_listeners()
 
@@ -396,7 +397,8 @@ class Engine(Scope):
             self.run_state.set_signals(self.run_state.signals + signals)
             for signal in signals:
                 self.boundary.signalled(self, signal)
-                self.emit(Signalled, signal=signal)
+                if self.has_consumers:
+                    self.emit(Signalled, signal=signal)
 
     def _set_limits(self) -> None:
         """Apply the limits that hooks declare. A new time limit takes effect at once."""

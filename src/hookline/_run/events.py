@@ -484,6 +484,8 @@ class EventStream:
 
     def close(self) -> None:
         """End the stream: no more events follow."""
+        if self._closed:
+            return
         self._closed = True
         self.wanted = _NONE
         self._sinks_by_type = _SinksByType((), _NONE)

@@ -74,7 +74,8 @@ class Loop:
         hook_call, current = HOOK_CALL.set(engine.hooks.hook_call), CURRENT.set(engine)
         engine.events.begin()
         try:
-            engine.emit(RunStarted, ids=engine.ids)
+            if engine.has_consumers:
+                engine.emit(RunStarted, ids=engine.ids)
             engine.cancellation.check()
             await self._begin()
             while engine.cause is None and (self._may_skip_checkpoint() or await self._may_continue()):
@@ -105,14 +106,17 @@ class Loop:
         engine, session = self.engine, self.engine.services.session
         engine.budget.begin()
         engine.start_time_limit()
-        if session.first_run():
+        if session.first_run() and engine.has_listeners(SESSION_START):
             opened = SessionStart(session.id, session.key, session.platform, session.personality_id, engine.ids)
             await self._fire_early(SESSION_START, opened)
-        start = (await self._fire_early(ON_RUN_START, RunStart(self.task, engine.ids, self.attachments))).payload
-        self.task = start.task
+        attachments = self.attachments
+        if engine.has_listeners(ON_RUN_START):
+            start = (await self._fire_early(ON_RUN_START, RunStart(self.task, engine.ids, attachments))).payload
+            self.task, attachments = start.task, start.attachments
         self._task_added = True
-        self.state.append(Message("user", self.task, attachments=start.attachments))
-        engine.emit(TaskTaken, task=self.task, attachments=start.attachments)
+        self.state.append(Message("user", self.task, attachments=attachments))
+        if engine.has_consumers:
+            engine.emit(TaskTaken, task=self.task, attachments=attachments)
 
     async def _build_prompt(self) -> None:
         """Let hooks change the system prompt."""
@@ -150,6 +154,8 @@ class Loop:
                 if limit is None:
                     return True
                 engine.signal(limit)
+            if not engine.has_listeners(ON_STOP) and not engine.steered:
+                return False
             try:
                 verdict = await engine.fire(
                     ON_STOP, Stopping(tuple(sorted(state.signals, key=signal_rank)), engine.ids)
@@ -285,7 +291,8 @@ class Loop:
                 hop, attempt = engine.shown  # a hook replaced the reply at on_run_end; RunFinished has the new one
                 engine.emit(Discarded, hop=hop, attempt=attempt, reason="replaced")
         engine.result = result
-        engine.emit(RunFinished, result=result)
+        if engine.has_consumers:
+            engine.emit(RunFinished, result=result)
         output = engine.output
         if output is not None and output.accepted is not None and result.status in _WITH_OUTPUT:
             return msgspec.structs.replace(result, output=output.accepted.value)  # hooks and events got its JSON

@@ -7,7 +7,6 @@ import re
 import sys
 import time
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Generic, Required, TypedDict
 
 from .._base.attachment import Attachment, attachments_of
@@ -175,7 +174,7 @@ class Preparation:
         self._given = options.get("ctx")
         self._inherit = options.get("inherit", True)
         # Before a durable run takes its lease: a wrong option must not leave a run that nobody executes.
-        self._sinks = event_sinks(options.get("sinks") or ())
+        self._sinks = event_sinks(sinks) if (sinks := options.get("sinks")) else ()
         self._hooks = EMPTY_STACK
         if own := options.get("hooks"):
             self._hooks = stack_of(without_plugins(own))
@@ -300,8 +299,7 @@ class Preparation:
             services.ids = self._head.ids
             base.budget.resume(self._head.spent)
         else:
-            with nullcontext() if self._given is None else self._given._enter():
-                run_id = options.get("run_id") or services.environment.new_id("run")
+            run_id = options.get("run_id") or self._new_run_id(services.environment)
             task_id = str(options.get("task_id") or run_id)
             correlation_id = str(options.get("correlation_id") or parent.ids.correlation_id or task_id)
             services.ids = Ids(run_id, task_id, correlation_id, services.session.id, agent.name, parent.ids.run_id)
@@ -315,6 +313,12 @@ class Preparation:
         if services is not base:
             services.interrupt = Interrupt(self._cancellation.request)
         return services
+
+    def _new_run_id(self, environment: Environment) -> str:
+        if self._given is None:
+            return environment.new_id("run")
+        with self._given._enter():  # the id is on the tape of the run or tool call whose context it is
+            return environment.new_id("run")
 
     def _lane(self, environment: Environment) -> Lane | None:
         """Return the lane of a nested run. The boundary of an outermost run gives it a lane.
@@ -376,14 +380,16 @@ class Preparation:
         """
         found = [*base.halts]
         for stack in (self._agent.hooks.stack, base.hooks.stack, self._hooks):
-            found += [hook.halts for hook in stack.halting if hook.halts is not None]
-        own = getattr(self._options.get("durable"), "halts", None)
-        if own is not None:
+            for hook in stack.halting:
+                if hook.halts is not None:
+                    found.append(hook.halts)
+        store = self._options.get("durable")
+        if store is not None and (own := getattr(store, "halts", None)) is not None:
             found.append(own)
         for run in (self.outer, CURRENT.get()):
-            if isinstance(run, Engine):
+            if run is not None and isinstance(run, Engine):
                 found += run.services.halts
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(found)) if found else ()
 
     @property
     def _inherits(self) -> bool:
