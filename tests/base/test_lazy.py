@@ -65,6 +65,22 @@ def test_a_name_that_is_not_listed_is_not_there(shop):
         exec("from shop.till import nothing")
 
 
+def test_a_name_that_another_public_module_has_says_where_it_is():
+    with pytest.raises(
+        ImportError, match=r"it is in hookline\.records\. Write: from hookline\.records import read_runs"
+    ):
+        exec("from hookline import read_runs")
+    with pytest.raises(ImportError, match=r"Write: from hookline\.stores import RunStore"):
+        exec("from hookline.hooks import RunStore")
+    with pytest.raises(
+        AttributeError, match=r"module 'hookline' has no attribute 'read_runs': it is in hookline\.records"
+    ):
+        hookline.read_runs  # noqa: B018
+    assert not hasattr(hookline, "read_runs")
+    with pytest.raises(ImportError, match=r"^cannot import name 'nothing' from 'hookline'"):
+        exec("from hookline import nothing")
+
+
 def test_it_works_from_an_archive(shop, tmp_path):
     archive = tmp_path / "all.zip"
     with zipfile.ZipFile(archive, "w") as made:

@@ -32,6 +32,13 @@ def test_every_built_in_has_a_page(name):
     assert name in (PAGES / f"{BUILTINS[name]}.md").read_text()
 
 
+@each_case("page", sorted(page.name for page in PAGES.glob("*.md") if page.name != "index.md"))
+def test_what_has_a_page_can_be_imported_from_the_module_of_hooks(page):
+    names = (PAGES / page).read_text().partition("\n")[0].removeprefix("# ").split(", ")
+    assert names != [""]
+    assert set(names) <= set(hookline.hooks.__all__)
+
+
 def test_a_row_matches_the_registered_hook():
     rows = {row.name: row for row in builtin_rows()}
     for hook in (hookline.hooks.PathGuard("."), hookline.hooks.ResponseCacheHook(), hookline.hooks.ModelRetryHook()):

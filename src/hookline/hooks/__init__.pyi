@@ -12,6 +12,9 @@ from .._kernel.results import Verdict as Verdict
 from .._sensitive.detectors import SensitiveValue as SensitiveValue
 from .._sensitive.detectors import find_sensitive as find_sensitive
 from .._sensitive.redactor import Redactor as Redactor
+from ..adapters.claude_code import ClaudeHooks as ClaudeHooks
+from ..records import RecordHook as RecordHook
+from ..tape import TapeHook as TapeHook
 from .approval_links import ApprovalLink as ApprovalLink
 from .approval_links import ApprovalLinks as ApprovalLinks
 from .approval_links import LinkError as LinkError

@@ -24,54 +24,35 @@ _MODULES = {
     "Small models": ("loop_detector", "echoed_payload", "grounded_reply", "schema_retry", "small_models"),
     "Recording and observing": (
         "sessions", "episodes", "audit_log", "audit_trail", "timing", "observability", "metrics", "opentelemetry",
-        "echoing",
+        "echoing", "hookline.records", "hookline.tape",
     ),
     "Teams": ("ticket_rules", "ticket_judge"),
     "Learning": ("skill_evolver",),
     "Caching and trials": ("response_cache", "shadow_mode"),
-    "Hooks of other systems": (),
+    "Hooks of other systems": ("hookline.adapters.claude_code",),
 }  # fmt: skip
-"""The modules of the built-in hooks by concern, in display order; ``__init__.pyi`` has the names."""
+"""The modules of the built-in hooks by concern, in display order; ``__init__.pyi`` has the names. Packages that may
+import this one have their full names: their hooks are imported only when they are used."""
 
 _NOT_HOOKS = frozenset(("Compactor", "watch_approvals"))
 """Public names in these modules that are not hooks."""
-
-_IN_OTHER_PACKAGES = {
-    "ClaudeHooks": ("Hooks of other systems", "hookline.adapters.claude_code"),
-    "RecordHook": ("Recording and observing", "hookline.records"),
-    "TapeHook": ("Recording and observing", "hookline.tape"),
-}
-"""Built-in hooks of other packages, each with its concern and public module. They are imported only when they are used,
-because these packages may import this one."""
 
 _PACKAGE = __name__.rpartition(".")[0]
 _HOMES = {name: home for name, (home, _) in exports(_PACKAGE).items() if name not in _NOT_HOOKS}
 
 CONCERNS = {
-    concern: (
-        *(name for part in parts for name, home in _HOMES.items() if home == f"{_PACKAGE}.{part}"),
-        *(name for name, (other, _) in _IN_OTHER_PACKAGES.items() if other == concern),
-    )
+    concern: tuple(name for part in parts for name, home in _HOMES.items() if home in (part, f"{_PACKAGE}.{part}"))
     for concern, parts in _MODULES.items()
 }
 """The names of the built-in hooks and bundles, by concern."""
 
-BUILTINS = {
-    name: (_HOMES[name] if name in _HOMES else _IN_OTHER_PACKAGES[name][1]).rpartition(".")[2].lstrip("_")
-    for names in CONCERNS.values()
-    for name in names
-}
+BUILTINS = {name: _HOMES[name].rpartition(".")[2].lstrip("_") for names in CONCERNS.values() for name in names}
 """The names that configuration files may use, each with its page in ``docs/reference/hooks``."""
-
-
-def module_of(name: str) -> str:
-    """Return the public module of a built-in hook."""
-    return _IN_OTHER_PACKAGES[name][1] if name in _IN_OTHER_PACKAGES else _PACKAGE
 
 
 def load_builtin(name: str) -> Any:
     """Return the class of a built-in hook, or the function that creates a bundle of hooks."""
-    return getattr(import_module(module_of(name)), name)
+    return getattr(import_module(_PACKAGE), name)
 
 
 class BuiltinRow(Frozen, frozen=True):
