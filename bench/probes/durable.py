@@ -24,8 +24,8 @@ from workload import PROMPT, Spec
 
 from hookline import Agent
 from hookline.config.settings import Settings
+from hookline.server import Caller
 from hookline.server.agents import Agents
-from hookline.server.auth import Caller
 from hookline.server.build import build_server
 from hookline.server.options import ServerOptions
 from hookline.server.runs import RunService

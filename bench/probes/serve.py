@@ -22,7 +22,7 @@ from probes.serve_client import AGENT, FINAL
 
 from hookline import Agent, ScriptedModel, call, tool
 from hookline.config.settings import Settings
-from hookline.server.auth import Caller
+from hookline.server import Caller
 from hookline.server.build import build_server
 
 HERE = Path(__file__).parent

@@ -23,7 +23,7 @@ from hookline import BEFORE_TOOL, Agent, guard
 from hookline.config.settings import Settings
 from hookline.hooks import AuditLogHook, MetricsHook, ObservabilityHook
 from hookline.records import RecordHook
-from hookline.server.auth import Caller
+from hookline.server import Caller
 from hookline.server.build import build_server
 
 PARTS = ("events", "records", "audit", "metrics", "facts")

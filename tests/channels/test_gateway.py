@@ -396,7 +396,7 @@ async def test_an_agent_that_needs_deps_needs_a_gateway_whose_contexts_have_them
     for answerer in (agent, Team([Agent("first", llm=ScriptedModel()), agent])):
         with pytest.raises(ConfigError, match="agent 'bot' needs deps of the type Path: Gateway"):
             Gateway(answerer, [channel], **store)
-        with pytest.raises(ConfigError, match="agent 'bot' needs deps of the type Path, which settings do not have"):
+        with pytest.raises(ConfigError, match="agent 'bot' needs deps of the type Path: give deps="):
             build_gateway(Settings(channels=["memory"]), answerer)
     gateway = Gateway(agent, [channel], **store, context=context)
     await gateway.start()

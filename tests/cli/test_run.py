@@ -335,3 +335,30 @@ def test_the_chat_sends_a_file_with_the_next_message(terminal, script, folder):
 
     messages = JsonSessionStore(folder / "saved").load("talk").messages
     assert [len(message.attachments) for message in messages] == [1, 0, 0, 0]
+
+
+DEPS = """
+from hookline import tool
+
+async def make(caller):
+    return f"{caller.id.endswith('@terminal')} {caller.metadata['plan']}"
+
+@tool(effects=[])
+def who(ctx) -> str:
+    return ctx.deps
+"""
+
+
+def test_the_settings_name_a_function_that_creates_deps_for_the_person_at_the_terminal(hookline, folder, script):
+    (folder / "own.py").write_text(DEPS)
+    model = script({"tool": "who", "arguments": {}}, "Done.")
+    settings = f'model = "{model}"\ntools = ["own.py"]\ndeps = "own.py:make"\nmetadata = {{ plan = "free" }}\n'
+    (folder / "hookline.toml").write_text(settings)
+    done = hookline("run", "Who?", "--json")
+    assert done.returncode == 0, done.stderr
+    (settled,) = [event for event in map(json.loads, done.stdout.splitlines()) if event["type"] == "tool_settled"]
+    assert settled["text"] == "True free"
+    (folder / "hookline.toml").write_text(settings.replace("own.py:make", "own.py:mak"))
+    refused = hookline("run", "Who?")
+    assert refused.returncode == 2
+    assert "own.py has no 'mak'. Did you mean 'make'?" in refused.stderr

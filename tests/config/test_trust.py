@@ -63,6 +63,8 @@ def names(home, config):
         'hooks = ["rules:one"]',
         'tools = ["rules.py"]',
         'tools = ["rules:one"]',
+        'deps = "rules.py:make"',
+        'deps = "rules:make"',
         'channels = ["rules.py:One"]',
         'channels = [{ use = "rules:One" }]',
         'mcp = ["python rules.py --port 1"]',

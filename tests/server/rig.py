@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from hookline import Agent, ScriptedModel, call, reply, tool
+from hookline.server import Caller
 from hookline.server.agents import Agents
-from hookline.server.auth import RIGHTS, Caller
+from hookline.server.auth import RIGHTS
 from hookline.server.options import ServerOptions
 from hookline.server.runs import RunService
 from hookline.stores.approvals import ApprovalStore

@@ -7,7 +7,8 @@ import pytest
 
 from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
-from hookline.server.auth import PUBLIC, Caller
+from hookline.server import Caller
+from hookline.server.auth import PUBLIC
 from hookline.server.build import build_server
 from hookline.stores.keys import RIGHTS
 

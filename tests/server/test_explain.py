@@ -6,7 +6,7 @@ from hookline import Agent, HookResult, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
 from hookline.points import BEFORE_TOOL
 from hookline.records.hook import RecordHook
-from hookline.server.auth import Caller
+from hookline.server import Caller
 from hookline.server.build import build_server
 from hookline.tape import TapeHook
 

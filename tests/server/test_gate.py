@@ -14,8 +14,9 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, StreamingResponse
 
 from hookline._web.http_server import HttpServer
+from hookline.server import Caller
 from hookline.server import auth as auth_module
-from hookline.server.auth import LOCAL, PUBLIC, Caller
+from hookline.server.auth import LOCAL, PUBLIC
 from hookline.server.errors import ApiError
 from hookline.server.options import ServerOptions
 from hookline.server.rate_limits import WrongKeyLimiter

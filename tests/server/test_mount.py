@@ -540,7 +540,7 @@ async def test_a_host_stops_although_a_stream_is_open(tmp_path):
         ("helper", {}, "'helper' is not an agent or a roster"),
         ({"a": Agent}, {}, "is not an agent or a roster"),
         ([make(), make()], {}, "two agents have the same name: pass a dict"),
-        ([make(), make(name="shop", deps_type=Path)], {}, "agent 'shop' needs deps of the type Path, which a server"),
+        ([make(), make(name="shop", deps_type=Path)], {}, "agent 'shop' needs deps of the type Path: give deps="),
         ({"team": Team([make(), make(name="shop", deps_type=Path)])}, {}, "agent 'shop' needs deps of the type Path"),
         (make(), {"authenticate": "secret"}, "authenticate= must be a function of a request"),
         (make(), {"origins": ["app.example.com"]}, "origins has 'app.example.com'"),

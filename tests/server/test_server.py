@@ -29,7 +29,7 @@ from hookline.server import build
 from hookline.server.a2a.api import A2aApi
 from hookline.server.api import RunsApi
 from hookline.server.app import Server
-from hookline.server.build import build_server, build_worker
+from hookline.server.build import build_server
 from hookline.server.health import Traffic
 from hookline.server.routing import Gate
 from hookline.stores import verify_audit
@@ -395,13 +395,6 @@ async def test_without_a_runs_file_runs_are_kept_in_memory(tmp_path):
 async def test_an_unknown_agent_in_the_settings_is_an_error(tmp_path):
     with pytest.raises(ConfigError, match=r"server.agents: there is no agent 'helpr'\. Did you mean"):
         build_server(settings(tmp_path, agents=["helpr"]), make())
-
-
-@pytest.mark.parametrize("build", [build_server, build_worker])
-def test_an_agent_that_needs_deps_is_refused_when_the_server_is_built(tmp_path, build):
-    with pytest.raises(ConfigError, match="agent 'helper' needs deps of the type Path, which a server does not have"):
-        build(settings(tmp_path), make(deps_type=Path))
-    build(settings(tmp_path), make(deps_type=Path | None))
 
 
 @pytest.mark.parametrize(("mode", "reply_"), [("yes", "a is gone"), ("deny", "The user denies all calls")])

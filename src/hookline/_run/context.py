@@ -655,6 +655,11 @@ def set_origin(ctx: AgentContext[Any], name: str, root_id: str = "") -> None:
     ctx._services.origin = RunOrigin(name, root_id)
 
 
+def set_deps(ctx: AgentContext[Any], deps: Any) -> None:
+    """Set the ``deps`` of the runs of a context, for programs that execute runs."""
+    ctx._services.deps = deps
+
+
 def progress_reporter_of(ctx: AgentContext[Any]) -> Callable[[float | None, str], None] | None:
     """Return the progress callback of the context of a tool call, for the engine."""
     return ctx._report

@@ -14,9 +14,8 @@ from .._base.files import user_folder
 from .._base.frozen import EMPTY
 from .._base.text import describe, did_you_mean, error_text
 from .._kernel.errors import HooklineError
-from .._run.deps import need_of_deps
 from ..config.errors import ConfigError
-from ..config.factory import approval_store, make_context
+from ..config.factory import approval_store, find_deps_factory, make_context
 from ..config.loading import check_args
 from ..config.settings import DeclaredChannel, Settings
 from ..config.sources import parse_reference
@@ -25,6 +24,7 @@ from ..plugins.files import importable, load_file
 from ..plugins.manager import PluginManager
 from ..plugins.plugin import Plugin
 from ..stores.approvals import ApprovalStore
+from ..stores.callers import DepsFactory
 from ..stores.mailbox import Mailbox
 from ..stores.paths import is_database_url
 from ..stores.runs import RunStore
@@ -60,6 +60,7 @@ def build_gateway(
     home: Path | None = None,
     offered: Mapping[str, Any] = EMPTY,
     file: str | Path | None = None,
+    deps: DepsFactory | None = None,
 ) -> Gateway:
     """Build the gateway that the settings describe.
 
@@ -69,20 +70,21 @@ def build_gateway(
         home: the folder for relative paths and modules; the working folder if left out.
         offered: further channel factories by name, such as those of plugins.
         file: the settings file, for error messages.
+        deps: creates the ``deps`` of a run for the sender of its message, as for :class:`Gateway`.
 
     Raises:
-        ConfigError: the settings name no channel, a setting is invalid, or the agent needs ``deps``.
+        ConfigError: the settings name no channel, a setting is invalid, or the agent needs ``deps``, which nothing
+            creates.
         LoadError: a channel cannot be found.
         ChannelError: a channel cannot work with its settings.
         NotInstalledError: a package is missing.
     """
     home = Path.cwd() if home is None else home
     options = GatewayOptions.of(settings.gateway)
-    if problem := need_of_deps(answerer):
-        raise ConfigError(f"{problem}, which settings do not have: create a Gateway whose context= gives them")
     if not settings.channels:
         where = f" in {file}" if file else ""
         raise ConfigError(f'no channels are configured: add some{where}, such as channels = ["console"]')
+    deps = find_deps_factory(settings, [answerer], deps, home)
     if settings.database:
         check_database(settings.database)
     declared = _declared(settings)
@@ -99,6 +101,7 @@ def build_gateway(
         metadata=settings.metadata,
         approvals=_approvals(settings),
         durable=_runs(settings, options),
+        deps=deps,
     )
 
 

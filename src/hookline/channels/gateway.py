@@ -22,6 +22,7 @@ from .._run.session import Session
 from .._web.http_server import HttpServer
 from ..config.errors import ConfigError
 from ..stores.approvals import ApprovalStore
+from ..stores.callers import DepsFactory
 from ..stores.errors import StoreError
 from ..stores.mailbox import Mailbox
 from ..stores.runs import RunStore
@@ -101,7 +102,7 @@ class Gateway:
         sessions: stores conversations.
         options: settings of the gateway.
         access: the access rules by channel name. Channels without rules accept everyone.
-        context: creates the context of a run, for its limits and ``deps``.
+        context: creates the context of a run, for its limits.
         metadata: added to ``ctx.state.metadata`` of every run, beside the origin of the message.
         servers: started with the channels. By default one web server at ``options.host`` and ``options.port``, if a
             channel has routes.
@@ -110,10 +111,13 @@ class Gateway:
         durable: stores journals of the runs. Then a run survives the end of its process: this gateway continues it
             after a restart, or another one that shares the mailbox and the other stores. Its agent needs the same
             hooks, instructions and tools. A run that waits for approval is suspended until somebody decides.
+        deps: ``deps(caller)`` returns the ``ctx.deps`` of a run. The id of the caller is that of the channel and the
+            sender, such as ``telegram:12345``, and its metadata is that of the run. It may be a coroutine function; a
+            plain function runs in a thread. A durable run that goes on creates its ``deps`` anew.
 
     Raises:
         ConfigError: there is no channel, two channels have the same name, durable runs have no store, or the agent
-            needs ``deps`` and there is no ``context``.
+            needs ``deps``, which nothing creates.
     """
 
     def __init__(
@@ -130,6 +134,7 @@ class Gateway:
         servers: Sequence[Server] | None = None,
         approvals: ApprovalStore | None = None,
         durable: RunStore | None = None,
+        deps: DepsFactory | None = None,
     ) -> None:
         self.channels: dict[str, Channel] = {}
         for channel in channels:
@@ -138,8 +143,12 @@ class Gateway:
         if not self.channels:
             raise ConfigError("a gateway needs at least one channel")
         self.options = options = options or GatewayOptions()
-        if context is None and (problem := need_of_deps(answerer)):
-            raise ConfigError(f"{problem}: Gateway(..., context=lambda session: AgentContext(deps=...)) creates them")
+        if deps is not None and not callable(deps):
+            raise ConfigError(f"deps= must be a function of a caller, not {deps!r:.80}")
+        if deps is None and context is None and (problem := need_of_deps(answerer)):
+            raise ConfigError(
+                f"{problem}: Gateway(..., deps=lambda caller: ...) creates them for the sender of a message"
+            )
         if options.durable and durable is None:
             raise ConfigError("durable runs need a store: Gateway(..., durable=RunStore('runs.db'))")
         self._access = dict(access or {})
@@ -166,6 +175,7 @@ class Gateway:
             context,
             metadata,
             self._journals,
+            deps,
         )
         self._inbox = Inbox(
             answerer,

@@ -18,9 +18,10 @@ from .._base.attachment import Attachment
 from .._base.frozen import encoded, plain
 from .._base.text import describe, error_text
 from .._base.workers import in_thread
+from .._kernel.errors import HooklineError
 from .._kernel.state import AgentResult
 from .._kernel.values import Ids, Message
-from .._run.context import AgentContext, obey, services_of, set_origin
+from .._run.context import AgentContext, obey, services_of, set_deps, set_origin
 from .._run.durable import DurableRun
 from .._run.halt import POLL_SECONDS, Halt, HaltSwitch
 from .._run.journal import (
@@ -38,6 +39,7 @@ from .._run.run_hooks import clean_for
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from .._sensitive.encryption import DataKeyError
+from ..stores.callers import Caller, DepsFactory, create_deps
 from ..stores.errors import StoreError
 from ..stores.mailbox import InboxItem, LeaseLostError, Mailbox
 from ..stores.messages import InboundMessage, OutboundMessage
@@ -113,6 +115,7 @@ class Runner:
         context: Callable[[Session], AgentContext] | None,
         metadata: Mapping[str, Any],
         journals: Journals | None,
+        deps: DepsFactory | None,
     ) -> None:
         self._answerer = answerer
         self._conversations = conversations
@@ -124,6 +127,7 @@ class Runner:
         self._context = context
         self._metadata = metadata
         self._journals = journals
+        self._deps = deps
         self._follow_up: Any = getattr(answerer, "follow_up", None)
         self._active: dict[str, _ActiveItem] = {}
         self._closing = False
@@ -341,11 +345,15 @@ class Runner:
         self, active: _ActiveItem, session: Session, task: str, files: list[Attachment], metadata: Mapping[str, Any]
     ) -> tuple[Replies, str]:
         """Run the agent, and those that it hands over to. Return their replies and the status of the last run."""
+        try:
+            deps = await self._create_deps(metadata)
+        except HooklineError:  # it is in the log
+            return [OutboundMessage(notices.FAILED)], "failed"
         replies: Replies = []
         status = ""
         for number in range(1, 2 + MAX_FOLLOW_UPS):
             speaker = self._conversations.speaker(session)  # the run may change the speaker
-            result = await self._run(active, session, task, files, metadata, speaker, number)
+            result = await self._run(active, session, task, files, metadata, deps, speaker, number)
             status = "failed" if result is None else result.status
             files = []  # they belong to the first run
             if active.interrupted and active.durable is None and (result is None or result.status == "cancelled"):
@@ -356,6 +364,13 @@ class Runner:
             if not task or active.stopped:
                 break
         return replies or ([] if active.stopped else [notices.NO_ANSWER]), status
+
+    async def _create_deps(self, metadata: Mapping[str, Any]) -> Any:
+        """Return the ``deps`` of a run, also of one that another process began, which stored this metadata."""
+        if self._deps is None:
+            return None
+        sender = Caller(f"{metadata['channel']}:{metadata['sender']}", metadata["sender"], metadata=metadata)
+        return await create_deps(self._deps, sender)
 
     # Durable runs.
 
@@ -552,6 +567,7 @@ class Runner:
         text: str,
         files: list[Attachment],
         metadata: Mapping[str, Any],
+        deps: Any,
         speaker: str,
         number: int,
     ) -> AgentResult[Any] | None:
@@ -577,6 +593,8 @@ class Runner:
         hooks = {} if approvals is None else {"hooks": [approvals.hook]}
         ctx = self._make_context(session)
         set_origin(ctx, f"channel {item.channel}")
+        if self._deps is not None:
+            set_deps(ctx, deps)
         if durable is not None:
             environment = services_of(ctx).environment
             environment.name_run(durable.run_id if number == 1 else f"{durable.run_id}_{number}")

@@ -19,7 +19,6 @@ from .._kernel.values import Usage
 from .._run.agent import Agent
 from .._run.run_hooks import clean_for
 from .._run.session import Session
-from ..config.settings import Settings
 from ..config.sources import Configuration
 from ..plugins.manager import PluginManager
 from .chat_input import ChatInput
@@ -28,7 +27,14 @@ from .help import Command
 from .keyboard import Keyboard
 from .options import with_settings
 from .output import short_path
-from .runner import RunOutcome, current_agent, run_coroutine, run_with_handovers, save_session
+from .runner import (
+    RunOutcome,
+    current_agent,
+    make_terminal_context,
+    run_coroutine,
+    run_with_handovers,
+    save_session,
+)
 from .text import cost_text, counted, printable, run_summary, short
 
 if TYPE_CHECKING:
@@ -81,7 +87,7 @@ def chat(
         answerer, agent = prepare_agent(config, hooks, conversation, plugins)
         prepare_model(agent.model)
         with screen.keyboard:
-            Chat(answerer, settings, screen, session, conversation, plugins, reload=reload).loop()
+            Chat(answerer, config, screen, session, conversation, plugins, reload=reload).loop()
     finally:
         close_plugins(plugins)
         finish_recording(recorders)
@@ -121,7 +127,7 @@ class Chat:
     def __init__(
         self,
         answerer: Agent[Any, Any] | Roster,
-        settings: Settings,
+        config: Configuration,
         screen: Screen,
         name: str | None,
         session: Session,
@@ -129,7 +135,8 @@ class Chat:
         *,
         reload: bool = False,
     ) -> None:
-        self.answerer, self.settings, self.screen, self.name, self.session = answerer, settings, screen, name, session
+        self.answerer, self.screen, self.name, self.session = answerer, screen, name, session
+        self.settings, self.home = config.settings, config.home
         self.plugins, self.reload_first = plugins, reload
         self.usage, self.turns = Usage(), 0
         self.cost: float | None = 0.0
@@ -243,11 +250,9 @@ class Chat:
 
     def send(self, text: str) -> None:
         """Run the agent on a message, and the agents it hands over to."""
-        from ..config.factory import make_context
-
         if self.reload_first:
             self.refresh()
-        ctx, speaker = make_context(self.settings, self.session), self.speaker
+        ctx, speaker = make_terminal_context(self.settings, self.home, self.session), self.speaker
         self.elapsed = 0.0
         files, self.attachments = self.attachments, []
         with self.screen.showing(lambda: ctx.interrupt.cancel("Esc")):

@@ -150,7 +150,7 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
     """Run the agent of the settings, show what happens, and return the exit code."""
     from .._run.environment import make_id
     from .._run.journal import RunHaltedError, RunSuspendedError, RunWaitingError
-    from ..config.factory import approval_policy, build_plugins, make_context
+    from ..config.factory import approval_policy, build_plugins
     from .approval_prompt import Approver
     from .output import print_reply
     from .plugins import close_plugins
@@ -158,6 +158,7 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
         combine,
         finish_audit,
         finish_recording,
+        make_terminal_context,
         prepare_agent,
         run_with_handovers,
         save_session,
@@ -170,7 +171,7 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
     set_up_logging(settings.debug)
     view = choose_view(silent=quiet or json)
     recorders, plugins = start_recording(settings), build_plugins(settings, config.home)
-    ctx = make_context(settings, job.conversation)
+    ctx = make_terminal_context(settings, config.home, job.conversation)
     approver = Approver(settings.approvals, view.paused, settings.approval_file, approval_policy(settings))
     view.prompts = approver.prompts
     tapes = [_tape_hook(job.tape)] if job.tape else []

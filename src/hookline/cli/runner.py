@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Collection, Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -22,7 +23,7 @@ from .._kernel.events import Event, HookExecuted
 from .._kernel.state import AgentResult
 from .._kernel.values import Usage
 from .._run.agent import Agent
-from .._run.context import AgentContext, set_origin
+from .._run.context import AgentContext, set_deps, set_origin
 from .._run.events import RunFinished, Sink, SubagentEvent
 from .._run.journal import following_id
 from .._run.run import Run, background_loop
@@ -52,6 +53,25 @@ class RunOutcome(msgspec.Struct, frozen=True):
     failure: RunFailedError | None = None
     failed_hooks: Collection[str] = ()
     subagents: SubagentTotals = SubagentTotals()
+
+
+def make_terminal_context(settings: Settings, home: Path, session: Session | None) -> AgentContext:
+    """Create the context of a run in this terminal, with the limits and the ``deps`` of the settings.
+
+    Raises:
+        HooklineError: the settings name no function for the ``deps``, or it failed.
+    """
+    from ..config.factory import find_deps_factory, make_context
+
+    ctx = make_context(settings, session)
+    make = find_deps_factory(settings, (), home=home)
+    if make is not None:
+        from ..stores.callers import Caller, create_deps
+        from .approval_prompt import current_user
+
+        work = create_deps(make, Caller(current_user(), metadata=settings.metadata))
+        set_deps(ctx, asyncio.run_coroutine_threadsafe(work, background_loop()).result())  # in the loop of the run
+    return ctx
 
 
 def run_with_handovers(

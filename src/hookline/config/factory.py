@@ -20,6 +20,7 @@ from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
 from .._run.budget import Budget, Limits
 from .._run.context import AgentContext
+from .._run.deps import need_of_deps
 from .._run.events import log
 from .._run.session import Session
 from ..hooks._catalog import load_builtin
@@ -31,9 +32,10 @@ from ..plugins.plugin import Plugin
 from ..plugins.trust import check_file
 from ..providers.factory import get_model, use_prices
 from ..providers.prices import Price
+from ..stores.callers import DepsFactory
 from ..stores.paths import is_database_url, is_default_audit_path
 from .errors import ConfigError
-from .loading import load_hooks, load_tools
+from .loading import load_function, load_hooks, load_tools
 from .settings import DeclaredHook, Settings, parse_table
 from .sources import SHARED_FILE, parse_reference
 from .trust import command_scripts, reference_files, with_imports
@@ -281,6 +283,7 @@ def _with_defaults(hook: str | DeclaredHook, settings: Settings) -> str | Declar
 def _own_files(settings: Settings, home: Path) -> Iterator[OwnFile]:
     """Return the files and folders that the settings name, even if nothing has loaded or opened them yet."""
     references = [hook.use if isinstance(hook, DeclaredHook) else hook for hook in settings.hooks] + [*settings.tools]
+    references += [settings.deps] if settings.deps else []
     code = [*code_files(references, home), *_server_code(settings)]
     if settings.write:  # otherwise nothing can change what the code imports
         servers = command_scripts((*settings.mcp, *settings.trusted_mcp), home)
@@ -453,6 +456,28 @@ def make_context(
         tool_calls=settings.max_tool_calls,
     )
     return AgentContext(session=session, budget=Budget(limits), halts=halts or halts_of(settings))
+
+
+def find_deps_factory(
+    settings: Settings, answerers: Iterable[Any], given: DepsFactory | None = None, home: Path | None = None
+) -> DepsFactory | None:
+    """Return the function that creates the ``deps`` of runs: the given one, or that of the settings.
+
+    Raises:
+        ConfigError: it is not a function, or there is none and an agent needs ``deps``.
+        LoadError: the settings name a function that cannot be loaded.
+    """
+    if given is not None and not callable(given):
+        raise ConfigError(f"deps= must be a function of a caller, not {given!r:.80}: write deps=lambda caller: ...")
+    if given is not None or settings.deps:
+        return given or load_function(settings.deps, Path.cwd() if home is None else home)
+    for answerer in answerers:
+        if problem := need_of_deps(answerer):
+            raise ConfigError(
+                f"{problem}: give deps=lambda caller: ..., which creates them for the caller of a run, or name such a "
+                'function in the settings: deps = "FILE.py:name". With Deps | None as its deps_type it needs none'
+            )
+    return None
 
 
 def halts_of(settings: Settings) -> HaltStore | None:

@@ -107,6 +107,21 @@ def load_tools(items: Iterable[str], home: Path) -> list[Any]:
     return tools
 
 
+def load_function(use: str, home: Path) -> Callable[..., Any]:
+    """Load a function by reference.
+
+    Raises:
+        LoadError: the reference cannot be resolved, or is not a function.
+    """
+    reference = parse_reference(use)
+    if not reference.name:
+        raise LoadError(f"{use!r} does not name a function: write FILE.py:name or module:name")
+    value = _lookup(reference, home, "function")
+    if not callable(value):
+        raise LoadError(f"{use} is a {type(value).__name__}, not a function")
+    return value  # type: ignore[no-any-return]
+
+
 def source_location(hook: Any) -> str:
     """Return where a hook is defined, as ``file:line``; the name of its class if that is unknown."""
     target = function_of(hook)

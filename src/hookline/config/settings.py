@@ -140,6 +140,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     tools: Annotated[
         tuple[str, ...], KeyInfo("tools: FILE.py, FILE.py:name or module:name", WORK, "--tools", "TOOLS")
     ] = ()
+    deps: Annotated[
+        str,
+        KeyInfo("function that creates ctx.deps of a run for its caller: FILE.py:name or module:name", WORK, ""),
+    ] = ""
     default_tools: Annotated[
         bool, KeyInfo("offer the file tools, the calculator and the clock", WORK, "--default-tools/--no-default-tools")
     ] = True

@@ -390,6 +390,8 @@ def resolve_paths(key: str, value: Any, folder: Path) -> Any:
         return {**value, **{name: [_path("path", item, folder) for item in items] for name, items in paths.items()}}
     if key == "server" and isinstance(value.get("rules"), (list, tuple)):
         return {**value, "rules": [_resolve_item(item, folder) for item in value["rules"]]}
+    if key == "deps":
+        return _resolve_item(value, folder) if value else value
     if key in ("hooks", "tools", "channels"):
         return tuple(_resolve_item(item, folder) for item in value)
     return value

@@ -440,6 +440,7 @@ def trusted_files(store: TrustStore, files: ProjectFiles) -> TrustedFiles:
 def _references(settings: Mapping[str, Any]) -> list[str]:
     """Return the references to code in settings, such as ``rules.py:keep``."""
     items = [item for name in ("hooks", "tools", "channels") for item in settings.get(name, ())]
+    items += [settings["deps"]] if settings.get("deps") else []
     rules = settings.get("server", {}).get("rules", ())  # the table is checked later, when the server is built
     items += [item for item in rules if isinstance(item, str)] if isinstance(rules, (list, tuple)) else []
     return [item.use if isinstance(item, (DeclaredHook, DeclaredChannel)) else item for item in items]

@@ -1,6 +1,6 @@
 from .._web.http_server import WebError as WebError
+from ..stores.callers import Caller as Caller
 from .app import Server as Server
-from .auth import Caller as Caller
 from .build import build_server as build_server
 from .logs import LogFieldsHook as LogFieldsHook
 from .logs import logging_with as logging_with

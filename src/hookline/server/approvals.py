@@ -15,8 +15,9 @@ from .._base.text import error_text
 from ..stores.approvals import ApprovalRow, ApprovalStore, DecisionRefusedError, GrantRow
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import VoteRecord
+from ..stores.callers import Caller
 from ..stores.errors import NotFoundError, StoreError
-from .auth import LOCAL, USER, Caller
+from .auth import LOCAL, USER
 from .errors import ApiError
 from .routing import Endpoint, body_of, caller_of, correlation_of, json_response, query_of
 from .runs import RunService

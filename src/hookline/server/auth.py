@@ -5,20 +5,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from collections.abc import Set as AbstractSet
+from collections.abc import Awaitable, Callable
 from inspect import iscoroutinefunction
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from .._base.frozen import EMPTY, Frozen, freeze
-from .._base.text import did_you_mean
+from .._base.frozen import EMPTY
 from .._base.workers import in_thread
 from .._web.middleware import SAFE_METHODS, Scope, header, is_local
 from ..stores.audit.format import encode_fields, encode_type
 from ..stores.audit.log import AuditLog
 from ..stores.audit.records import AuthRecord
+from ..stores.callers import Caller
 from ..stores.errors import StoreError
 from ..stores.keys import CACHE_SECONDS, OPERATOR, RIGHTS, KeyRow, KeyStore, Right
 from ..stores.limits import BucketStore
@@ -37,7 +36,6 @@ __all__ = [
     "RIGHTS",
     "USER",
     "Authenticator",
-    "Caller",
     "Operation",
     "RequestInfo",
     "Right",
@@ -69,51 +67,6 @@ CHECK_SECONDS = 10.0
 _MISSING_RIGHT = "a right is missing"
 _UNREADABLE = "the keys cannot be read"
 _HINT = "send Authorization: Bearer hl_..., with a key from hookline keys add"
-
-
-class Caller(Frozen, frozen=True):
-    """The sender of a request.
-
-    Example::
-
-        Caller("ann", scopes={"read", "run"}, metadata={"user_role": "editor"})
-
-    Args:
-        id: identifies the caller, who owns the runs that it starts.
-        name: a name for people, in views and logs; the id if left out.
-        scopes: the rights: ``read``, ``run``, ``approve`` and ``admin``.
-        metadata: passed on to the hooks of its runs.
-
-    Raises:
-        ValueError: the id is not a text, or there is no such right.
-    """
-
-    id: str
-    name: str = ""
-    scopes: AbstractSet[str] = frozenset()
-    metadata: Mapping[str, Any] = EMPTY
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.id, str):
-            raise ValueError(f"the id of a caller must be a text, not {self.id!r:.80}: write Caller(str(user.id), ...)")
-        if isinstance(self.scopes, str):
-            raise ValueError(f"scopes must be a set such as {{'read', 'run'}}, not {self.scopes!r:.80}")
-        scopes = frozenset(self.scopes)
-        for unknown in scopes.difference(RIGHTS):
-            hint = did_you_mean(str(unknown), RIGHTS)
-            raise ValueError(f"there is no right {unknown!r:.80}.{hint} Known: {', '.join(RIGHTS)}")
-        changed = {"name": self.name or self.id, "scopes": scopes, "metadata": freeze(self.metadata)}
-        for field, value in changed.items():
-            msgspec.structs.force_setattr(self, field, value)
-
-    def may(self, *scopes: str) -> bool:
-        """Return whether the caller has at least one of these rights."""
-        return not self.scopes.isdisjoint(scopes)
-
-    @property
-    def owner(self) -> str | None:
-        """The owner of the runs that the caller can see: itself, or ``None`` for all runs."""
-        return None if "admin" in self.scopes else self.id
 
 
 Authenticate = Callable[["Request"], "Caller | Awaitable[Caller | None] | None"]

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from .._base.errors import NotInstalledError
-from .._run.deps import need_of_deps
 from ..config.errors import ConfigError
-from ..config.factory import KEEP_DAYS, NAME, approval_store, make_context
+from ..config.factory import KEEP_DAYS, NAME, approval_store, find_deps_factory, make_context
 from ..config.settings import Settings
 from ..hooks.audit_log import AuditLogHook
 from ..hooks.metrics import MetricsHook
@@ -18,6 +17,7 @@ from ..hooks.observability import ObservabilityHook
 from ..records.hook import RecordHook
 from ..stores.approvals import ApprovalStore
 from ..stores.audit.log import AuditLog
+from ..stores.callers import DepsFactory
 from ..stores.keys import KeyStore
 from ..stores.limits import BucketStore
 from ..stores.runs import RunStore
@@ -43,7 +43,9 @@ FLUSH_SECONDS = 5.0
 IN_MEMORY = ":memory:"
 
 
-def build_server(settings: Settings, answerer: Any, *, home: Path | None = None) -> Server:
+def build_server(
+    settings: Settings, answerer: Any, *, home: Path | None = None, deps: DepsFactory | None = None
+) -> Server:
     """Build the server that the settings describe.
 
     A metrics hook is added to the hooks of ``answerer``.
@@ -57,15 +59,16 @@ def build_server(settings: Settings, answerer: Any, *, home: Path | None = None)
         settings: the settings, above all the table ``server``.
         answerer: the agent to serve, or a roster; each personality of a roster is served under its own name.
         home: the folder for relative paths; the working directory if left out.
+        deps: creates the ``deps`` of a run for its caller, as for :func:`asgi`.
 
     Raises:
-        ConfigError: a setting has a wrong value.
+        ConfigError: a setting has a wrong value, or an agent needs ``deps``, which nothing creates.
         StoreError: a path cannot be used.
         NotInstalledError: a package is missing.
     """
     check_installed()
     answerers = {getattr(answerer, "name", NAME): answerer}
-    return build_parts(settings, answerers, ServerOptions.of(settings.server), home)
+    return build_parts(settings, answerers, ServerOptions.of(settings.server), home, deps=deps)
 
 
 def check_installed() -> None:
@@ -88,14 +91,8 @@ def find_agents(answerers: Mapping[str, Any], options: ServerOptions) -> Agents:
     """Return the agents to serve.
 
     Raises:
-        ConfigError: the options name an agent that does not exist, or an agent needs ``deps``.
+        ConfigError: the options name an agent that does not exist.
     """
-    for answerer in answerers.values():
-        if problem := need_of_deps(answerer):
-            raise ConfigError(
-                f"{problem}, which a server does not have: use Deps | None as its deps_type, or create them in its "
-                "tools and hooks"
-            )
     try:
         return Agents(answerers, options.agents)
     except UnknownAgentError as error:
@@ -108,6 +105,7 @@ def build_parts(
     options: ServerOptions,
     home: Path | None = None,
     *,
+    deps: DepsFactory | None = None,
     authenticate: Authenticate | None = None,
     listen: bool = True,
 ) -> Server:
@@ -121,6 +119,7 @@ def build_parts(
         answerers: the agents and rosters by name.
         options: the options in ``settings.server``.
         home: the folder for relative paths.
+        deps: creates the ``deps`` of a run for its caller.
         authenticate: identifies callers, instead of API keys.
         listen: whether the server listens on a port. Callers of one that does not always need a key.
     """
@@ -138,6 +137,7 @@ def build_parts(
 
     home = Path.cwd() if home is None else home
     agents = find_agents(answerers, options)
+    deps = find_deps_factory(settings, answerers.values(), deps, home)
     hooks = [hook for answerer in answerers.values() for hook in answerer.hooks]
     metrics = MetricsHook(every_call=True)  # the metrics include the duration of every hook
     traffic = Traffic(metrics)
@@ -151,7 +151,7 @@ def build_parts(
     if settings.runs and store.db.is_shared:
         buckets = BucketStore(settings.runs, options.rate / 60, options.burst)
     links = build_links(options, stores.approvals)
-    service = _build_service(settings, agents, options, stores, links)
+    service = _build_service(settings, agents, options, stores, links, deps)
     audit = _audit_log(settings, hooks)
     if options.audit_stream:
         if audit is None:
@@ -226,7 +226,14 @@ def _lists_runs(hook: Any, store: RunStore) -> bool:
     return isinstance(hook, ObservabilityHook) and hook.store.path == store.path and store.path != IN_MEMORY
 
 
-def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None, metrics: str = "") -> Worker:
+def build_worker(
+    settings: Settings,
+    answerer: Any,
+    *,
+    home: Path | None = None,
+    metrics: str = "",
+    deps: DepsFactory | None = None,
+) -> Worker:
     """Build a worker for the durable runs of servers with the same settings.
 
     Example::
@@ -240,9 +247,10 @@ def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None,
         home: the folder for relative paths; the working directory if left out.
         metrics: an address for Prometheus, such as ``127.0.0.1:9464``; requests need no key. A metrics hook is added
             to the hooks of ``answerer`` then.
+        deps: creates the ``deps`` of a run for its caller, as for :func:`asgi`.
 
     Raises:
-        ConfigError: a setting has a wrong value.
+        ConfigError: a setting has a wrong value, or an agent needs ``deps``, which nothing creates.
         StoreError: a path cannot be used.
     """
     from .links import build_links
@@ -250,8 +258,9 @@ def build_worker(settings: Settings, answerer: Any, *, home: Path | None = None,
 
     options = ServerOptions.of({**settings.server, "durable": True, "execute": True})
     agents = find_agents({getattr(answerer, "name", NAME): answerer}, options)
+    deps = find_deps_factory(settings, [answerer], deps, home)
     stores = _open_stores(settings, options)
-    service = _build_service(settings, agents, options, stores, build_links(options, stores.approvals))
+    service = _build_service(settings, agents, options, stores, build_links(options, stores.approvals), deps)
     served, closing = None, list[Callable[[], object]]([stores.close])
     if metrics:
         hook = MetricsHook(every_call=True)
@@ -291,6 +300,7 @@ def _build_service(
     options: ServerOptions,
     stores: _Stores,
     links: Any,
+    deps: DepsFactory | None,
 ) -> RunService:
     from .links import notifier
 
@@ -304,6 +314,7 @@ def _build_service(
         metadata=settings.metadata,
         notify=notifier(links),
         required=settings.runs_required,
+        deps=deps,
     )
 
 

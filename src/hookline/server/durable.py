@@ -42,6 +42,7 @@ from .._run.journal import (
 from .._run.session import Session
 from .._sensitive.encryption import DataKeyError
 from ..stores.approvals import ApprovalStore
+from ..stores.callers import Caller
 from ..stores.errors import StoreError
 from ..stores.facts import RunFact
 from ..stores.pinning import digest_of, version_of
@@ -62,7 +63,6 @@ from ..stores.sessions import SessionRecord
 from ..stores.sql import Connection
 from .admission import Admission
 from .agents import Agents
-from .auth import Caller
 from .control import DONE, Cancel, ControlReceiver
 from .errors import UnknownAgentError
 from .executor import RunExecutor

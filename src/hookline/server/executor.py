@@ -16,17 +16,17 @@ from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._kernel.registry import stack_of
 from .._kernel.state import AgentResult
-from .._run.context import AgentContext, services_of, set_origin
+from .._run.context import AgentContext, services_of, set_deps, set_origin
 from .._run.halt import POLL_SECONDS, HaltSwitch
 from .._run.session import Session
 from .._run.termination import RunFailedError
 from ..hooks.approvals import ApprovalsHook, Notifier
 from ..stores.approvals import ApprovalStore
+from ..stores.callers import Caller, DepsFactory, create_deps
 from ..stores.errors import StoreError
 from ..stores.runs import RunRecord
 from ..stores.sessions import SessionStore, was_saved
 from ..stores.sql import Database
-from .auth import Caller
 from .concurrency import KeyedLocks, RunSlots
 from .facts import ServedFacts
 from .live_run import LiveRun
@@ -71,6 +71,7 @@ class RunExecutor:
         db: the database of the runs.
         problem: says why runs cannot be stored now, if they fail then; ``None`` if they go on.
         halts: the stop switch. A run does not begin while it is on.
+        deps: creates the ``deps`` of a run for its caller.
     """
 
     def __init__(
@@ -85,12 +86,14 @@ class RunExecutor:
         db: Database,
         problem: Callable[[], str] | None,
         halts: HaltSwitch,
+        deps: DepsFactory | None,
     ) -> None:
         self._sessions = sessions
         self._context = context
         self._metadata = metadata
         self._wait_for_turn = wait_for_turn
         self._halts = halts
+        self._deps = deps
         self._session_locks = KeyedLocks()
         self._slots = RunSlots(options.max_runs)
         asking = ServedApprovals(approvals, seconds=options.approval_seconds, hold_seconds=HOLD_SECONDS, notify=notify)
@@ -199,6 +202,7 @@ class RunExecutor:
             HooklineError: the run did not start, or a durable run goes on elsewhere or later.
         """
         record, durable = live.record, live.durable
+        deps = await self._create_deps(metadata)
         task: str | None = live.given_task
         results: list[AgentResult[Any]] = []
         follow_up_error = ""
@@ -206,7 +210,7 @@ class RunExecutor:
             with self._facts.recording(record, live.put_fact):
                 while task is not None and len(results) <= MAX_FOLLOW_UPS and not (results and live.stop_reason):
                     number = len(results) + 1
-                    results.append(await self._run_agent(live, answerer, session, task, metadata, number))
+                    results.append(await self._run_agent(live, answerer, session, task, metadata, deps, number))
                     follow_up = getattr(answerer, "follow_up", None)
                     task = None if follow_up is None else follow_up(session, results[-1])
                     task = await task if inspect.isawaitable(task) else task
@@ -226,6 +230,12 @@ class RunExecutor:
             status, fields["reason"] = live.final_status or status, live.stop_reason
         return status, fields
 
+    async def _create_deps(self, metadata: Mapping[str, Any]) -> Any:
+        """Return the ``deps`` of a run, also of one that another process began, which stored this metadata."""
+        if self._deps is None:
+            return None
+        return await create_deps(self._deps, Caller(metadata["caller_id"], metadata["caller"], metadata=metadata))
+
     async def _run_agent(
         self,
         live: LiveRun,
@@ -233,6 +243,7 @@ class RunExecutor:
         session: Session,
         task: str,
         metadata: Mapping[str, Any],
+        deps: Any,
         number: int,
     ) -> AgentResult[Any]:
         """Run one agent of a served run. The first one gets the id of the served run."""
@@ -240,6 +251,8 @@ class RunExecutor:
         _RUN.set(record)
         ctx = self._context(session)
         set_origin(ctx, record.origin, record.id)
+        if self._deps is not None:
+            set_deps(ctx, deps)
         environment = services_of(ctx).environment
         if number == 1:
             environment.name_run(record.id)

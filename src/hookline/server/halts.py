@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from .._run.halt import Halt
 from ..stores.audit.log import AuditLog
+from ..stores.callers import Caller
 from ..stores.halts import HaltStore, audit_halt
 from .approvals import caller_label
-from .auth import Caller
 from .errors import ApiError
 from .routing import Endpoint, body_of, caller_of, correlation_of, json_response
 

@@ -13,7 +13,9 @@ import msgspec
 from .._net.urls import UrlError, parse_url
 from .._web.middleware import App, Receive, Scope, SecurityMiddleware, Send
 from ..config.errors import ConfigError
+from ..config.factory import find_deps_factory
 from ..config.settings import Settings
+from ..stores.callers import DepsFactory
 from .app import Server
 from .auth import Authenticate
 from .build import build_parts, check_installed, find_agents
@@ -34,6 +36,7 @@ def asgi(
     agents: Any,
     *,
     authenticate: Authenticate | None = None,
+    deps: DepsFactory | None = None,
     settings: Settings | None = None,
     origins: Iterable[str] = (),
     home: Path | None = None,
@@ -57,13 +60,17 @@ def asgi(
         authenticate: returns the caller of a request, or ``None``, which answers it with status 401. It may be a
             coroutine function; a plain function runs in a thread. It may raise the ``HTTPException`` of the framework.
             Without it, callers need API keys (``hookline keys add``).
+        deps: ``deps(caller)`` returns the ``ctx.deps`` of a run. It gets the id, the name and the metadata of the
+            caller, without its rights, which may have changed when a durable run goes on: that creates its ``deps``
+            anew. It may be a coroutine function; a plain function runs in a thread. If it fails, so does the run.
         settings: the files and limits, as for ``hookline serve``; the address to listen on is not used.
         origins: other origins whose pages may send requests, such as ``https://app.example.com``. The CORS
             middleware of the application must allow them too.
         home: the folder for relative paths; the working directory if left out.
 
     Raises:
-        ConfigError: a setting has a wrong value, or no agent or two agents of the same name are given.
+        ConfigError: a setting has a wrong value, no agent or two agents of the same name are given, or an agent needs
+            ``deps``, which nothing creates.
         NotInstalledError: a package is missing.
     """
     check_installed()
@@ -71,6 +78,7 @@ def asgi(
     options = ServerOptions.of(given.server)
     answerers = _by_name(agents)
     find_agents(answerers, options)
+    deps = find_deps_factory(given, answerers.values(), deps, home)
     if options.approval_links is not None and not options.public_url:
         raise ConfigError(
             "server.approval_links needs server.public_url here: the address of the agents, such as "
@@ -83,7 +91,7 @@ def asgi(
         _check_origin(origin)
 
     def build() -> Server:
-        return build_parts(given, answerers, options, home, authenticate=authenticate, listen=False)
+        return build_parts(given, answerers, options, home, deps=deps, authenticate=authenticate, listen=False)
 
     return MountedServer(build, options, origins)
 

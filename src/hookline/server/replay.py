@@ -16,8 +16,8 @@ from ..config.errors import ConfigError
 from ..config.sources import parse_reference
 from ..plugins.trust import digest, files_in_use
 from ..records.format import SUFFIX, TAPE_SUFFIX
+from ..stores.callers import Caller
 from ..stores.runs import OPEN_STATES, STATES, RunFilter, RunRecord
-from .auth import Caller
 from .errors import ApiError, ServiceError
 from .explain import RunRecords
 from .jobs import Job, Jobs, JobStatus

@@ -19,10 +19,11 @@ from .._base.frozen import EMPTY, Frozen
 from .._base.text import did_you_mean
 from .._web.middleware import App, ClientDisconnectedError, Message, Receive, RequestRejectedError, Scope, Send
 from ..stores.audit.log import AuditLog
+from ..stores.callers import Caller
 from ..stores.errors import StoreError
 from ..stores.keys import KeyStore
 from ..stores.limits import BucketStore
-from .auth import Authenticate, Authenticator, Caller, Operation, RequestInfo
+from .auth import Authenticate, Authenticator, Operation, RequestInfo
 from .errors import ApiError, ServiceError, api_error
 from .logs import logging_with
 from .options import ServerOptions

@@ -27,6 +27,7 @@ from .._run.session import Session
 from ..config.hook_order import HookPlace, hook_order
 from ..hooks.approvals import Notifier
 from ..stores.approvals import ApprovalStore
+from ..stores.callers import Caller, DepsFactory
 from ..stores.errors import StoreError
 from ..stores.run_queries import pulse
 from ..stores.runs import (
@@ -45,7 +46,6 @@ from ..stores.sessions import SessionStore
 from ..stores.sql import Owner
 from .admission import Admission
 from .agents import Agents
-from .auth import Caller
 from .control import ControlReceiver, ControlSender
 from .errors import BusyError, ConflictError, HaltedError, UnavailableError, UnknownAttachmentError, UnknownRunError
 from .events import RunAccepted
@@ -95,6 +95,7 @@ class RunService:
         metadata: metadata for the hooks of every run.
         notify: announces calls that wait for approval; by default in the log.
         required: whether runs fail at their next step while they cannot be stored. Durable runs are suspended then.
+        deps: creates the ``deps`` of a run for its caller.
     """
 
     def __init__(
@@ -109,6 +110,7 @@ class RunService:
         metadata: Mapping[str, Any] = EMPTY,
         notify: Notifier = log_approval_request,
         required: bool = False,
+        deps: DepsFactory | None = None,
     ) -> None:
         self.agents = agents
         self.approvals = approvals
@@ -134,6 +136,7 @@ class RunService:
             store.db,
             (lambda: self._recorder.problem) if required else None,
             store.halts,
+            deps,
         )
         self._keys = IdempotencyKeys(store)
         # The runs of a file are those of this process, which are counted.

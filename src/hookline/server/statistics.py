@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from .._base.workers import in_thread
 from ..config.hook_order import HookPlace
+from ..stores.callers import Caller
 from ..stores.run_figures import Costs, HookFigures, Period, costs, hook_figures, period_of
 from ..stores.run_queries import Verdict, verdicts
 from ..stores.run_statistics import RunStats, run_stats
-from .auth import Caller
 from .routing import Endpoint, caller_of, json_response, query_of
 from .runs import RunService
 from .views import Name, Sequence, Time

@@ -6,8 +6,8 @@ from typing import Annotated, Literal, Self
 
 import msgspec
 
+from ..stores.callers import Caller
 from ..stores.runs import RunFilter, RunRecord
-from .auth import Caller
 
 END = r"(?![\s\S])"  # the end of the text; "$" would let a line break pass
 IdText = Annotated[str, msgspec.Meta(max_length=128, pattern=rf"^[!-~]*{END}")]

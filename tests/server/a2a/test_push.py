@@ -20,8 +20,8 @@ from a2a.types import (
 from a2a.utils.errors import InvalidParamsError, InvalidRequestError, TaskNotFoundError
 
 from hookline import call, reply
+from hookline.server import Caller
 from hookline.server.a2a import push as push_module
-from hookline.server.auth import Caller
 from hookline.stores import StoreError
 from hookline.stores.keys import KeyStore
 

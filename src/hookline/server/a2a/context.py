@@ -8,9 +8,9 @@ from a2a.auth.user import User
 from a2a.server.context import ServerCallContext
 from a2a.server.routes.common import ServerCallContextBuilder
 
+from ...stores.callers import Caller
 from ...stores.runs import RunRecord
 from ..agents import ServedAgent
-from ..auth import Caller
 from ..live_run import EventReader
 from ..routing import correlation_of, missing_right_recorder
 

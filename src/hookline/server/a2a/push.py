@@ -22,10 +22,10 @@ from ..._net.egress import Egress, EgressError, post
 from ..._net.http_client import Cutoff, FetchError
 from ..._net.urls import UrlError, parse_url
 from ..._web.middleware import Scope
+from ...stores.callers import Caller
 from ...stores.errors import StoreError
 from ...stores.push_subscriptions import PushSubscription, PushSubscriptionStore
 from ...stores.runs import RunRecord
-from ..auth import Caller
 from ..errors import BusyError, UnknownRunError
 from ..runs import RunService
 from .context import RequestContext, may_see

@@ -13,9 +13,9 @@ from starlette.responses import RedirectResponse, Response
 
 from ..._base.workers import in_thread
 from ...stores.approvals import ApprovalRow, exact_pattern
+from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ..approvals import ApprovalService, Decision
-from ..auth import Caller
 from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
 from .live import LiveViews, Render

@@ -15,9 +15,9 @@ from ..._base.workers import in_thread
 from ..._run.environment import make_id
 from ...explain.from_events import EventsView
 from ...explain.view import ModelCall, ToolCallView
+from ...stores.callers import Caller
 from ...stores.run_queries import conversations
 from ...stores.runs import RunRecord
-from ..auth import Caller
 from ..errors import ApiError
 from ..routing import Endpoint, caller_of, correlation_of, json_response
 from ..runs import RunService

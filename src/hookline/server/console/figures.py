@@ -12,9 +12,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ...stores.run_figures import Costs, Period, period_of
-from ..auth import Caller
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, Statistics

@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...stores.callers import Caller
 from ...stores.run_queries import open_runs, queue_state, refusals
 from ...stores.runs import RunStore
-from ..auth import Caller
 from ..routing import Endpoint, caller_of
 from ..runs import RunService
 from .live import LiveViews, Render

@@ -15,8 +15,9 @@ from starlette.responses import HTMLResponse
 from ..._base.text import visible_json
 from ...explain.html import asset
 from ...explain.words import DECISIONS, OUTCOMES, STATUSES, verb_words
+from ...stores.callers import Caller
 from ...stores.keys import KeyStore
-from ..auth import LOGIN_COOKIE, USER, Caller
+from ..auth import LOGIN_COOKIE, USER
 from ..routing import caller_of
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..._base.workers import in_thread
-from ..auth import Caller
+from ...stores.callers import Caller
 from ..errors import UnknownRunError
 from ..replay import MAX_RUNS, ReplayService, ReplayView
 from ..routing import Endpoint, caller_of, json_response, query_of

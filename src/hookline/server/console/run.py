@@ -18,9 +18,9 @@ from ...explain.from_facts import stored_view
 from ...explain.view import HookOutcome, MomentView, RunView, count_totals, hook_outcomes
 from ...explain.words import QUIET_POINTS
 from ...stores.approvals import ApprovalRow
+from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ...stores.runs import RunRecord
-from ..auth import Caller
 from ..errors import ApiError, UnknownRunError
 from ..explain import RunRecords
 from ..replay import tape_response

@@ -11,10 +11,10 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ...stores.run_queries import refusals, verdict_counts
 from ...stores.runs import STATES, RunSearch, page_of
-from ..auth import Caller
 from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
