@@ -9,6 +9,9 @@ from hookline import Agent, RegistrationError, get_model
     ("name", "message"),
     [
         ("opnai:gpt", "Did you mean 'openai'?"),
+        ("gpt-4o", "Did you mean 'openai:gpt-4o'?"),
+        ("openai/gpt-4o", "Did you mean 'openai:gpt-4o'?"),
+        ("claude-sonnet-4-5", "Did you mean 'anthropic:claude-sonnet-4-5'?"),
         ("", "Use one of: local, local:PATH"),
         ("openai:", "openai:NAME"),
         ("anthropic:", "anthropic:NAME"),

@@ -25,6 +25,7 @@ from ..plugins.plugin import Plugin
 from ..providers.factory import resolve_model
 from ..tools._tool import Tool
 from ..tools.registry import NamedFunction, ToolRegistry, Toolset
+from .approve import Approve, ApproveHook
 from .budget import NO_LIMITS, Limits
 from .context import AgentContext, DepsT, DepsT_contra
 from .deps import check_context_types
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
         deps_type: type[DepsT] | UnionType | None
         tools: Iterable[Tool[..., Any, AgentContext[DepsT]] | NamedFunction | Toolset]
         hooks: Iterable[HookFor[AgentContext[DepsT]]] | HookRegistry | HookStack
+        approve: Approve[DepsT] | None
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
         limits: Limits | None
@@ -95,6 +97,10 @@ class Agent(Generic[DepsT_contra, OutputT]):
         tools: functions decorated with ``@tool``, plain functions, and toolsets such as ``mcp(...)``. A toolset is an
             object with a method ``tools()``, which is called once, here. Its ``tool_hooks`` are added to ``hooks``.
         hooks: hooks for all runs, a ``HookStack``, or a :class:`HookRegistry`, whose later changes also take effect.
+        approve: ``approve(ctx, request)`` decides about each call of a tool that may do more than read, and about each
+            call that a hook asks about. It returns ``True``, ``False``, a text that tells the model why not, a dict of
+            other arguments, which the guards judge, or ``None`` to leave the decision to another approver. It may be a
+            coroutine function. Short for a hook that asks and answers, which is added to ``hooks``.
         plugins: plugins, or names of installed plugins. Their hooks are added to ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may allow fewer.
         limits: the limits of each run. Without a step limit, a run stops after 20 steps.
@@ -166,6 +172,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         deps_type: type[Any] | UnionType | None = None,
         tools: Iterable[Tool | Callable[..., Any] | Toolset] = (),
         hooks: Iterable[Hook] | HookRegistry | HookStack = (),
+        approve: Approve[Any] | None = None,
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
         limits: Limits | None = None,
@@ -214,6 +221,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.allowed_plugins = plugin_names(allowed_plugins)
         loaded = load_plugins(plugins)
         self.hooks = hooks if isinstance(hooks, HookRegistry) else HookRegistry(without_plugins(hooks))
+        if approve is not None:
+            self.hooks.register(ApproveHook(approve))
         if record is not False:
             self._add_hook(_record_hook(record))
         if runs is not False:

@@ -94,6 +94,20 @@ _SAME = {
     "togetherai": "together",
 }
 """Other names of vendors, for suggestions."""
+_FAMILIES = {
+    "gpt-": "openai",
+    "chatgpt-": "openai",
+    "o1": "openai",
+    "o3": "openai",
+    "o4": "openai",
+    "claude-": "anthropic",
+    "gemini-": "gemini",
+    "mistral-": "mistral",
+    "codestral-": "mistral",
+    "deepseek-": "deepseek",
+    "grok-": "xai",
+}
+"""The vendors of models by the beginning of their names, for suggestions."""
 
 
 def model_kinds() -> list[str]:
@@ -124,13 +138,23 @@ def get_model(name: str, **options: Unpack[ModelOptions]) -> Model:
     """
     kind, _, rest = name.partition(":")
     if kind not in _FACTORIES:
-        hint = f" Did you mean {_SAME[kind.lower()]!r}?" if kind.lower() in _SAME else did_you_mean(kind, _FACTORIES)
+        likely = _with_vendor(name) or _SAME.get(kind.lower())
+        hint = f" Did you mean {likely!r}?" if likely else did_you_mean(kind, _FACTORIES)
         raise RegistrationError(f"unknown kind of model {kind!r}.{hint} Use one of: {_forms(_FACTORIES)}")
     make = _factory(kind)
     takes = [option for option in signature(make).parameters if option in ModelOptions.__annotations__]
     if unknown := [option for option in options if option not in takes]:
         raise RegistrationError(f"a {kind!r} model has no option {', '.join(unknown)}; it has: {', '.join(takes)}")
     return make(rest, **options)
+
+
+def _with_vendor(name: str) -> str:
+    """Return the name of a model that was given without its vendor, or as ``VENDOR/NAME``; empty if it is unknown."""
+    vendor, _, rest = name.partition("/")
+    if rest and vendor.lower() in _FACTORIES:
+        return f"{vendor.lower()}:{rest}"
+    found = next((vendor for start, vendor in _FAMILIES.items() if name.lower().startswith(start)), "")
+    return f"{found}:{name}" if found else ""
 
 
 def _factory(kind: str) -> Callable[..., Model]:
