@@ -1021,8 +1021,9 @@ class Programs:
         ).map(partial(self.without_races, fired=fired))
 
     def without_races(self, start: Start, fired: bool) -> Start:
-        """Wait for a run if it must be repeated and hooks use threads: its outer run cancels it at any time."""
-        return replace(start, leave=False) if self.repeatable and (fired or self.has("threads")) else start
+        """Wait for a run that must be repeated if hooks use threads, unless it is detached: its outer run cancels it."""
+        is_waited = self.repeatable and start.ctx != "detached" and (fired or self.has("threads"))
+        return replace(start, leave=False) if is_waited else start
 
     def places(self, *, bare: bool = True) -> st.SearchStrategy[Place]:
         """Where an action is done; ``bare`` threads have no copy of the context."""

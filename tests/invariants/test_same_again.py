@@ -443,6 +443,39 @@ def reader(process: Process, helpers: tuple[Batches, ...] = ((1,),)) -> Agent:
     return team(process, [judge, Counter()], helpers)
 
 
+@pytest.mark.parametrize("runs_agent", [False, True])
+async def test_a_message_that_comes_while_a_hook_of_on_stop_works_comes_then_again(
+    tmp_path: Path, runs_agent: bool
+) -> None:
+    """The hook is called again, although the message alone would have kept the run going."""
+    (tmp_path / "world").mkdir()
+    crashes, path, runs = Crashes(World(tmp_path / "world")), tmp_path / "run.tape", list[Any]()
+
+    def agent(process: Process) -> Agent:
+        @hook("on_stop")
+        async def verify(ctx: Any, payload: Any) -> HookResult | None:
+            if process.is_first and len(runs) == 1:
+                runs.pop().steer("more")
+            if runs_agent:
+                await Agent("reviewer", llm=PricedModel(["fine"], process)).arun("review")
+            await process.pause()
+            answers = sum(message.role == "assistant" for message in ctx.state.messages)
+            return HookResult.keep_going("go on") if answers < 3 else None
+
+        verify.inherit = False  # type: ignore[attr-defined]
+        return Agent("a", llm=PricedModel(["one", "two", "three"], process), hooks=[verify])
+
+    run = agent(Process(1, is_first=True)).start("go", durable=crashes.store, run_id="r", hooks=[TapeHook(path)])
+    runs.append(run)
+    result = await run.result()
+    assert [m.content for m in result.messages if m.role == "user"] == ["go", "more", "go on"]
+    replay = await areplay(path, agent(Process(2, is_first=False)))
+    assert (replay.first_difference, replay.stop_reason) == ("", "")
+    for number, (_, store) in enumerate(crashes.worlds(each_entry=True)):
+        again = await agent(Process(number, is_first=False)).arun("go", durable=store, run_id="r")
+        assert (again.status, again.reply) == ("completed", "three")
+
+
 async def test_a_reading_that_failed_fails_again(tmp_path: Path) -> None:
     path, seen = tmp_path / "run.tape", list[str]()
 

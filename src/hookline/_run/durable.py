@@ -660,9 +660,9 @@ class DurableRun(Boundary):
         if entry.kind == "steer":
             steering = with_contents(steering_decoder, entry.data)
             engine = self._engines.get(steering.run)
-            request = self._recovery.request_without(position, "" if engine is None else _path_of(engine))
-            if request is not None:  # it arrived after the messages of this request had been collected
-                self._recovery.after(request, partial(self._steer, steering))
+            before = self._recovery.entry_before_steering(position, "" if engine is None else _path_of(engine))
+            if before is not None:
+                self._recovery.after(before, partial(self._steer, steering))
             else:
                 self._steer(steering)
             return
