@@ -1021,7 +1021,7 @@ class Programs:
         ).map(partial(self.without_races, fired=fired))
 
     def without_races(self, start: Start, fired: bool) -> Start:
-        """Wait for a run that must be repeated if hooks use threads, unless it is detached: its outer run cancels it."""
+        """Wait for a run that must be repeated if hooks use threads: its outer run would cancel it, if not detached."""
         is_waited = self.repeatable and start.ctx != "detached" and (fired or self.has("threads"))
         return replace(start, leave=False) if is_waited else start
 
