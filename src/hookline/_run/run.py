@@ -101,12 +101,13 @@ class Run(Generic[OutputT]):
         assert self._future is not None
         work, durable = self._run_for(self._future), self._durable
         if durable is None:
-            self._task = aio.create_task(work, context=context)
+            task = aio.create_task(work, context=context)
         else:
-            self._task = durable.create_task(work, aio, context)
+            task = durable.create_task(work, aio, context)
+        self._task = task
         if (runs := _own_loops.get(aio)) is not None:
-            runs.add(self._task)
-            self._task.add_done_callback(runs.discard)
+            runs.add(task)
+            task.add_done_callback(runs.discard)
 
     @property
     def _durable(self) -> Any:
