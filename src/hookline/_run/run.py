@@ -100,10 +100,7 @@ class Run(Generic[OutputT]):
     def _create_task(self, aio: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
         assert self._future is not None
         work, durable = self._run_for(self._future), self._durable
-        if durable is None:
-            task = aio.create_task(work, context=context)
-        else:
-            task = durable.create_task(work, aio, context)
+        task = aio.create_task(work, context=context) if durable is None else durable.create_task(work, aio, context)
         self._task = task
         if (runs := _own_loops.get(aio)) is not None:
             runs.add(task)
