@@ -27,6 +27,7 @@ def explore(seed: int, examples: str, paths: list[str]) -> int:
     """Run one round, and return the exit status of pytest."""
     command = [sys.executable, "-m", "pytest", "-n", "2", "-m", "hypothesis", "-p", "no:randomly"]
     command += ["--hypothesis-profile=fuzz", f"--hypothesis-seed={seed}", *paths]
+    command += ["--timeout=3600"]  # for all examples of a test together, also on a busy machine
     return subprocess.run(command, cwd=ROOT, env={**os.environ, "FUZZ_EXAMPLES": examples}, check=False).returncode
 
 

@@ -693,7 +693,7 @@ class World:
     def _start_sync(self, start: Start, ctx: Any, frame: Frame, at: str) -> None:
         if (frame.blocks or start.door in ("arun", "stream")) and not start.leave and not _in_loop():
             start = replace(start, door="stream" if start.door == "stream" else "arun")
-            asyncio.run(self._start(start, ctx, frame, at))
+            asyncio.run(self._with_runs_left(self._start(start, ctx, frame, at)))
             return
         if (prepared := self._prepare(start, ctx, frame, at)) is None:
             return
@@ -721,7 +721,19 @@ class World:
         await registry.fire(self.point, Moment(at), ctx=ctx if with_ctx else None)
 
     def _fire_sync(self, fire: Fire, ctx: Any, frame: Frame, at: str, registered: str) -> None:
-        asyncio.run(self._fire(fire, ctx, frame, at, registered))
+        asyncio.run(self._with_runs_left(self._fire(fire, ctx, frame, at, registered)))
+
+    async def _with_runs_left(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do work in an event loop of its own, and wait for the runs that were left there before the loop is closed.
+
+        ``asyncio.run`` would cancel them, and what their hooks start then would never end.
+        """
+        try:
+            await work
+        finally:
+            aio = asyncio.get_running_loop()
+            while own := [run for run in self.left if run._aio is aio and not run.done]:
+                await own[0].settled()
 
     # Threads.
 
@@ -781,8 +793,8 @@ class World:
     async def settle(self) -> None:
         """Wait for what the program has left behind."""
         await wait_until(lambda: not self.active)
-        while self.left:
-            await self.left.pop().settled()
+        for run in self.left:  # more may come meanwhile
+            await run.settled()
 
 
 def say(rule: Rule, world: World, payload: Any) -> Any:
@@ -1009,8 +1021,9 @@ class Programs:
         ).map(partial(self.without_races, fired=fired))
 
     def without_races(self, start: Start, fired: bool) -> Start:
-        """Wait for a run if it must be repeated and hooks use threads: its outer run cancels it at any time."""
-        return replace(start, leave=False) if self.repeatable and (fired or self.has("threads")) else start
+        """Wait for a run that must be repeated if hooks use threads: its outer run would cancel it, if not detached."""
+        is_waited = self.repeatable and start.ctx != "detached" and (fired or self.has("threads"))
+        return replace(start, leave=False) if is_waited else start
 
     def places(self, *, bare: bool = True) -> st.SearchStrategy[Place]:
         """Where an action is done; ``bare`` threads have no copy of the context."""

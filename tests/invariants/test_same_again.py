@@ -19,7 +19,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from hookline import Agent, HookResult, hook, observer, tool
+from hookline import Agent, HookResult, call, hook, observer, tool
 from hookline._run import waiters
 from hookline._run.journal import Append
 from hookline.models import ModelResponse
@@ -441,6 +441,73 @@ def reader(process: Process, helpers: tuple[Batches, ...] = ((1,),)) -> Agent:
         return HookResult.cont(reason=await ctx.once("value", lambda: "first" if process.is_first else "second"))
 
     return team(process, [judge, Counter()], helpers)
+
+
+@pytest.mark.parametrize("runs_agent", [False, True])
+async def test_a_message_that_comes_while_a_hook_of_on_stop_works_comes_then_again(
+    tmp_path: Path, runs_agent: bool
+) -> None:
+    """The hook is called again, although the message alone would have kept the run going."""
+    (tmp_path / "world").mkdir()
+    crashes, path, runs = Crashes(World(tmp_path / "world")), tmp_path / "run.tape", list[Any]()
+
+    def agent(process: Process) -> Agent:
+        @hook("on_stop")
+        async def verify(ctx: Any, payload: Any) -> HookResult | None:
+            if process.is_first and len(runs) == 1:
+                runs.pop().steer("more")
+            if runs_agent:
+                await Agent("reviewer", llm=PricedModel(["fine"], process)).arun("review")
+            await process.pause()
+            answers = sum(message.role == "assistant" for message in ctx.state.messages)
+            return HookResult.keep_going("go on") if answers < 3 else None
+
+        verify.inherit = False  # type: ignore[attr-defined]
+        return Agent("a", llm=PricedModel(["one", "two", "three"], process), hooks=[verify])
+
+    run = agent(Process(1, is_first=True)).start("go", durable=crashes.store, run_id="r", hooks=[TapeHook(path)])
+    runs.append(run)
+    result = await run.result()
+    assert [m.content for m in result.messages if m.role == "user"] == ["go", "more", "go on"]
+    replay = await areplay(path, agent(Process(2, is_first=False)))
+    assert (replay.first_difference, replay.stop_reason) == ("", "")
+    for number, (_, store) in enumerate(crashes.worlds(each_entry=True)):
+        again = await agent(Process(number, is_first=False)).arun("go", durable=store, run_id="r")
+        assert (again.status, again.reply) == ("completed", "three")
+
+
+async def test_a_call_that_an_observer_changed_in_place_is_blocked_again_with_the_arguments_that_were_judged(
+    tmp_path: Path,
+) -> None:
+    """Recovery does not call the observer again, so nothing may depend on what it did to the arguments."""
+    (tmp_path / "world").mkdir()
+    crashes, path, judged = Crashes(World(tmp_path / "world")), tmp_path / "run.tape", list[Any]()
+
+    def agent(process: Process) -> Agent:
+        @observer("before_tool")
+        def change(ctx: Any, request: Any) -> None:
+            dict.__setitem__(request.arguments, "amount", 9)
+
+        @hook("after_tool")
+        def judge(ctx: Any, result: Any) -> HookResult | None:
+            judged.append(dict(result.arguments))
+            return HookResult.retry() if result.arguments["amount"] == 9 else None
+
+        @tool
+        def pay(amount: int) -> str:
+            """Pay."""
+            raise AssertionError("the call is blocked")
+
+        return Agent("a", llm=PricedModel([call("pay", amount=1), "done"], process), tools=[pay], hooks=[change, judge])
+
+    first = await agent(Process(1, is_first=True)).arun("go", durable=crashes.store, run_id="r", hooks=[TapeHook(path)])
+    assert first.messages[2].content == "Blocked: a hook changed the arguments of this call in place."
+    replay = await areplay(path, agent(Process(2, is_first=False)))
+    assert (replay.first_difference, replay.stop_reason) == ("", "")
+    for number, (_, store) in enumerate(crashes.worlds(each_entry=True)):
+        again = await agent(Process(number, is_first=False)).arun("go", durable=store, run_id="r")
+        assert (again.status, again.reply) == ("completed", "done")
+    assert set(map(repr, judged)) == {"{'amount': 1}"}
 
 
 async def test_a_reading_that_failed_fails_again(tmp_path: Path) -> None:

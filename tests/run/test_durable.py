@@ -41,6 +41,7 @@ from hookline.errors import (
     RecoveryError,
     RunFailedError,
     RunHeldError,
+    RunSuspendedError,
     RunWaitingError,
 )
 from hookline.events import Event, TextDelta
@@ -247,6 +248,97 @@ def test_a_store_that_fails_under_a_run_in_a_thread_of_a_hook_is_the_error_of_th
     starts.inherit = False  # type: ignore[attr-defined]
     with pytest.raises(StoreError, match="the process has ended"):
         Agent("a", llm=ScriptedModel(["done"]), hooks=[starts]).run("go", durable=store, run_id="r")
+
+
+@pytest.mark.parametrize("by", ["tool", "hook"])
+def test_a_detached_run_that_begins_while_the_end_of_its_outer_run_is_stored_is_executed(
+    store: RunStore, monkeypatch: pytest.MonkeyPatch, by: str
+) -> None:
+    """It began in another event loop, so it would write to the journal before that of the outer run knows the end."""
+    prepared, stored, ended = threading.Event(), threading.Event(), threading.Event()
+    helper = Agent("helper", llm=ScriptedModel([call("note"), reply("done")]), tools=[tool(name="note")(lambda: "x")])
+    replies, threads = list[str](), list[threading.Thread]()
+
+    def leave(ctx: AgentContext) -> None:
+        async def detached() -> None:
+            run = helper.start("go", ctx=ctx.detached())
+            prepared.set()
+            stored.wait(20)  # the run begins after that
+            replies.append((await run.result()).reply)
+
+        def in_thread() -> None:
+            try:
+                asyncio.run(detached())
+            finally:
+                ended.set()
+
+        threads.append(threading.Thread(target=in_thread))
+        threads[0].start()
+        assert prepared.wait(20)
+
+    @tool
+    def leave_a_run(ctx: AgentContext) -> str:
+        """Start a detached run."""
+        if by == "tool":
+            leave(ctx)
+        return "left"
+
+    @hook("after_tool", tools="leave_a_run")
+    async def after(ctx: Any, result: Any) -> None:
+        loops.append(asyncio.get_running_loop())
+        if by == "hook":
+            leave(ctx)
+
+    loops = list[asyncio.AbstractEventLoop]()
+    append = store.journal.append
+
+    def append_and_wait(write: Append) -> None:
+        append(write)
+        if write.status == "completed":
+            loops[0].call_soon_threadsafe(ended.wait, 20)
+            stored.set()
+
+    monkeypatch.setattr(store.journal, "append", append_and_wait)
+    agent = Agent("a", llm=ScriptedModel([call("leave_a_run"), reply("fine")]), tools=[leave_a_run], hooks=[after])
+    assert agent.run("go", durable=store, run_id="r").reply == "fine"
+    threads[0].join(20)
+    assert replies == ["done"]
+
+
+@pytest.mark.parametrize("by", ["tool", "hook"])
+async def test_a_detached_run_ends_here_when_its_outer_run_is_suspended(store: RunStore, by: str) -> None:
+    left = list[Any]()
+
+    @tool
+    async def note() -> str:
+        """Note something."""
+        run.suspend()
+        return "noted"
+
+    helper = Agent("helper", llm=ScriptedModel([call("note"), reply("done")]), tools=[note])
+
+    async def leave(ctx: AgentContext) -> None:
+        left.append(helper.start("go", ctx=ctx.detached()))
+        await left[0].result()
+
+    @tool
+    async def work(ctx: AgentContext) -> str:
+        """Work."""
+        if by == "tool":
+            await leave(ctx)
+        return "did it"
+
+    @guard("before_tool", tools="work")
+    async def judge(ctx: Any, request: Any) -> None:
+        if by == "hook":
+            await leave(ctx)
+
+    agent = Agent("a", llm=ScriptedModel([call("work"), reply("fine")]), tools=[work], hooks=[judge])
+    run = agent.start("go", durable=store, run_id="r")
+    with pytest.raises(RunSuspendedError):
+        await run.result()
+    with pytest.raises(RunSuspendedError):
+        await asyncio.wait_for(left[0].result(), 20)
 
 
 def killed_in_tool(world: World, **options: Any) -> Any:

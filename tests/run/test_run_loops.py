@@ -45,6 +45,33 @@ def test_own_loop_closes_the_loop_and_its_thread_in_any_case():
     assert not [thread for thread in threading.enumerate() if thread.name == "hookline-run" and thread.is_alive()]
 
 
+def test_a_detached_run_outlives_a_blocking_run_inside_a_loop():
+    """It is in the event loop of that run, which goes on until it ends."""
+    left, go_on = [], threading.Event()
+
+    @tool
+    async def work():
+        """Work for a while."""
+        await asyncio.to_thread(go_on.wait, 20)
+        return "did it"
+
+    helper = scripted_agent([call("work"), reply("done")], tools=[work])
+
+    @observer(BEFORE_STEP)
+    async def leave(ctx, step):
+        left.append(helper.start("x", ctx=ctx.detached()))
+
+    leave.inherit = False
+
+    async def inside():
+        with pytest.warns(RuntimeWarning, match="blocks the event loop"):
+            scripted_agent([reply("x")], hooks=[leave]).run("x")
+
+    asyncio.run(inside())
+    go_on.set()
+    assert left[0].wait(20).reply == "done"
+
+
 async def test_only_code_inside_a_loop_needs_its_own_loop():
     assert needs_own_loop()
     assert not await asyncio.to_thread(needs_own_loop)

@@ -20,7 +20,7 @@ import msgspec
 
 from .._base.attachment import Attachment, check_size
 from .._base.errors import PlainError
-from .._base.frozen import fingerprint, private_copy
+from .._base.frozen import fingerprint, parse_object, private_copy
 from .._base.tasks import StillRunningError, abandon, capture_exit, raise_exit
 from .._base.text import describe, error_text
 from .._kernel.errors import CallRefusedError, HookError
@@ -223,6 +223,9 @@ class Batch:
                 continue
             changed = fingerprint(call.request.arguments) != call.checked_arguments
             if self.engine.boundary.was_changed(call.request, changed, after_approvals=after_approvals):
+                # Everything that follows sees the arguments that the guards judged.
+                arguments, _ = parse_object(call.checked_arguments.decode())
+                call.request = replace(call.request, arguments=arguments)
                 self._block(call, "Blocked: a hook changed the arguments of this call in place.", "")
 
     # Approve.

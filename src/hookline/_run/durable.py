@@ -103,6 +103,7 @@ from .lanes import (
     WATCHING_PAST,
     Lane,
     in_lane,
+    is_detached,
     is_part_of,
     run_of,
 )
@@ -219,7 +220,7 @@ class DurableRun(Boundary):
 
     async def execute(self, engine: Engine, start: RunStart, work: Callable[[], Awaitable[T]]) -> T:
         """Execute the run, a run nested in it, or, inside :meth:`opened`, one of several consecutive runs."""
-        if self._root is not None:
+        if self._root is not None or engine.services.lane is not None:  # also a detached run that begins after the end
             return await self._execute_nested(engine, work)
         if self._is_open:
             return await self._execute_root(engine, work)
@@ -428,18 +429,23 @@ class DurableRun(Boundary):
         run_id = engine.ids.run_id
         self._engines[run_id] = engine
         engine.cancellation.postpone = self._when_suspended
+        detached, unsubscribe = is_detached(_path_of(engine)), None
         if self.error is not None:
             engine.suspend()
-        unsubscribe = None
         if not self._place()[1]:
             unsubscribe = engine.services.interrupt.record(partial(self._nested_cancelled, engine))
         try:
+            if detached and self.error is not None:
+                raise self.error
             await self._input_first()  # a run that began after a cancellation ends immediately
-            return await work()
+            result = await work()
         finally:
             self._engines.pop(run_id, None)
             if unsubscribe is not None:
                 unsubscribe()
+        if detached and self.error is not None:
+            raise self.error
+        return result
 
     def _place(self) -> tuple[str, str]:
         """Return the lane of the current task and its replay mode."""
@@ -458,8 +464,8 @@ class DurableRun(Boundary):
             self._writer.muted = True
             for engine in list(self._engines.values()):
                 engine.suspend()
-            if self._root is not None:
-                self._root.cancellation.abort(error)
+                if engine is self._root or is_detached(_path_of(engine)):  # others end with the run around them
+                    engine.cancellation.abort(error)
             self._recovery.stop()
 
     async def _stop(self) -> Never:
@@ -654,9 +660,9 @@ class DurableRun(Boundary):
         if entry.kind == "steer":
             steering = with_contents(steering_decoder, entry.data)
             engine = self._engines.get(steering.run)
-            request = self._recovery.request_without(position, "" if engine is None else _path_of(engine))
-            if request is not None:  # it arrived after the messages of this request had been collected
-                self._recovery.after(request, partial(self._steer, steering))
+            before = self._recovery.entry_before_steering(position, "" if engine is None else _path_of(engine))
+            if before is not None:
+                self._recovery.after(before, partial(self._steer, steering))
             else:
                 self._steer(steering)
             return

@@ -638,6 +638,8 @@ class Writer:
             await in_thread(self._journal.renew, self._run_id, self._epoch)
             self._deadline = began + self._journal.lease_seconds
         except LeaseLostError as error:
+            if self.is_released:  # the run has ended meanwhile, and a detached run goes on
+                return
             self._fail(error)
             await forever()
 
@@ -700,6 +702,8 @@ class Writer:
             self._journal.append(write)
             self._next += len(write.entries)
             self.committed = count
+            if write.status:  # a detached run in another thread writes nothing from here on
+                self.muted = self.is_released = True
         finally:
             self._appending.release()
 
@@ -731,7 +735,6 @@ class Writer:
             self._fail(error)
         else:
             if write.status:
-                self.muted = self.is_released = True
                 self._is_closing = False
             if self._deadline < began:  # no process has claimed the run, but the lease must be renewed before a call
                 self._deadline = 0.0

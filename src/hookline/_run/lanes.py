@@ -148,6 +148,12 @@ def run_of(path: str) -> str:
     return found[0] if found is not None else re.split("[/~]", path, maxsplit=1)[0]
 
 
+def is_detached(path: str) -> bool:
+    """Return whether a lane is that of a detached run."""
+    _, mark, number = path.rpartition("&")
+    return bool(mark) and number.isdecimal()
+
+
 def is_part_of(path: str, whole: str) -> bool:
     """Return whether a lane is that of a run or a call, or of a part of it."""
     return path == whole or (path.startswith(whole) and path[len(whole)] in "/&~!")

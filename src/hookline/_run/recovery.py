@@ -253,15 +253,25 @@ class Recovery:
             return None
         return inputs[0]
 
-    def request_without(self, position: int, lane: str) -> int | None:
-        """Return the position of the step request of a run that was sent without the steering message at a position."""
-        for index in range(position + 1, len(self.entries)):
-            entry = self.entries[index]
-            if entry.lane == lane:
-                if entry.kind == "event" and entry.key.startswith("steered"):
-                    return None
-                if entry.kind == "asked" and entry.key.startswith("model step "):
-                    return index
+    def entry_before_steering(self, position: int, lane: str) -> int | None:
+        """Return the position of the entry after which a run saw the steering message at a position; ``None``: at once.
+
+        If the run was about to stop, hooks of ``on_stop`` had begun, or it would have gone on without them. Otherwise,
+        a step may have sent its request without the message.
+        """
+        begins, is_stopping = self._started.get(lane, ()), False
+        for index, entry in enumerate(self.entries):
+            name = entry.key.partition(" ")[0] if entry.kind == "event" and entry.lane == lane else ""
+            if index < position:
+                is_stopping = name == "step_finished" or (is_stopping and name != "step_started")
+                continue
+            if name == "steered":
+                return None
+            if _is_step(entry, lane):
+                return index
+            if is_stopping and (index in begins or _is_of_hook(entry, lane)):
+                return None if self._done[index] or entry.kind == "spent" else index
+            is_stopping = is_stopping and name not in ("step_started", "signalled")
         return None
 
     def has_timer(self, lane: str, number: int) -> bool:
@@ -387,6 +397,13 @@ class Recovery:
 def _is_step(entry: JournalEntry, run: str) -> bool:
     """Whether an entry is the request of a step of the run with this lane."""
     return entry.kind == "asked" and entry.lane == run and entry.key.startswith("model step ")
+
+
+def _is_of_hook(entry: JournalEntry, run: str) -> bool:
+    """Whether an entry of the run with this lane is by one of its hooks: an end of it, or what it asked for."""
+    if entry.kind == "event":
+        return entry.lane == run and entry.key.startswith("hook_executed ")
+    return entry.lane == run and entry.kind in ("asked", "observed", "wakeup")
 
 
 def _is_about_text(entry: JournalEntry) -> bool:

@@ -100,10 +100,11 @@ class Run(Generic[OutputT]):
     def _create_task(self, aio: asyncio.AbstractEventLoop, context: contextvars.Context) -> None:
         assert self._future is not None
         work, durable = self._run_for(self._future), self._durable
-        if durable is None:
-            self._task = aio.create_task(work, context=context)
-        else:
-            self._task = durable.create_task(work, aio, context)
+        task = aio.create_task(work, context=context) if durable is None else durable.create_task(work, aio, context)
+        self._task = task
+        if (runs := _own_loops.get(aio)) is not None:
+            runs.add(task)
+            task.add_done_callback(runs.discard)
 
     @property
     def _durable(self) -> Any:
@@ -259,6 +260,9 @@ NESTED: contextvars.ContextVar[bool] = contextvars.ContextVar("hookline_nested",
 _lock = threading.Lock()
 _loops: list[tuple[asyncio.AbstractEventLoop, threading.Thread]] = []
 
+_own_loops: dict[asyncio.AbstractEventLoop, set[asyncio.Task[None]]] = {}
+"""The loops of :func:`own_loop` that run, with the tasks of the runs in each."""
+
 PROBE_SECONDS = 0.05
 """A background loop that does not answer within this time counts as blocked."""
 
@@ -295,19 +299,37 @@ def _is_blocked(aio: asyncio.AbstractEventLoop) -> bool:
 def own_loop() -> Iterator[asyncio.AbstractEventLoop]:
     """Provide an event loop in a new thread, for one blocking run inside a running event loop.
 
-    The shared background loop cannot be used, because the caller may be a sync hook that blocks that loop.
+    The shared background loop cannot be used, because the caller may be a sync hook that blocks that loop. The thread
+    goes on until the detached runs in it have ended.
     """
     aio = asyncio.new_event_loop()
-    thread = threading.Thread(target=aio.run_forever, name="hookline-run", daemon=True)
+    runs = _own_loops[aio] = set[asyncio.Task[None]]()
+
+    async def has_runs() -> bool:
+        return bool(runs)
+
+    async def end() -> None:
+        while runs:
+            await asyncio.wait(runs)
+        await aio.shutdown_asyncgens()
+        aio.stop()
+
+    def serve() -> None:
+        try:
+            aio.run_forever()
+        finally:
+            del _own_loops[aio]
+            aio.close()
+
+    thread = threading.Thread(target=serve, name="hookline-run", daemon=True)
     thread.start()
     try:
         yield aio
     finally:
-        asyncio.run_coroutine_threadsafe(aio.shutdown_asyncgens(), aio).result(timeout=5)
-        aio.call_soon_threadsafe(aio.stop)
-        thread.join(timeout=5)
-        if not aio.is_running():
-            aio.close()
+        is_left = asyncio.run_coroutine_threadsafe(has_runs(), aio).result(timeout=5)
+        asyncio.run_coroutine_threadsafe(end(), aio)
+        if not is_left:
+            thread.join(timeout=5)
 
 
 def warn_if_blocking(call: str, instead: str) -> None:

@@ -30,9 +30,9 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 
 from .._base.tasks import settle
-from .._kernel.events import HookExecuted
+from .._kernel.events import HookExecuted, PointFired
 from .._kernel.hook import HookEntry
-from .._run.events import Signalled, Steered
+from .._run.events import RunStarted, Signalled, Steered, StepFinished, StepStarted
 from .._run.lanes import ancestors_of, parent_of, run_of
 from .._run.waiters import Waiters
 from . import format as fmt
@@ -507,21 +507,43 @@ def _is_by_hook(entry: fmt.TapeEntry) -> bool:
 
 
 def _late_steering(entries: Sequence[fmt.TapeEntry]) -> dict[int, list[int]]:
-    """Return the steering messages that came when the messages of the next request had been collected.
+    """Return the steering messages that a run saw later than they came, by the entry after which a replay sends them.
 
-    Their positions are returned by the position of that request: a replay sends them after it.
+    If the run was about to stop, hooks of ``on_stop`` had begun, or it would have gone on without them. Otherwise, a
+    step may have sent its request without the message.
     """
     found: dict[int, list[int]] = {}
     waiting: dict[str, list[int]] = {}
+    lanes, stopping, seen = dict[str, str](), set[str](), set[str]()
     for position, entry in enumerate(entries):
+        begins, event = entry.lane not in seen, getattr(entry, "event", None)
+        seen.add(entry.lane)
+        for run in [each for each in waiting if each in stopping]:
+            is_own = entry.lane == lanes[run] and _is_of_hook(entry)
+            if is_own or (begins and parent_of(entry.lane) == lanes[run]):
+                found.setdefault(position, []).extend(waiting.pop(run))
         match entry:
             case fmt.SteeringEntry():
                 waiting.setdefault(entry.run, []).append(position)
-            case fmt.EventEntry(event=Steered() as event):
-                waiting.pop(event.run_id, None)
             case fmt.ModelRequestEntry(purpose="step", run=run) if run in waiting:
-                found[position] = waiting.pop(run)
+                found.setdefault(position, []).extend(waiting.pop(run))
+        match event:
+            case RunStarted():
+                lanes[event.run_id] = entry.lane
+            case StepFinished():
+                stopping.add(event.run_id)
+            case StepStarted() | Signalled():
+                stopping.discard(event.run_id)
+            case Steered():
+                waiting.pop(event.run_id, None)
     return found
+
+
+def _is_of_hook(entry: fmt.TapeEntry) -> bool:
+    """Return whether an entry is by a hook of its run: an end of it, or what it asked for."""
+    if isinstance(entry, fmt.EventEntry):
+        return isinstance(entry.event, (HookExecuted, PointFired))
+    return isinstance(entry, (*_WAKEUPS, fmt.ModelRequestEntry))
 
 
 def _comes_later(entry: fmt.TapeEntry) -> bool:
