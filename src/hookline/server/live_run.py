@@ -54,11 +54,8 @@ PAGE_BYTES = 256_000
 """Maximum size in bytes of the events that a reader returns at once, not counting the last event."""
 COLLECT_SECONDS = 0.005
 """Seconds for which events are collected before they are written: one transaction costs as much as many rows."""
-RESTS = 3.0
-"""Events are collected at least so many times as long as the last transaction took, so that a busy database gets larger
-transactions. Somebody who waits until everything is written does not wait for that."""
 MAX_COLLECT_SECONDS = 0.05
-"""Seconds for which events are collected at most."""
+"""Seconds for which events are collected at most, if the last transaction took that long."""
 FACT_SECONDS = 0.5
 """Seconds for which facts are collected before they are written: many of them add to the same sums. Somebody who reads
 statistics gets all of them; a process that is killed loses those that it has not written."""
@@ -433,8 +430,6 @@ class RunRecorder:
         self._records_due: float | None = None
         """When the first of the records is to be written, by the clock of the event loop."""
         self._waiters: list[asyncio.Future[None]] = []
-        self._rest: asyncio.Future[None] | None = None
-        """The time until the next transaction, while nobody waits for it."""
         self._task: asyncio.Task[None] | None = None
         self._thread = ThreadPoolExecutor(1, "hookline-runs")
         self._is_checking = self._is_closing = False
@@ -490,15 +485,11 @@ class RunRecorder:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(done)
-        if self._rest is not None:
-            _end(self._rest)
         await done
 
     async def close(self, seconds: float) -> None:
         """Write all queued items, for at most ``seconds``, and stop."""
         self._is_checking, self._is_closing = False, True
-        if self._rest is not None:
-            _end(self._rest)
         if self._records:
             self._start()
         if self._task is not None:
@@ -514,9 +505,8 @@ class RunRecorder:
         took = 0.0
         try:
             while self._runs or self._events or self._has_due_records or self._waiters or self._is_checking:
-                if not self._waiters:
-                    await asyncio.sleep(RETRY_SECONDS if self._is_checking else COLLECT_SECONDS)
-                    await self._collect(min(RESTS * took, MAX_COLLECT_SECONDS) - COLLECT_SECONDS)
+                if not self._waiters:  # a busy database gets larger transactions
+                    await asyncio.sleep(RETRY_SECONDS if self._is_checking else max(COLLECT_SECONDS, took))
                 runs, events, waiters = self._runs, self._events, self._waiters
                 self._runs, self._events, self._waiters = {}, [], []
                 records = list[RunFact | RunRecord]()
@@ -530,7 +520,7 @@ class RunRecorder:
                         write = partial(self._store.write, runs.values(), events, records)
                         began = loop.time()
                         lost = await loop.run_in_executor(self._thread, write)
-                        took = loop.time() - began
+                        took = min(loop.time() - began, MAX_COLLECT_SECONDS)
                 except BaseException as error:
                     self._runs, self._events = {**runs, **self._runs}, [*events, *self._events]
                     if records:
@@ -551,19 +541,6 @@ class RunRecorder:
         finally:
             self._task = None
 
-    async def _collect(self, seconds: float) -> None:
-        """Collect more to write, until somebody waits for it."""
-        if seconds <= 0 or self._waiters or self._is_closing:
-            return
-        loop = asyncio.get_running_loop()
-        self._rest = loop.create_future()
-        timer = loop.call_later(seconds, _end, self._rest)
-        try:
-            await self._rest
-        finally:
-            timer.cancel()
-            self._rest = None
-
     def _fail(self, waiters: Sequence[asyncio.Future[None]], problem: str) -> None:
         if problem != self.problem:
             log.error("runs cannot be stored: %s", problem)
@@ -572,11 +549,6 @@ class RunRecorder:
         for each in waiters:
             if not each.done():
                 each.set_exception(UnavailableError("runs cannot be stored now: try again later"))
-
-
-def _end(rest: asyncio.Future[None]) -> None:
-    if not rest.done():
-        rest.set_result(None)
 
 
 class RunWatch:

@@ -606,15 +606,15 @@ def read_facts(db: Connection, condition: str, values: Any) -> Iterator[tuple[in
             continue
         known = dict(zip(RunFact.__struct_fields__[4:-1], rest, strict=True))
         known.update({name: bool(known[name]) for name in _FLAGS})
-        calls: Any = _gates.decode(gates) if gates else ()
+        own_gates: Any = _gates.decode(gates) if gates else ()
         others: Any = ()
-        if isinstance(calls, dict):
-            calls, others = calls["gates"], calls["others"]
-        fact = RunFact(run, at, kind, seq, **known, gates=tuple([Gate(*gate) for gate in calls]))
+        if isinstance(own_gates, dict):
+            own_gates, others = own_gates["gates"], own_gates["others"]
+        fact = RunFact(run, at, kind, seq, **known, gates=tuple([Gate(*gate) for gate in own_gates]))
         yield id, fact
-        for *own, calls in others:
-            known = dict(zip(_OWN, own, strict=True))
-            yield id, msgspec.structs.replace(fact, **known, gates=tuple([Gate(*gate) for gate in calls]))
+        for *own, given in others:
+            differing = dict(zip(_OWN, own, strict=True))
+            yield id, msgspec.structs.replace(fact, **differing, gates=tuple([Gate(*gate) for gate in given]))
 
 
 _PHASES = ("rewrite", "guard", "observe")
