@@ -18,11 +18,11 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
 
+from .._base.frozen import plain, scrub
 from .._kernel.points import ON_TOKEN
 from .sql import Connection, Database, PerDialect, Statement, insert, like_pattern, storable, storable_value
 
@@ -380,26 +380,19 @@ class FactWriter:
     def write(self, db: Connection, facts: Iterable[RunFact]) -> None:
         """Store facts and their sums inside a transaction.
 
-        Most facts say that nothing special happened, and share rows. The fires of a run at which every hook let
-        everything pass are one row of kind ``fires``. Model calls and tool calls that differ in numbers only are one
-        row, too: see :func:`_shared_row`. Fires that only observers heard, and pieces of text that hooks let pass or
-        changed, are counted and not stored.
+        The fires of a run at which every hook let everything pass share one row of kind ``fires``, because they are
+        most of the facts. Fires that only observers heard, and pieces of text that hooks let pass or changed, are
+        counted and not stored.
         """
-        rows, tally = list[tuple[Any, ...]](), Tally()
-        silent, alike = dict[int, list[RunFact]](), dict[tuple[Any, ...], list[RunFact]]()
+        rows, tally, silent = list[tuple[Any, ...]](), Tally(), dict[int, list[RunFact]]()
         for fact in facts:
             clean = self._redacted(fact) if fact.hook or fact.reason else fact
             tally.count(clean)
-            kind = fact.kind
-            if kind == "fire" and fact.gates and not (fact.hook and (fact.point != ON_TOKEN or _is_decision(clean))):
-                if not fact.hook and fact.point != ON_TOKEN and _has_gates(fact):
-                    silent.setdefault(id(fact.run), []).append(fact)
-            elif kind in _SHARING and not fact.hook and _may_share(fact):
-                alike.setdefault((id(fact.run), fact.at // HOUR, *_same(fact)), []).append(fact)
-            else:
+            if fact.kind != "fire" or not fact.gates or (fact.hook and (fact.point != ON_TOKEN or _is_decision(clean))):
                 rows.append(_row(clean))
+            elif not fact.hook and fact.point != ON_TOKEN and _has_gates(fact):
+                silent.setdefault(id(fact.run), []).append(fact)
         rows += map(_silent_row, silent.values())
-        rows += map(_shared_row, alike.values())
         insert(db, "facts", _WRITTEN, rows)
         if tally:
             added = db.execute("INSERT INTO new_sums (data) VALUES (?) RETURNING id", (_packed_sums(tally),))
@@ -515,31 +508,6 @@ def _silent_row(facts: list[RunFact]) -> tuple[Any, ...]:
     return (*_of_run(first, "fires"), *_NOTHING, first.run.rules, _json(packed), 0)
 
 
-_OWN = (
-    *("seq", "at", "call_id", "hop", "attempt"),
-    *("input_tokens", "output_tokens", "cached_tokens", "cost", "duration"),
-)
-"""The fields in which the facts of a row may differ, besides their gates."""
-_SHARING = frozenset({"model", "tool"})
-_same = attrgetter(*(name for name in RunFact.__struct_fields__[2:-1] if name not in _OWN))
-_own = attrgetter(*_OWN)
-
-
-def _may_share(fact: RunFact) -> bool:
-    """Whether a model call or a tool call may share a row: it has no verdict, and JSON can express its numbers."""
-    return not (fact.refused or fact.reason) and math.isfinite(fact.cost or 0.0) and math.isfinite(fact.duration or 0.0)
-
-
-def _shared_row(facts: list[RunFact]) -> tuple[Any, ...]:
-    """Return the row of facts of a run that are alike. It has the columns of the first one, and the others as JSON."""
-    first, *others = facts
-    if not others:
-        return _row(first)
-    packed = [(*_own(fact), [_packed(gate) for gate in fact.gates]) for fact in others]
-    about = (*_of_run(first, first.kind), *msgspec.structs.astuple(first)[4:-1], first.run.rules)
-    return (*about, _json({"gates": [_packed(gate) for gate in first.gates], "others": packed}), 0)
-
-
 def _of_run(fact: RunFact, kind: str) -> tuple[Any, ...]:
     run = fact.run
     about = run.run_id, fact.seq, fact.at, kind, run.parent_run_id, run.root_run_id or run.run_id
@@ -556,14 +524,8 @@ def _packed(gate: Gate) -> tuple[Any, ...]:
 def _json(value: Any) -> str:
     try:
         return _encode(value).decode()
-    except (UnicodeEncodeError, OverflowError):
-        return _encode(_storable(value)).decode()
-
-
-def _storable(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _storable(each) for name, each in value.items()}
-    return [_storable(each) for each in value] if isinstance(value, (list, tuple)) else storable_value(value)
+    except UnicodeEncodeError:
+        return _encode(scrub(plain(value))).decode()
 
 
 def delete_reasons(database: Database, before: float) -> Iterator[int]:
@@ -583,7 +545,7 @@ def delete_reasons(database: Database, before: float) -> Iterator[int]:
 # Reading.
 
 _SELECTED = ", ".join((*(f"coalesce(sum({name}), 0)" for name in _NUMBERS), "coalesce(max(last), 0.0)"))
-_gates = msgspec.json.Decoder(list[Any] | dict[str, Any])
+_gates = msgspec.json.Decoder(list[Any])
 _FLAGS = ("refused", "fatal")
 
 
@@ -612,15 +574,8 @@ def read_facts(db: Connection, condition: str, values: Any) -> Iterator[tuple[in
             continue
         known = dict(zip(RunFact.__struct_fields__[4:-1], rest, strict=True))
         known.update({name: bool(known[name]) for name in _FLAGS})
-        own_gates: Any = _gates.decode(gates) if gates else ()
-        others: Any = ()
-        if isinstance(own_gates, dict):
-            own_gates, others = own_gates["gates"], own_gates["others"]
-        fact = RunFact(run, at, kind, seq, **known, gates=tuple([Gate(*gate) for gate in own_gates]))
-        yield id, fact
-        for *own, given in others:
-            differing = dict(zip(_OWN, own, strict=True))
-            yield id, msgspec.structs.replace(fact, **differing, gates=tuple([Gate(*gate) for gate in given]))
+        calls = tuple([Gate(*gate) for gate in _gates.decode(gates)]) if gates else ()
+        yield id, RunFact(run, at, kind, seq, **known, gates=calls)
 
 
 _PHASES = ("rewrite", "guard", "observe")
