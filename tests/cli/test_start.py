@@ -67,7 +67,7 @@ def test_a_server_imports_the_sdk_of_a2a_when_it_is_called(tmp_path):
         "    server = build_server(settings, Agent('helper', llm=ScriptedModel(['hello'])))\n"
         "    await server.start()\n"
         "    print('a2a.types' in sys.modules)\n"
-        "    async with httpx.AsyncClient() as http:\n"
+        "    async with httpx.AsyncClient(timeout=60) as http:\n"
         "        card = (await http.get(server.url + '/.well-known/agent-card.json')).json()\n"
         "    print(card['name'], 'a2a.types' in sys.modules)\n"
         "    await server.stop()\n"
