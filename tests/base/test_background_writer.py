@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 
@@ -147,19 +146,6 @@ def test_write_now_writes_without_waiting_for_more_items():
     writer._write = lambda batch: (batches.append(batch), done.set())
     assert done.wait(10)
     assert batches == [[1]]
-
-
-def test_while_writing_takes_long_items_are_collected_for_longer(monkeypatch):
-    monkeypatch.setattr(background_writer, "RESTS", 1e12)  # every write takes long
-    monkeypatch.setattr(background_writer, "MAX_REST_SECONDS", 30)
-    writer, batches, _ = gathering(linger=0)
-    writer.put(1)
-    assert writer.flush(10)
-    writer.put(2)
-    time.sleep(0.05)  # without a rest, the thread would write it now
-    writer.put(3)
-    assert writer.flush(10), "whoever waits does not wait for the rest"
-    assert batches == [[1], [2, 3]]
 
 
 def test_an_idle_thread_calls_idle_once_before_it_ends(monkeypatch):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import threading
-import time
 import weakref
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar
@@ -16,10 +15,6 @@ log = logging.getLogger("hookline")
 
 T = TypeVar("T")
 
-RESTS = 3.0
-"""The thread rests at least so many times as long as its last write took: a slow disk gets larger batches."""
-MAX_REST_SECONDS = 0.05
-"""Maximum time of such a rest."""
 IDLE_SECONDS = 2.0
 """An idle thread ends after this time; the next item starts another one."""
 EXIT_SECONDS = 5.0
@@ -41,8 +36,7 @@ class BackgroundWriter(Generic[T]):
         write: writes one batch. Its exceptions are passed to ``failed``.
         failed: called with the exception and the batch. It must not raise.
         limit: capacity of the queue, in the sizes given to :meth:`put`.
-        linger: seconds to collect a batch: waking the thread for each item costs more than writing the item. While
-            writing takes long, a batch is collected for longer.
+        linger: seconds to collect a batch: waking the thread for each item costs more than writing the item.
         idle: called in the thread after it had nothing to do for a while. It must not raise.
         drop_at_exit: whether queued items may be dropped when the program ends, because they are stored elsewhere.
     """
@@ -119,7 +113,6 @@ class BackgroundWriter(Generic[T]):
         return self._put - self._done
 
     def _work(self) -> None:
-        took = 0.0
         while True:
             if not self._wake.wait(IDLE_SECONDS):
                 if self._idle is not None:
@@ -128,18 +121,16 @@ class BackgroundWriter(Generic[T]):
                     if not self._items:
                         self._thread = None
                         return
-            self._no_linger.wait(max(self._linger, min(RESTS * took, MAX_REST_SECONDS)))
+            self._no_linger.wait(self._linger)
             with self._changed:
                 items, self._items, size = self._items, [], self._size
                 self._wake.clear()
                 if not self._flushing:
                     self._no_linger.clear()
-            began = time.monotonic()
             try:
                 self._write(items)
             except Exception as error:  # noqa: BLE001 - the owner decides what a failure means
                 self._failed(error, items)
-            took = time.monotonic() - began
             with self._changed:
                 self._size -= size
                 self._done += len(items)
