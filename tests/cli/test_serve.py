@@ -15,7 +15,9 @@ import httpx
 import pytest
 
 from hookline._kernel.payloads import Question
-from hookline.cli.serve import ServerLog, ServerScreen, make_view, status_table
+from hookline.cli.serve import make_view
+from hookline.cli.server_log import ServerLog
+from hookline.cli.server_screen import ServerScreen, status_table
 from hookline.cli.text import rough_duration
 from hookline.server.agents import ServedAgent
 from hookline.server.app import Status

@@ -41,6 +41,22 @@ def test_a_run_imports_only_what_it_uses(tmp_path):
     assert done.stdout.splitlines() == ["hello", "set()"], done.stderr
 
 
+def test_a_server_without_a_terminal_does_not_import_what_draws_on_one():
+    done = python("import sys, hookline.cli.serve\nprint({'rich', 'prompt_toolkit'} & set(sys.modules))")
+    assert done.stdout == "set()\n", done.stderr
+
+
+def test_garbage_is_looked_for_as_usual_once_a_run_begins(tmp_path):
+    (tmp_path / "script.json").write_text('["hello"]')
+    done = python(
+        "import atexit, gc, os, sys\nfrom hookline.cli.main import main\nusual = gc.get_threshold()\n"
+        "atexit.register(lambda: print(gc.get_threshold() == usual, gc.get_freeze_count() > 1000))\n"
+        f"os.environ['HOME'] = {str(tmp_path)!r}\nos.chdir({str(tmp_path)!r})\n"
+        "sys.argv = ['hookline', 'run', '--model', 'scripted:script.json', 'hi']\nmain()\n"
+    )
+    assert done.stdout.splitlines() == ["hello", "True True"], done.stderr
+
+
 def test_a_server_imports_the_sdk_of_a2a_when_it_is_called(tmp_path):
     done = python(
         "import asyncio, sys\nfrom hookline import Agent, ScriptedModel\n"
@@ -51,7 +67,7 @@ def test_a_server_imports_the_sdk_of_a2a_when_it_is_called(tmp_path):
         "    server = build_server(settings, Agent('helper', llm=ScriptedModel(['hello'])))\n"
         "    await server.start()\n"
         "    print('a2a.types' in sys.modules)\n"
-        "    async with httpx.AsyncClient() as http:\n"
+        "    async with httpx.AsyncClient(timeout=60) as http:\n"
         "        card = (await http.get(server.url + '/.well-known/agent-card.json')).json()\n"
         "    print(card['name'], 'a2a.types' in sys.modules)\n"
         "    await server.stop()\n"

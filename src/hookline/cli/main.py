@@ -6,6 +6,8 @@ import io
 import os
 import sys
 
+from . import startup
+
 
 def main() -> None:
     """Run the program with the arguments of this process, then exit."""
@@ -16,6 +18,7 @@ def main() -> None:
         given = options.parse(sys.argv[2:])
         if given is not None:
             sys.exit(client.run(given))
+    startup.begin()
     try:
         import typer  # noqa: F401
     except ImportError:

@@ -15,6 +15,7 @@ import typer
 from .._kernel.errors import HooklineError
 from ..config.settings import KEYS
 from ..config.sources import Configuration
+from . import startup
 from .errors import (
     BAD_INPUT,
     CANCELLED,
@@ -184,6 +185,7 @@ def execute(config: Configuration, job: RunJob, *, json: bool = False, quiet: bo
             job.run_id = make_id("run")
             if not (quiet or json):
                 print_note(f"durable: hookline runs resume {job.run_id} continues this run if it is interrupted")
+        startup.finish()
         with view:
             sinks: list[Sink] = [view, lines] if lines is not None else [view]
             runs = run_with_handovers(

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from rich.table import Table
-from rich.text import Text
-
+from . import startup
 from .text import printable
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from ..server.logs import LogFormat
 
 
@@ -78,6 +78,7 @@ async def run_until_stopped(service: Service, view: Any, on_started: Callable[[]
         for name in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(name, stop)
     await service.start()
+    startup.finish()
     on_started()
     watching = asyncio.create_task(view.watch())
     try:
@@ -89,6 +90,9 @@ async def run_until_stopped(service: Service, view: Any, on_started: Callable[[]
 
 def timestamped(line: str | Table) -> Any:
     """Return a line with the current time before it; a long line wraps below its text, not below the time."""
+    from rich.table import Table  # most services print log lines only, and Rich takes time to import
+    from rich.text import Text
+
     row = Table.grid(padding=(0, 1, 0, 0))
     shown = Text(printable(line)) if isinstance(line, str) else line
     row.add_row(Text(time.strftime("%H:%M:%S"), style="dim", no_wrap=True), shown)

@@ -285,46 +285,52 @@ class Tally(dict[tuple[Any, ...], Sums]):
             self._count_end(whose, fact)
 
     def _count_end(self, whose: tuple[Any, ...], fact: RunFact) -> None:
-        kind, duration = fact.kind, fact.duration
-        took = class_of(duration)
-        sums = Sums(1, duration or 0.0, last=fact.at)
+        kind, duration, at = fact.kind, fact.duration, fact.at
+        seconds = duration or 0.0
         if kind == "shadow":
-            key = (*whose, kind, fact.hook, fact.point, fact.verb, "", "", UNKNOWN)
+            self._note((*whose, kind, fact.hook, fact.point, fact.verb, "", "", UNKNOWN), at, seconds)
         elif kind == "model":
-            key = (*whose, kind, fact.model, "", "", "", "", took)
-            sums.input_tokens, sums.output_tokens = fact.input_tokens, fact.output_tokens
-            sums.cached_tokens, sums.unpriced = fact.cached_tokens, int(fact.cost is None)
-            sums.cost = fact.cost if fact.cost is not None and math.isfinite(fact.cost) else 0.0
+            sums = self._note((*whose, kind, fact.model, "", "", "", "", class_of(duration)), at, seconds)
+            sums.input_tokens += fact.input_tokens
+            sums.output_tokens += fact.output_tokens
+            sums.cached_tokens += fact.cached_tokens
+            if fact.cost is None:
+                sums.unpriced += 1
+            elif math.isfinite(fact.cost):
+                sums.cost += fact.cost
         elif kind == "tool":
-            key = (*whose, kind, fact.tool, "", fact.outcome, "", "", took if duration else UNKNOWN)
+            took = class_of(duration) if duration else UNKNOWN
+            self._note((*whose, kind, fact.tool, "", fact.outcome, "", "", took), at, seconds)
         elif kind == "approval":
-            key = (*whose, kind, fact.tool, "", fact.outcome, "", "", took)
+            self._note((*whose, kind, fact.tool, "", fact.outcome, "", "", class_of(duration)), at, seconds)
             if fact.refused:
                 self._count_refusal(whose, fact, fact.source, fact.verb, "")
         elif kind == "error":
-            key = (*whose, kind, fact.source, fact.place, fact.outcome, "", "", UNKNOWN)
-            sums.fatal = int(fact.fatal)
+            sums = self._note((*whose, kind, fact.source, fact.place, fact.outcome, "", "", UNKNOWN), at, seconds)
+            sums.fatal += fact.fatal
         else:
-            key = (*whose, kind, "", "", fact.outcome if kind == "run" else "", "", "", took)
-            sums.count = fact.seq if kind == "gap" else 1
-            sums.last += sums.seconds  # when the run ended
-        self.add(key, sums)
+            outcome, count = (fact.outcome, 1) if kind == "run" else ("", fact.seq if kind == "gap" else 1)
+            ended = at + seconds
+            self._note((*whose, kind, "", "", outcome, "", "", class_of(duration)), ended, seconds, count)
 
     def _count_call(
         self, whose: tuple[Any, ...], fact: RunFact, hook: str, verb: str, seconds: float, took: int
     ) -> None:
-        key = (*whose, "hook", hook, fact.point, verb, "", "", took)
-        known = self.get(key)
-        if known is None:
-            self[key] = Sums(1, seconds, last=fact.at)
-        else:
-            known.count += 1
-            known.seconds += seconds
-            known.last = max(known.last, fact.at)
+        self._note((*whose, "hook", hook, fact.point, verb, "", "", took), fact.at, seconds)
 
     def _count_refusal(self, whose: tuple[Any, ...], fact: RunFact, hook: str, verb: str, reason: str) -> None:
         reason = "" if verb == "failed" else reason  # errors differ in details, and would be counted one by one
-        self.add((*whose, "refusal", hook, fact.point, verb, fact.tool, reason, UNKNOWN), Sums(1, last=fact.at))
+        self._note((*whose, "refusal", hook, fact.point, verb, fact.tool, reason, UNKNOWN), fact.at)
+
+    def _note(self, key: tuple[Any, ...], at: float, seconds: float = 0.0, count: int = 1) -> Sums:
+        """Count something at a Unix time, and return its sums."""
+        sums = self.get(key)
+        if sums is None:
+            sums = self[key] = Sums(last=at)
+        sums.count += count
+        sums.seconds += seconds
+        sums.last = max(sums.last, at)
+        return sums
 
     def add(self, key: tuple[Any, ...], sums: Sums) -> None:
         """Add sums to those of a key."""

@@ -25,8 +25,9 @@ _PAGES_AT_ONCE = 500
 
 _SPACELESS = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 """Characters of scripts without spaces: each one is a word."""
-_WORD = re.compile(rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+")
-_WANTED = re.compile(rf"({_WORD.pattern})(\*?)")
+_WORD = rf"[{_SPACELESS}]|[^\W_{_SPACELESS}]+"
+_WANTED = rf"({_WORD})(\*?)"
+# They are compiled when first used, which takes time that a program without a search need not spend to start.
 
 _VECTOR = "array_to_tsvector(array_remove(string_to_array(words, ' '), ''))"
 _LETTERS = "a-z0-9\\u0080-\\U0010ffff"
@@ -120,7 +121,7 @@ def add_text(
         return
     words, left = dict.fromkeys(_scope(owner, agent)), MAX_WORDS
     for text in (task, reply):
-        for found in _WORD.finditer(_plain(text[:MAX_TEXT])):
+        for found in re.finditer(_WORD, _plain(text[:MAX_TEXT])):
             word = found[0][:MAX_WORD]
             if word not in words and left > 0:
                 words[word] = None
@@ -144,7 +145,7 @@ def find_text(
         owner: only runs of this owner.
         agent: only runs of this agent.
     """
-    wanted = [(found[1][:MAX_WORD], bool(found[2])) for found in _WANTED.finditer(_plain(text[:MAX_TEXT]))]
+    wanted = [(found[1][:MAX_WORD], bool(found[2])) for found in re.finditer(_WANTED, _plain(text[:MAX_TEXT]))]
     if not wanted:
         return []
     words = [*((word, False) for word in _scope(owner, agent)), *wanted]

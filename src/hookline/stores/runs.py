@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import chain
+from operator import itemgetter
 from typing import Any, TypedDict, Unpack, cast
 
 import msgspec
@@ -1405,7 +1406,8 @@ def _write(db: Connection, runs: Iterable[RunRecord], events: Sequence[StoredEve
     for run in records:
         if run.started is None or run.ended is not None:  # the texts of a run change when it ends
             index_texts(run, db)
-    insert(db, "events", StoredEvent.__struct_fields__, list(map(msgspec.structs.astuple, events)), _NEW_EVENT)
+    rows = sorted(map(msgspec.structs.astuple, events), key=_RUN_OF_ROW)  # the rows of a run are beside each other
+    insert(db, "events", StoredEvent.__struct_fields__, rows, _NEW_EVENT)
 
 
 def run_row(run: RunRecord) -> tuple[str, tuple[Any, ...]]:
@@ -1418,6 +1420,7 @@ def index_texts(run: RunRecord, db: Connection) -> None:
     add_text(db, run.id, run.created, run.owner, run.agent, run.task, run.reply, replace=run.ended is not None)
 
 
+_RUN_OF_ROW = itemgetter(StoredEvent.__struct_fields__.index("run_id"))
 _NEW_EVENT = """ON CONFLICT (run_id, seq) DO UPDATE SET
     type = excluded.type, at = excluded.at, data = excluded.data"""
 _KEY_ROW = upsert("idempotency_keys", (*IdempotencyKey.__struct_fields__, "host", "pid"), ("owner", "key"))
