@@ -266,13 +266,12 @@ class _Printer:
         started = f"  {time_text(view.time)}" if view.time else ""
         yield Text.assemble(status, " ", (printable(view.id, keep=""), "dim"), (started, "dim"))
         yield self.indented(0, Text(short(view.task, 4 * self.width), style="bold"))
-        steps = sum(step.index >= 0 for step in view.steps)
         cached = f" ({view.cached_tokens:,} cached)" if view.cached_tokens else ""
         used = view.input_tokens or view.output_tokens
         facts = (
             view.agent and f"agent {view.agent}",
             view.model and f"model {view.model}",
-            counted(steps, "step"),
+            counted(view.step_count, "step"),
             counted(view.tool_calls, "tool call"),
             str(view.subagents),
             duration_text(view.elapsed) if view.elapsed else "",

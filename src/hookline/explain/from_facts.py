@@ -69,7 +69,8 @@ def facts_view(run: RunRecord, facts: Iterable[RunFact]) -> RunView:
     view.status, view.has_texts = run.status, False
     view.notes.append(_missing(run))
     if run.is_over:
-        view.tool_calls, view.cost, view.elapsed = run.tool_calls, run.cost, run.elapsed or view.until
+        view.step_count, view.tool_calls, view.cost = run.steps, run.tool_calls, run.cost
+        view.elapsed = run.elapsed or view.until
         view.input_tokens, view.output_tokens = run.input_tokens, run.output_tokens
         view.cached_tokens = run.cached_tokens
         message = next((fact.reason for fact in own if fact.kind == "run"), "")

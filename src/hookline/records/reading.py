@@ -204,11 +204,14 @@ class RecordedRun:
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """The tools of the calls for whose approval the record waits at its end."""
-        asked: dict[str, str] = {}
-        for moment in self.moments:
-            note_approval(asked, moment.line)
-        return tuple(asked.values())
+        """The tools of the calls, also of nested runs, for whose approval the record waits at its end."""
+        waiting: list[str] = []
+        for run in self.tree():
+            asked: dict[str, str] = {}
+            for moment in run.moments:
+                note_approval(asked, moment.line)
+            waiting += asked.values()
+        return tuple(waiting)
 
     def tree(self) -> Iterator[RecordedRun]:
         """Yield this run and all runs nested in it."""

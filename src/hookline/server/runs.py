@@ -455,6 +455,14 @@ class RunService:
             UnknownRunError: there is no such run, or it belongs to another caller.
             StoreError: the file cannot be read.
         """
+        run = await self._find(id, caller)
+        if run.is_over or id not in self._live:
+            return run
+        stored = await asyncio.to_thread(self._store.get, id)
+        return run if stored is None else self._latest(stored)
+
+    async def _find(self, id: str, caller: Caller) -> RunRecord:
+        """Return a run like :meth:`get`, but without the numbers so far of one that this process executes."""
         run = await self._load(id)
         if caller.owner not in (None, run.owner):
             raise _unknown(id)
@@ -468,7 +476,7 @@ class RunService:
             UnknownAttachmentError: its conversation has no attachment with this digest, or its content is gone.
             StoreError: the conversation cannot be read.
         """
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         found = list(() if live is None else live.attachments)
         session = await asyncio.to_thread(self._sessions.load, run.session_id)
         if session is not None:
@@ -530,7 +538,7 @@ class RunService:
             BusyError: too many readers are open.
             StoreError: the file cannot be read.
         """
-        run = await self.get(id, caller)
+        run = await self._find(id, caller)
         close, watch = self._open_stream(caller), self._watch(id)
         return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping, watch)
 
@@ -570,7 +578,7 @@ class RunService:
             StoreError: the file cannot be read.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         if live is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
@@ -579,7 +587,8 @@ class RunService:
         if run.is_over:
             with suppress(UnavailableError):  # a result that was returned must survive a crash
                 await self._recorder.flushed()
-        return run
+            return run
+        return await self.get(id, caller)
 
     async def _wait_elsewhere(self, id: str, deadline: float | None) -> RunRecord:
         """Wait for the end of a run that another process executes, or that this process does not execute yet."""
@@ -621,7 +630,7 @@ class RunService:
             ConflictError: the run belongs to another process that uses the same SQLite file, or to no server.
             StoreError: the file cannot be used.
         """
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         _check_served(run)
         reason = reason or f"cancelled by {caller.name}"
         if live is None or live.closed:
@@ -631,7 +640,7 @@ class RunService:
                 if await self._durable.cancel(id, reason):  # this process may be storing the end still
                     return await self.wait(id, caller, timeout=CANCEL_SECONDS)
                 live = self._live.get(id)  # this process has just begun to execute it
-                if live is None and (run := await self.get(id, caller)).is_over:
+                if live is None and (run := await self._find(id, caller)).is_over:
                     return run
         if live is not None:
             if not live.closed:
@@ -657,7 +666,7 @@ class RunService:
             BusyError: too many messages wait for the run.
             StoreError: the file cannot be read.
         """
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         _check_served(run)
         durable = None if live is None else live.durable
         may_wait = durable is not None or self._store.db.is_shared
@@ -712,8 +721,9 @@ class RunService:
         return await self._close_abandoned(id) if run.is_served and run.is_abandoned else run
 
     def _latest(self, run: RunRecord) -> RunRecord:
+        """Return a run with what this process knows about it; its numbers so far are those that are stored."""
         live = self._live.get(run.id)
-        return run if live is None else live.record
+        return run if live is None else live.record if live.closed else live.record.with_progress(run)
 
     async def _close_all_abandoned(self) -> None:
         for run in await asyncio.to_thread(self._store.abandoned):

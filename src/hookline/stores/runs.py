@@ -34,6 +34,7 @@ from .halts import HaltStore
 from .journal import SCHEMA as _JOURNAL
 from .journal import Journal, count_new, create
 from .leases import database_time
+from .progress import Progress, progress_of
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .retention import AT_ONCE, Forget, PeriodicWork, among, delete_runs, error_type, prune, prune_served
@@ -242,8 +243,9 @@ class RunRecord(msgspec.Struct, frozen=True):
     ``owner``, ``session``, ``transport``, ``task``, ``reply`` and ``reason`` are set for runs of a server only:
     ``session`` is the caller's name of the conversation and ``session_id`` the id in the session store; ``reason`` says
     what stopped or ended the run. ``stop`` is the kind of stop signal. ``error`` is the type of the error that the run
-    failed with, followed by the message if a server stored it. The numbers are 0 until the run has ended. ``created``
-    is when the run was accepted and ``started`` when it left the queue; without a server they are the same.
+    failed with, followed by the message if a server stored it. ``steps`` are those in which the model has replied, as in
+    ``AgentResult.steps``. The numbers of a run that has not ended are those so far. ``created`` is when the run was
+    accepted and ``started`` when it left the queue; without a server they are the same.
     ``last_seq`` is the number of the last stored event. ``host``, ``pid`` and ``born`` identify the process.
     ``observed`` says whether an :class:`ObservabilityHook` recorded the run. ``origin`` says where the run came from:
     ``command line``, ``library``, ``server``, ``channel NAME``, or the name of a framework or a coding agent.
@@ -307,6 +309,11 @@ class RunRecord(msgspec.Struct, frozen=True):
     def is_abandoned(self) -> bool:
         """Whether the process of the run has ended, and the end of the run is not stored yet."""
         return self.ended is None and self.status == "interrupted"
+
+    def with_progress(self, numbers: Progress | RunRecord) -> RunRecord:
+        """Return the run with other numbers."""
+        found = {name: getattr(numbers, name) for name in Progress.__struct_fields__}
+        return msgspec.structs.replace(self, **found)
 
 
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
@@ -833,7 +840,7 @@ class RunStore:
             if run is None or run.ended is not None:
                 return run
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
-            over, event = last(run, (seq or 0) + 1)
+            over, event = last(_counted(db, [run])[0], (seq or 0) + 1)
             _write(db, [over], [event])
             self._facts.write(db, [ended_run(over)])
         self.db.announce(over.id)
@@ -891,9 +898,9 @@ class RunStore:
         """
         rows = self.db.execute(f"SELECT {_ROW} FROM runs WHERE run_id = ?", (storable(id),))
         found = list(_records(rows, self.db.leases))
-        if found and not found[0].is_served:
+        if found and (found[0].ended is None or not found[0].is_served):
             with self.db.transaction() as db:
-                found = self._current(db, found)
+                found = _counted(db, self._current(db, found))
         return found[0] if found else None
 
     def find(self, run_id: str) -> RunRecord:
@@ -991,7 +998,7 @@ class RunStore:
             size += _size(run)
             if size > PAGE_SIZE and len(found) > 1:
                 break
-        return self._current(db, found)
+        return _counted(db, self._current(db, found))
 
     def _current(self, db: Connection, runs: Iterable[RunRecord]) -> list[RunRecord]:
         """Return runs with the states and last events of durable runs without a server: only their journals know."""
@@ -1179,6 +1186,13 @@ class RunStore:
         with self.db.transaction() as db:
             row = db.execute("SELECT root_run_id FROM facts WHERE run_id = ? LIMIT 1", (storable(run_id),)).fetchone()
             return [] if row is None else facts_of(db, "root_run_id = ?", row)
+
+
+def _counted(db: Connection, runs: list[RunRecord]) -> list[RunRecord]:
+    """Return runs with the numbers so far of those that have not ended."""
+    ids = [run.id for run in runs if run.ended is None]
+    numbers = progress_of(db, ids)
+    return [run.with_progress(numbers[run.id]) if run.id in numbers else run for run in runs]
 
 
 def _since_first_start(db: Connection, facts: Sequence[RunFact]) -> list[RunFact]:

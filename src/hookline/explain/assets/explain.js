@@ -20,7 +20,7 @@
     return line.length > length ? `${line.slice(0, length - 1)}…` : line;
   };
   const joined = (...facts) => facts.filter(Boolean).join(" · ");
-  const stepCount = (view) => counted((view.steps || []).filter((step) => step.index >= 0).length, "step");
+  const stepCount = (view) => counted(view.step_count || 0, "step");
   const statusOf = (view) => view.status || "interrupted";
   const decisionsOf = (moments) => (moments || []).flatMap((moment) => moment.decisions || []);
 
@@ -127,7 +127,7 @@
       const facts = {
         agent: run.agent,
         model: run.model,
-        steps: number((run.steps || []).filter((one) => one.index >= 0).length),
+        steps: number(run.step_count || 0),
         "tool calls": number(run.tool_calls),
         subagents: below && below.runs && `${number(below.runs)} (${counted(below.steps || 0, "step")}, ${counted(below.tool_calls || 0, "tool call")})`,
         took: duration(run.elapsed || 0),
