@@ -549,6 +549,22 @@ def facts_of(db: Connection, condition: str, values: Any) -> list[RunFact]:
     return sorted(found, key=lambda fact: fact.at)
 
 
+def within(db: Connection, run_id: str) -> tuple[str, list[str]]:
+    """Return the condition for the facts of a run and the runs nested in it, and its values.
+
+    A run includes its nested runs, in every list and sum; a nested run can be named by itself.
+    """
+    if db.execute("SELECT 1 FROM facts WHERE root_run_id = ? LIMIT 1", (run_id,)).fetchone() is not None:
+        return "root_run_id = ?", [run_id]
+    query = """SELECT DISTINCT run_id, parent_run_id FROM facts
+        WHERE root_run_id IN (SELECT root_run_id FROM facts WHERE run_id = ?)"""
+    edges = db.execute(query, (run_id,)).fetchall()
+    found = {run_id: None}
+    while more := [id for id, parent in edges if parent in found and id not in found]:
+        found.update(dict.fromkeys(more))
+    return f"run_id IN ({','.join('?' * len(found))})", list(found)
+
+
 def read_facts(db: Connection, condition: str, values: Any) -> Iterator[tuple[int, RunFact]]:
     """Yield the facts that meet a condition, each with the number of its row, in the order that the condition gives."""
     query = f"SELECT id, {', '.join(_COLUMNS)} FROM facts WHERE {condition}"

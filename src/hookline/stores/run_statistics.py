@@ -187,10 +187,11 @@ def run_stats(
         tally = _from_facts(db, chosen)
         found = _counted(db, chosen, tally)
         unfinished = [(run.status, run.created) for run in store._open(db, chosen.runs, chosen.values)]
-        first = _first(db, chosen)
-        width, bars = _timeline(db, chosen, tally, unfinished, since or first)
+        earliest = _first(db, msgspec.structs.replace(chosen, since=None))
+        start = earliest if earliest is None or since is None else max(since, earliest)
+        width, bars = _timeline(db, chosen, tally, unfinished, start)
         return RunStats(
-            totals=_totals(found, unfinished, first),
+            totals=_totals(found, unfinished, _first(db, chosen)),
             models=_models(found, model),
             tools=_tools(found),
             hooks=_hooks(found),

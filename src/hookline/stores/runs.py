@@ -12,7 +12,7 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, TypedDict, Unpack, cast
 
 import msgspec
@@ -27,7 +27,7 @@ from .facts import FILTERED as _FILTERED_FACTS
 from .facts import NEW_SUMS as _NEW_SUMS
 from .facts import SCHEMA as _FACTS
 from .facts import UPGRADE as _FACTS_UPGRADE
-from .facts import FactWriter, ObservedRun, RunFact, decided_by, facts_of
+from .facts import FactWriter, ObservedRun, RunFact, decided_by, facts_of, read_facts, within
 from .group_commit import GroupCommit
 from .halts import SCHEMA as _HALTS
 from .halts import HaltStore
@@ -42,6 +42,7 @@ from .retention import SCHEMA as _PERIODIC
 from .run_texts import SCHEMA as _TEXTS
 from .run_texts import add_text, find_text, forget_words
 from .sql import LAST_CHARACTER, Connection, Leases, Schema, Statement, insert, storable, storable_value, upsert
+from .verdicts import HAS_VERDICTS, Verdict, decisions_of, verdict_of
 from .workers import SCHEMA as _WORKERS
 from .workers import SLOTS as _SLOTS
 from .workers import WorkerStore
@@ -397,8 +398,13 @@ class QueuedRun(msgspec.Struct, frozen=True):
 
 
 class CallRow(msgspec.Struct, frozen=True):
-    """A model call or tool call of a run: when it began, how long it took, and its outcome."""
+    """A model call or tool call of a run, or of one nested in it: when it began, how long it took, and its outcome.
 
+    ``run_id`` and ``agent`` are those of the run that made it.
+    """
+
+    run_id: str
+    agent: str
     kind: str
     name: str
     began: float
@@ -407,19 +413,6 @@ class CallRow(msgspec.Struct, frozen=True):
     attempt: int
     purpose: str = ""
     tokens: int = 0
-
-
-class VerdictRow(msgspec.Struct, frozen=True):
-    """The result of a hook in a run."""
-
-    at: float
-    point: str
-    call_id: str
-    hook: str
-    phase: str
-    verb: str
-    reason: str
-    duration: float | None
 
 
 class RunFilter(TypedDict, total=False):
@@ -1129,35 +1122,41 @@ class RunStore:
             return limit_bytes((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def calls(self, run_id: str) -> list[CallRow]:
-        """Return the model calls and tool calls of a run, in the order in which they began.
+        """Return the model calls and tool calls of a run and its nested runs, in the order in which they began.
 
         Raises:
             StoreError: the file cannot be used.
         """
         calls = []
-        for fact in self.facts(run_id):
+        for fact in self.tree_facts(run_id):
             began, took = fact.at - (fact.duration or 0.0), fact.duration or 0.0
+            about = fact.run.run_id, fact.run.agent
             if fact.kind == "model":
                 outcome = fact.verb if fact.verb in ("retry", "end", "failed") else fact.outcome
                 tokens = fact.input_tokens + fact.output_tokens
-                calls.append(CallRow("model", fact.model, began, took, outcome, fact.attempt, fact.purpose, tokens))
+                call = CallRow(*about, "model", fact.model, began, took, outcome, fact.attempt, fact.purpose, tokens)
+                calls.append(call)
             elif fact.kind == "tool":
-                calls.append(CallRow("tool", fact.tool, began, took, fact.outcome, fact.attempt))
+                calls.append(CallRow(*about, "tool", fact.tool, began, took, fact.outcome, fact.attempt))
         return sorted(calls, key=lambda call: call.began)
 
-    def verdicts(self, run_id: str) -> list[VerdictRow]:
-        """Return results of hooks in a run, in order.
+    def verdicts(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Verdict]:
+        """Return the verdicts of hooks and denials of people in a run and its nested runs, in order.
+
+        Args:
+            run_id: the id of the run.
+            after: only those after the one with this number.
+            limit: the maximum number; ``None`` for all.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        found = []
-        for fact in self.facts(run_id):
-            at, point, call_id = fact.at, fact.point, fact.call_id
-            for gate in fact.decisions:
-                took = gate.microseconds / 1e6
-                found.append(VerdictRow(at, point, call_id, gate.hook, gate.phase, gate.verb, gate.reason, took))
-        return found
+        with self.db.transaction() as db:
+            condition, values = within(db, storable(run_id))
+            found = read_facts(db, f"{condition} AND {HAS_VERDICTS} ORDER BY id", values)
+            spoken = ((fact, *each) for _, fact in found for each in decisions_of(fact))
+            page = islice(enumerate(spoken, 1), after, None if limit is None else after + limit)
+            return [verdict_of(seq, *each) for seq, each in page]
 
     def facts(self, run_id: str) -> list[RunFact]:
         """Return what an :class:`ObservabilityHook` recorded about a run, in order.
@@ -1178,14 +1177,13 @@ class RunStore:
         return next((str(rules) for (rules,) in self.db.execute(query, (storable(run_id),))), "")
 
     def tree_facts(self, run_id: str) -> list[RunFact]:
-        """Return what was recorded about a run and about all runs of its tree, in order.
+        """Return what was recorded about a run and the runs nested in it, in order.
 
         Raises:
             StoreError: the file cannot be used.
         """
         with self.db.transaction() as db:
-            row = db.execute("SELECT root_run_id FROM facts WHERE run_id = ? LIMIT 1", (storable(run_id),)).fetchone()
-            return [] if row is None else facts_of(db, "root_run_id = ?", row)
+            return facts_of(db, *within(db, storable(run_id)))
 
 
 def _counted(db: Connection, runs: list[RunRecord]) -> list[RunRecord]:
