@@ -1009,9 +1009,9 @@ class RunStore:
         for place, run in enumerate(found):
             if run.id in known:
                 last, state = known[run.id]
-                found[place] = msgspec.structs.replace(
-                    run, last_seq=last, status=state if run.ended is None else run.status
-                )
+                # While a process executes a run, a hook that observes it knows whether it waits for a person.
+                status = run.status if run.ended is not None or (state == "running" and run.status == "waiting") else state
+                found[place] = msgspec.structs.replace(run, last_seq=last, status=status)
         return found
 
     def _state(self, now: float, status: str, lease: float, *process: Any) -> str:
