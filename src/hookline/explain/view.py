@@ -207,11 +207,11 @@ Item = ModelCall | ToolCallView | EventView | NestedRun
 
 
 def is_refused(item: Item, hook: str | None = None) -> bool:
-    """Whether something was prevented: by a hook (only by this one, if one is given), or by who denied a call."""
+    """Whether something was prevented: by a hook or by who denied a call; only by this one, if one is given."""
     if isinstance(item, NestedRun):
         return False
     decisions = [each for moment in item.moments for each in moment.decisions if hook in (None, each.hook)]
-    is_denied = hook is None and isinstance(item, ToolCallView) and item.decision == "denied"
+    is_denied = isinstance(item, ToolCallView) and item.decision == "denied" and hook in (None, item.decided_by)
     return is_denied or any(each.refused for each in decisions)
 
 

@@ -40,6 +40,8 @@ _KEPT = {MINUTES: 2 * HOUR, HOUR: HOURS_KEPT}
 ROLL_AFTER = 64
 """Number of transactions after which new sums are added to those of their time slots."""
 _LARGEST = 2**63 - 1
+DENIED = "denied"
+"""The verb of a person who denied a call."""
 
 _TABLE = """CREATE TABLE facts (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL,
@@ -597,8 +599,8 @@ def decided_by(hook: str = "", verb: str = "") -> list[tuple[str, list[str]]]:
     A fact has columns for the hook that decided it. If several did something, the others are among its gates.
 
     Args:
-        hook: only decisions of this hook.
-        verb: only this verb; ``denied`` is that of a person, and ``shadow`` any verb of a hook in shadow mode.
+        hook: only decisions of this hook, or denials by this person.
+        verb: only this verb; ``DENIED`` is that of a person, and ``shadow`` any verb of a hook in shadow mode.
     """
     if verb == "shadow":
         names = [hook, f"shadow({hook})"]
@@ -616,7 +618,10 @@ def decided_by(hook: str = "", verb: str = "") -> list[tuple[str, list[str]]]:
             phases[-1] += " AND f.gates NOT LIKE ? ESCAPE '\\'"
             values.append(like_pattern(f'{gate}"cont",'))
     among_others = f"f.several = 1 AND f.kind != 'shadow' AND (({') OR ('.join(phases)}))"
-    return [(decided, list(columns.values())), (among_others, values)]
+    found = [(decided, list(columns.values())), (among_others, values)]
+    if hook and verb in ("", DENIED):
+        found.append((f"f.verb != '' AND f.verb = '{DENIED}' AND f.kind = 'approval' AND f.source = ?", [hook]))
+    return found
 
 
 def first_full_hour(since: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from .facts import Gate, RunFact, read_facts
+from .facts import DENIED, Gate, RunFact, read_facts
 from .leases import database_time
 from .runs import DURABLE, OPEN_STATES, RunRecord, RunStore
 from .sql import Connection, storable
@@ -72,8 +72,8 @@ class Refusal(msgspec.Struct, frozen=True):
 class RefusalFilter(TypedDict, total=False):
     """Filter of :func:`refusals`; an empty filter selects all of them.
 
-    ``owner``, ``agent``: only those in runs of this caller and agent, and their subagents. ``tool``, ``hook``,
-    ``verb``: only those with this value. ``since``, ``until``: only those at this Unix time or later, and before this
+    ``owner``, ``agent``: only those in runs of this caller and agent, and their subagents. ``tool``, ``verb``: only
+    those with this value. ``hook``: only those by this hook, or this person who denied. ``since``, ``until``: only those at this Unix time or later, and before this
     one.
     """
 
@@ -263,6 +263,8 @@ def _refused(db: Connection, chosen: RefusalFilter, before: str, limit: int) -> 
     parts: list[dict[str, Any]] = [{"refused = 1": None, **wanted, **decided}]
     if decided:
         parts.append({"refused = 1": None, "several = 1": None, **wanted})
+    if (person := chosen.get("hook")) and chosen.get("verb") in (None, "", DENIED):
+        parts.append({"refused = 1": None, "verb = ?": DENIED, "kind = 'approval'": None, "source = ?": person, **wanted})
     newest = "ORDER BY at DESC, id DESC LIMIT ?"
     ids = [f"SELECT id FROM (SELECT id FROM facts WHERE {' AND '.join(part)} {newest}) AS part" for part in parts]
     values = [
@@ -290,8 +292,13 @@ def _is_after(id: str, before: str) -> bool:
 
 def _matches(fact: RunFact, verb: str, gate: Gate, chosen: RefusalFilter) -> bool:
     run, owner = fact.run, chosen.get("owner")
-    given = {"agent": run.asked, "tool": fact.tool, "hook": gate.hook, "verb": verb}
+    given = {"agent": run.asked, "tool": fact.tool, "hook": gate.hook or _person(fact), "verb": verb}
     return owner in (None, run.owner) and all(chosen.get(name) in (None, "", each) for name, each in given.items())
+
+
+def _person(fact: RunFact) -> str:
+    """Return the name of the person who denied a call; empty if none did."""
+    return fact.source if fact.kind == "approval" else ""
 
 
 def _refusal(id: str, fact: RunFact, verb: str, gate: Gate, arguments: str) -> Refusal:
@@ -308,7 +315,7 @@ def _refusal(id: str, fact: RunFact, verb: str, gate: Gate, arguments: str) -> R
         point=fact.point,
         call_id=fact.call_id,
         reason=gate.reason,
-        by=fact.source if fact.kind == "approval" else "",
+        by=_person(fact),
         rules=run.rules,
         arguments=arguments,
     )

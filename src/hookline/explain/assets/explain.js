@@ -58,7 +58,7 @@
           if (item.decision === "denied" && last) {
             const numbers = new Set(item.moments.map((moment) => moment.n));
             const claim = row.marks.findLast((mark) => mark.verb === "claim" && numbers.has(mark.n));
-            const denial = { n: last.n, at: last.at, verb: "denied", hook: "", refused: true, tool: item.tool, row };
+            const denial = { n: last.n, at: last.at, verb: "denied", hook: item.decided_by || "", refused: true, tool: item.tool, row };
             if (claim) claim.refused = true;
             else row.marks.push(denial);
           }
