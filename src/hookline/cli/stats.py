@@ -17,7 +17,7 @@ from ..stores.runs import CallRow, RunRecord
 from ..stores.verdicts import Verdict
 from .halt import halt_text
 from .help import Command
-from .names import check_name
+from .names import check_name, run_in_list
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import counted, parse_since, printable, short
@@ -38,7 +38,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("runs", "database", "debug")(stats))
+    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("records", "runs", "database", "debug")(stats))
 
 
 def stats(
@@ -55,7 +55,7 @@ def stats(
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show the last N runs of the list.")] = None,
     run: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Show the calls of one run: its id or the beginning of it, last, or a record."),
+        typer.Option(metavar="RUN", help="Show the calls of one run: its id or the beginning of it, last, or a file or folder."),
     ] = None,
     json: AsJson = False,
 ) -> int:
@@ -75,7 +75,7 @@ def stats(
     if store is None:
         show_nothing(file or config.settings.runs)
     elif run is not None:
-        found = store.find(run)
+        found = run_in_list(run, store, config)
         calls, verdicts = store.calls(found.id), store.verdicts(found.id)
         if json:
             write_json({"run": _without_texts(found), "calls": calls, "verdicts": verdicts})

@@ -158,7 +158,7 @@ def build_parts(
             raise ConfigError("server.audit_stream copies the audit log, and there is none: set audit")
         audit.copy_to(AUDIT_LOGGER)
     halts = HaltService(store.halts, audit)
-    log = AuditService(audit, settings.audit_index or "")
+    log = AuditService(audit, settings.audit_index or "", store.nested_ids)
     folders = [hook.folder for hook in hooks if isinstance(hook, RecordHook)]
     if settings.records and Path(settings.records).is_dir():  # those of other programs of the project
         folders.append(Path(settings.records))

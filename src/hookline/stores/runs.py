@@ -323,6 +323,12 @@ _TURN = f"""SELECT {_ROW}, {IN_TURN}, EXISTS (SELECT 1 FROM controls c WHERE c.r
     FROM runs r WHERE r.run_id = ?"""
 
 
+_TREE = """WITH RECURSIVE tree (run_id) AS (SELECT run_id FROM runs WHERE run_id = ? UNION
+    SELECT inner_run.run_id FROM runs AS inner_run JOIN tree ON inner_run.parent_run_id = tree.run_id
+    WHERE inner_run.parent_run_id != '') SELECT run_id FROM tree"""
+"""A run and the runs nested in it."""
+
+
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
     """An event of a served run: its number, its type, its time, and the whole event as JSON."""
 
@@ -874,11 +880,8 @@ class RunStore:
             return False
         if self.journal.get(run.id) is not None and not self.journal.delete(run.id):
             return False
-        tree = """WITH RECURSIVE tree (run_id) AS (SELECT run_id FROM runs WHERE run_id = ? UNION
-            SELECT inner_run.run_id FROM runs AS inner_run JOIN tree ON inner_run.parent_run_id = tree.run_id
-            WHERE inner_run.parent_run_id != '') SELECT run_id FROM tree"""
         with self.db.transaction(write=True) as db:
-            delete_runs(db, [id for (id,) in db.execute(tree, (run.id,)).fetchall()])
+            delete_runs(db, [id for (id,) in db.execute(_TREE, (run.id,)).fetchall()])
         return True
 
     # Reading.
@@ -929,6 +932,14 @@ class RunStore:
         rows = self.db.execute(f"SELECT run_id FROM runs WHERE {condition} ORDER BY run_id LIMIT ?", (*values, _NAMED))
         found = [id for (id,) in rows]
         return found[:1] if found[:1] == [name] else found
+
+    def nested_ids(self, run_id: str) -> list[str]:
+        """Return the ids of the runs nested in a run, also those in nested ones.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        return [id for (id,) in self.db.execute(_TREE, (storable(run_id),)) if id != run_id]
 
     def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
         """Return runs, newest first.
