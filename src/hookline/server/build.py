@@ -281,8 +281,9 @@ def _open_stores(settings: Settings, options: ServerOptions) -> _Stores:
     if settings.database:
         check_database(settings.database)
     place, kept = settings.runs or IN_MEMORY, float(KEEP_DAYS)
-    store = RunStore(place, keep_days=kept, pinned=True, lease_seconds=options.lease_seconds)
-    return _Stores(store, approval_store(settings), session_store_at(settings.sessions))
+    approvals, lease = approval_store(settings), options.lease_seconds
+    store = RunStore(place, keep_days=kept, pinned=True, lease_seconds=lease, approvals=approvals)
+    return _Stores(store, approvals, session_store_at(settings.sessions))
 
 
 def _build_service(

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from itertools import chain, islice
-from typing import Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -46,6 +46,9 @@ from .verdicts import HAS_VERDICTS, Verdict, decisions_of, verdict_of
 from .workers import SCHEMA as _WORKERS
 from .workers import SLOTS as _SLOTS
 from .workers import WorkerStore
+
+if TYPE_CHECKING:
+    from .approvals import ApprovalStore
 
 DURABLE = "durable"
 """The ``host`` of a durable run of a server, which belongs to no process."""
@@ -495,6 +498,7 @@ class RunStore:
             commits; the end of a process never does.
         lease_seconds: how long a process may execute a durable run without renewing its lease; see
             docs/guides/durable.md.
+        approvals: the store of the calls that wait for approval: those of a run that is deleted are cancelled.
 
     Raises:
         StoreError: the path, or the number of days, cannot be used.
@@ -514,6 +518,7 @@ class RunStore:
         pinned: bool = False,
         synced: bool = False,
         lease_seconds: float = 15.0,
+        approvals: ApprovalStore | None = None,
     ) -> None:
         if keep_days is not None:
             _check_days(keep_days)
@@ -528,6 +533,7 @@ class RunStore:
         self.begun_with: dict[str, Any] | None = None
         """Settings of the program, stored with the durable runs that it begins, for the program that continues them."""
         self.keep_days = keep_days
+        self.approvals = approvals
         self._tidied = float("-inf")
 
     @property
@@ -594,7 +600,7 @@ class RunStore:
     def _tidy_records(self) -> Iterator[int]:
         yield from self._facts.tidy()
         if self.keep_days is not None:
-            yield from prune(self.db, _days_ago(self.keep_days))
+            yield from prune(self.db, _days_ago(self.keep_days), self._cancel_calls)
 
     def _in_turn(self, name: str, steps: Iterator[int], seconds: float | None = None) -> Iterator[int]:
         """Yield from the steps of periodic work while this process has its lease."""
@@ -854,7 +860,7 @@ class RunStore:
         Raises:
             StoreError: ``days`` is not a positive number, or the file cannot be used.
         """
-        return sum(prune(self.db, _days_ago(days)))
+        return sum(prune(self.db, _days_ago(days), self._cancel_calls))
 
     def prune_served(self, days: float) -> int:
         """Delete the events and texts of served runs that ended more than ``days`` days ago; returns their number.
@@ -870,6 +876,8 @@ class RunStore:
     def delete(self, id: str) -> bool:
         """Delete a run, the runs nested in it, and everything that is stored about them. Sums of statistics stay.
 
+        Its calls that wait for approval are cancelled, if the store knows the :attr:`approvals`.
+
         Returns false if there is no such run, or if it is being executed: a run of a server has to end first.
 
         Raises:
@@ -881,8 +889,15 @@ class RunStore:
         if self.journal.get(run.id) is not None and not self.journal.delete(run.id):
             return False
         with self.db.transaction(write=True) as db:
-            delete_runs(db, [id for (id,) in db.execute(_TREE, (run.id,)).fetchall()])
+            ids = [id for (id,) in db.execute(_TREE, (run.id,)).fetchall()]
+            delete_runs(db, ids)
+        self._cancel_calls(ids)
         return True
+
+    def _cancel_calls(self, run_ids: Sequence[str]) -> None:
+        """Cancel the calls of deleted runs that wait for approval."""
+        if self.approvals is not None and self.approvals.db.exists():
+            self.approvals.cancel_run(*run_ids)
 
     # Reading.
 
