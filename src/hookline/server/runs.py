@@ -723,7 +723,7 @@ class RunService:
     def _latest(self, run: RunRecord) -> RunRecord:
         """Return a run with what this process knows about it; its numbers so far are those that are stored."""
         live = self._live.get(run.id)
-        return run if live is None else live.record if live.closed else live.record.with_progress(run)
+        return run if live is None else live.record if live.closed else live.record.with_numbers(run)
 
     async def _close_all_abandoned(self) -> None:
         for run in await asyncio.to_thread(self._store.abandoned):

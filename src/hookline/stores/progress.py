@@ -16,7 +16,7 @@ from .sql import Connection
 class Progress(msgspec.Struct):
     """The numbers of a run so far: tokens and cost contain those of its nested runs, the others do not.
 
-    ``cost`` is ``None`` if the price of any call is unknown.
+    ``cost`` is ``None`` if the price of any call is unknown. Of a coding agent, ``calls`` of models are not known.
     """
 
     steps: int = 0
@@ -25,6 +25,7 @@ class Progress(msgspec.Struct):
     output_tokens: int = 0
     cached_tokens: int = 0
     cost: float | None = 0.0
+    calls: int = 0
 
     def add(self, other: Progress, *, is_nested: bool) -> None:
         """Add the numbers of the run itself, or of a nested run."""
@@ -35,6 +36,7 @@ class Progress(msgspec.Struct):
         self.output_tokens += other.output_tokens
         self.cached_tokens += other.cached_tokens
         self.cost = None if self.cost is None or other.cost is None else self.cost + other.cost
+        self.calls += other.calls
 
 
 _IS_STEP = "kind = 'model' AND purpose = 'step' AND refused = 0"
@@ -45,7 +47,7 @@ _COUNTED = f"""SELECT run_id, parent_run_id, root_run_id, sum(CASE WHEN {_IS_STE
     sum(CASE WHEN {_IS_CALL} THEN 1 ELSE 0 END),
     {", ".join(f"sum(CASE WHEN {_IS_PAID} THEN {kind}_tokens ELSE 0 END)" for kind in ("input", "output", "cached"))},
     sum(CASE WHEN {_IS_PAID} THEN coalesce(cost, 0.0) ELSE 0.0 END),
-    sum(CASE WHEN {_IS_PAID} AND cost IS NULL THEN 1 ELSE 0 END)
+    sum(CASE WHEN {_IS_PAID} AND cost IS NULL THEN 1 ELSE 0 END), sum(CASE WHEN {_IS_PAID} THEN 1 ELSE 0 END)
     FROM facts WHERE root_run_id IN (SELECT root_run_id FROM facts WHERE run_id IN ({{}}))
     GROUP BY run_id, parent_run_id, root_run_id"""
 _EVENTS = """SELECT run_id, data FROM events
@@ -76,7 +78,7 @@ class _Event(msgspec.Struct):
         used, step = self.usage, int(self.purpose == "step")
         if self.source != "model":
             return Progress(step)
-        return Progress(step, 0, used.input_tokens, used.output_tokens, used.cached_tokens, self.cost)
+        return Progress(step, 0, used.input_tokens, used.output_tokens, used.cached_tokens, self.cost, 1)
 
 
 _decoder = msgspec.json.Decoder(_Event)
@@ -91,8 +93,8 @@ def progress_of(db: Connection, ids: Iterable[str]) -> dict[str, Progress]:
     rows = db.execute(_COUNTED.format(marks), wanted).fetchall()
     parents = {run_id: parent or (root if root != run_id else "") for run_id, parent, root, *_ in rows}
     found: dict[str, Progress] = {}
-    for run_id, _, root, steps, calls, read, written, cached, cost, unpriced in rows:
-        own = Progress(steps, calls, read, written, cached, None if unpriced else cost)
+    for run_id, _, root, steps, calls, read, written, cached, cost, unpriced, paid in rows:
+        own = Progress(steps, calls, read, written, cached, None if unpriced else cost, paid)
         outer, seen = run_id, {root}  # of an outer run without model calls, nothing says what it is nested in
         while outer and outer not in seen:
             seen.add(outer)

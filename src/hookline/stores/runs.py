@@ -314,12 +314,12 @@ class RunRecord(msgspec.Struct, frozen=True):
         """Whether the process of the run has ended, and the end of the run is not stored yet."""
         return self.ended is None and self.status == "interrupted"
 
-    def with_progress(self, numbers: Progress | RunRecord) -> RunRecord:
+    def with_numbers(self, other: Progress | RunRecord) -> RunRecord:
         """Return the run with other numbers."""
-        found = {name: getattr(numbers, name) for name in Progress.__struct_fields__}
-        return msgspec.structs.replace(self, **found)
+        return msgspec.structs.replace(self, **{name: getattr(other, name) for name in _PROGRESS})
 
 
+_PROGRESS = ("steps", "tool_calls", "input_tokens", "output_tokens", "cached_tokens", "cost")
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
 _ROW = ", ".join(_COLUMNS)
 _TURN = f"""SELECT {_ROW}, {IN_TURN}, EXISTS (SELECT 1 FROM controls c WHERE c.run_id = r.run_id AND c.answer IS NULL)
@@ -1216,7 +1216,10 @@ def _counted(db: Connection, runs: list[RunRecord]) -> list[RunRecord]:
     """Return runs with the numbers so far of those that have not ended."""
     ids = [run.id for run in runs if run.ended is None]
     numbers = progress_of(db, ids)
-    return [run.with_progress(numbers[run.id]) if run.id in numbers else run for run in runs]
+    for run in runs:
+        if (found := numbers.get(run.id)) is not None and not found.calls and run.cost is None:
+            found.cost = None  # a coding agent does not say what its calls cost
+    return [run.with_numbers(numbers[run.id]) if run.id in numbers else run for run in runs]
 
 
 def _since_first_start(db: Connection, facts: Sequence[RunFact]) -> list[RunFact]:
