@@ -126,7 +126,11 @@ async def test_a_run_that_waits_has_the_numbers_of_what_it_has_done(tmp_path, ob
         if observed:
             found["facts"] = facts_view(row, store.tree_facts(row.id))
         expected = {"status": "waiting", "steps": 1 if inside else 2, "tool_calls": 0 if inside else 2}
-        expected |= {"input_tokens": 21 if inside else 14, "output_tokens": 9 if inside else 6, "cost": 1.5 if inside else 1.0}
+        expected |= {
+            "input_tokens": 21 if inside else 14,
+            "output_tokens": 9 if inside else 6,
+            "cost": 1.5 if inside else 1.0,
+        }
         assert {name: numbers_of_view(view) for name, view in found.items()} == dict.fromkeys(found, expected)
         assert numbers_of_row(row) == expected
         assert [numbers_of_row(each) for each in store.runs(outermost=True)] == [expected]

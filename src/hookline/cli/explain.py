@@ -80,7 +80,9 @@ def explain(
     run: RunName,
     at: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show only the step of this moment.")] = None,
     only: Annotated[str | None, typer.Option(metavar="WHAT", help=f"Only what hooks did: {', '.join(ONLY)}.")] = None,
-    hook: Annotated[str | None, typer.Option(metavar="NAME", help="Only where this hook intervened, or this person denied a call.")] = None,
+    hook: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only where this hook intervened, or this person denied a call.")
+    ] = None,
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this tool.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Show whole texts, and all points.")] = False,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,

@@ -41,7 +41,7 @@ RunIds = Annotated[
     typer.Option(
         "--run",
         metavar="RUN",
-        help="Only this run and those inside it: its id or the beginning of it, last, or a file or folder (its last run).",
+        help="Only this run and those inside it: its id or its beginning, last, or a file or folder (its last run).",
     ),
 ]
 

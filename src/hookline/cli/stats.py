@@ -55,7 +55,9 @@ def stats(
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show the last N runs of the list.")] = None,
     run: Annotated[
         str | None,
-        typer.Option(metavar="RUN", help="Show the calls of one run: its id or the beginning of it, last, or a file or folder."),
+        typer.Option(
+            metavar="RUN", help="Show the calls of one run: its id or the beginning of it, last, or a file or folder."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> int:

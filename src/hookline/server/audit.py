@@ -41,8 +41,8 @@ result is kept in the memory of this server."""
 class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
     """A filter for records, and the position of a page.
 
-    ``type`` may be given several times. ``run`` is the id of a run, with those nested in it, or its beginning. ``caller`` is the id or the name of a
-    caller. ``text`` may stand anywhere in the record.
+    ``type`` may be given several times. ``run`` is the id of a run, with those nested in it, or its beginning.
+    ``caller`` is the id or the name of a caller. ``text`` may stand anywhere in the record.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
@@ -64,7 +64,7 @@ class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
         return record_filter(self.type, self.since, self.until, **{name: getattr(self, name) for name in names})
 
 
-def record_filter(types: tuple[str, ...], since: float, until: float, **names: str) -> RecordFilter:
+def record_filter(types: tuple[str, ...], since: float, until: float, **names: Any) -> RecordFilter:
     """Return a filter for records between two Unix times; 0 for no limit."""
     begin, end = (timestamp(at).decode() if at else "" for at in (since, until))
     return RecordFilter(types=tuple(filter(None, types)), since=begin, until=end, **names)

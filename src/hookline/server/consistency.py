@@ -147,7 +147,11 @@ class ConsistencyCheck:
             if not _is_readable(run_id, result):
                 yield Contradiction("unreadable_wait", run_id)
         approvals = self._store.approvals
-        if approvals is not None and approvals.db.exists() and (waiting := approvals.waiting_runs(now - SETTLED_SECONDS)):
+        if (
+            approvals is not None
+            and approvals.db.exists()
+            and (waiting := approvals.waiting_runs(now - SETTLED_SECONDS))
+        ):
             open_runs = {id for (id,) in db.execute(_OPEN_JOURNALS).fetchall()}
             yield from (Contradiction("orphan_approval", id) for id in waiting[:MAX_FOUND] if id not in open_runs)
 

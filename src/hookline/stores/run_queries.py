@@ -73,8 +73,8 @@ class RefusalFilter(TypedDict, total=False):
     """Filter of :func:`refusals`; an empty filter selects all of them.
 
     ``owner``, ``agent``: only those in runs of this caller and agent, and their subagents. ``tool``, ``verb``: only
-    those with this value. ``hook``: only those by this hook, or this person who denied. ``since``, ``until``: only those at this Unix time or later, and before this
-    one.
+    those with this value. ``hook``: only those by this hook, or this person who denied. ``since``, ``until``: only
+    those at this Unix time or later, and before this one.
     """
 
     owner: str | None
@@ -264,7 +264,9 @@ def _refused(db: Connection, chosen: RefusalFilter, before: str, limit: int) -> 
     if decided:
         parts.append({"refused = 1": None, "several = 1": None, **wanted})
     if (person := chosen.get("hook")) and chosen.get("verb") in (None, "", DENIED):
-        parts.append({"refused = 1": None, "verb = ?": DENIED, "kind = 'approval'": None, "source = ?": person, **wanted})
+        parts.append(
+            {"refused = 1": None, "verb = ?": DENIED, "kind = 'approval'": None, "source = ?": person, **wanted}
+        )
     newest = "ORDER BY at DESC, id DESC LIMIT ?"
     ids = [f"SELECT id FROM (SELECT id FROM facts WHERE {' AND '.join(part)} {newest}) AS part" for part in parts]
     values = [

@@ -247,8 +247,8 @@ class RunRecord(msgspec.Struct, frozen=True):
     ``owner``, ``session``, ``transport``, ``task``, ``reply`` and ``reason`` are set for runs of a server only:
     ``session`` is the caller's name of the conversation and ``session_id`` the id in the session store; ``reason`` says
     what stopped or ended the run. ``stop`` is the kind of stop signal. ``error`` is the type of the error that the run
-    failed with, followed by the message if a server stored it. ``steps`` are those in which the model has replied, as in
-    ``AgentResult.steps``. The numbers of a run that has not ended are those so far. ``created`` is when the run was
+    failed with, followed by the message if a server stored it. ``steps`` are those in which the model has replied, as
+    in ``AgentResult.steps``. The numbers of a run that has not ended are those so far. ``created`` is when the run was
     accepted and ``started`` when it left the queue; without a server they are the same.
     ``last_seq`` is the number of the last stored event. ``host``, ``pid`` and ``born`` identify the process.
     ``observed`` says whether an :class:`ObservabilityHook` recorded the run. ``origin`` says where the run came from:
@@ -435,8 +435,8 @@ class RunFilter(TypedDict, total=False):
     case; ``*`` at the end of a word stands for more letters.
 
     ``tool``: only runs that called this tool, or tried to. ``hook``, ``verb``: only runs with a verdict of this hook, or
-    of this person who denied a call, with this verb, or both. ``model``: only runs that called this model. All of these also find what happened in nested
-    runs. ``origin``: only runs that came from there.
+    of this person who denied a call, with this verb, or both. ``model``: only runs that called this model. All of these
+    also find what happened in nested runs. ``origin``: only runs that came from there.
     """
 
     served: bool
@@ -1036,7 +1036,9 @@ class RunStore:
             if run.id in known:
                 last, state = known[run.id]
                 # While a process executes a run, a hook that observes it knows whether it waits for a person.
-                status = run.status if run.ended is not None or (state == "running" and run.status == "waiting") else state
+                status = (
+                    run.status if run.ended is not None or (state == "running" and run.status == "waiting") else state
+                )
                 found[place] = msgspec.structs.replace(run, last_seq=last, status=status)
         return found
 

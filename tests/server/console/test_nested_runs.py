@@ -91,4 +91,8 @@ async def test_a_run_has_the_verdicts_of_its_nested_runs_at_every_door(tree, tmp
             assert len(looks) == 2 * runs
             assert {each["run_id"] for each in shown["calls"]} == {*tree[depth:]}
             numbers = {name: shown["run"][name] for name in ("steps", "tool_calls", "input_tokens")}
-            assert numbers == {"steps": view.step_count, "tool_calls": view.tool_calls, "input_tokens": view.input_tokens}
+            assert numbers == {
+                "steps": view.step_count,
+                "tool_calls": view.tool_calls,
+                "input_tokens": view.input_tokens,
+            }

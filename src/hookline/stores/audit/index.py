@@ -115,9 +115,9 @@ class IndexedLog(Frozen, frozen=True):
 class IndexFilter(TypedDict, total=False):
     """Which records to list. Empty values match every record.
 
-    ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it, whose
-    records count as well. ``since`` and ``until`` are times as in the log,
-    such as ``2026-11-15T10:00:00.000Z``.
+    ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it,
+    whose records count as well. ``since`` and ``until`` are times as in the log, such as
+    ``2026-11-15T10:00:00.000Z``.
     """
 
     run: str

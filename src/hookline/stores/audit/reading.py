@@ -32,9 +32,9 @@ _PLAIN = re.compile(r"[ !#-\[\]-~]+")
 class RecordFilter(Frozen, frozen=True, kw_only=True):
     """Conditions that a record must meet. Empty values match every record.
 
-    ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it, whose
-    records count as well. ``caller`` is the id or the name of a caller.
-    ``text`` may stand anywhere in the line; case is ignored. ``since`` and ``until`` are times as in the log.
+    ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it,
+    whose records count as well. ``caller`` is the id or the name of a caller. ``text`` may stand anywhere in the line;
+    case is ignored. ``since`` and ``until`` are times as in the log.
     """
 
     run: str = ""
