@@ -4,6 +4,7 @@ import logging
 from contextlib import closing
 
 import pytest
+from bs4 import BeautifulSoup
 
 from hookline import (
     Agent,
@@ -28,7 +29,8 @@ from hookline.teams import Team
 from tests.cases import Failures
 
 from .build import TASK, Scene
-from .vectors import vectors
+from .doors.served import Api
+from .vectors import doors, vectors
 
 NUMBERS = ("status", "steps", "tool_calls", "input_tokens", "output_tokens", "cost")
 
@@ -145,3 +147,24 @@ async def test_every_view_of_every_vector_has_the_same_numbers(tmp_path):
             found = await numbers_at_every_door(vector, place)
             assert {name: each for name, each in found.items() if each != found["list"]} == {}, found["list"]
     failures.check(number + 1)
+
+
+async def test_every_page_of_a_server_has_the_same_numbers_of_every_vector(tmp_path):
+    api, failures = Api(), Failures()
+    chosen = [each for each in vectors() if doors()["api"].why_not(each) is None]
+    async with api.open(tmp_path, chosen):
+        for vector in chosen:
+            with failures.of({"vector": vector.id}):
+                run = await api.run(vector)
+                id, accept = run["id"], {"accept": "application/json"}
+                view = (await api.client.get(f"/runs/{id}/explain", headers=accept)).json()
+                view = {"input_tokens": 0, "output_tokens": 0, "tool_calls": 0, "step_count": 0} | view
+                listed = (await api.client.get(f"/runs?agent={api.names[vector.id]}")).json()["runs"]
+                head = BeautifulSoup((await api.client.get(f"/console/runs/{id}")).text, "html.parser")
+                shown = {each.contents[0].strip(): each.b.text for each in head.select("#run-head li")}
+                numbers = {name: run[name] for name in NUMBERS}
+                assert {name: view["step_count" if name == "steps" else name] for name in NUMBERS} == numbers
+                assert [{name: each[name] for name in NUMBERS} for each in listed] == [numbers]
+                assert (shown["steps"], shown["tool calls"]) == (f"{run['steps']:,}", f"{run['tool_calls']:,}")
+                assert shown["tokens"].startswith(f"{run['input_tokens']:,} in, {run['output_tokens']:,} out")
+    failures.check(len(chosen))

@@ -434,9 +434,9 @@ class RunFilter(TypedDict, total=False):
     only runs with this cause. ``text``: only runs with all of these words in the task or the reply, in upper or lower
     case; ``*`` at the end of a word stands for more letters.
 
-    ``tool``: only runs that called this tool, or tried to. ``hook``, ``verb``: only runs with a verdict of this hook, or
-    of this person who denied a call, with this verb, or both. ``model``: only runs that called this model. All of these
-    also find what happened in nested runs. ``origin``: only runs that came from there.
+    ``tool``: only runs that called this tool, or tried to. ``hook``, ``verb``: only runs with a verdict of this hook,
+    or of this person who denied a call, with this verb, or both. ``model``: only runs that called this model. All of
+    these also find what happened in nested runs. ``origin``: only runs that came from there.
     """
 
     served: bool

@@ -8,7 +8,7 @@ import pytest
 from hookline import Agent, HookResult, ScriptedModel, call, guard, hook, reply, tool
 from hookline.cli.app import run_app
 from hookline.explain.from_facts import stored_view
-from hookline.hooks import ObservabilityHook, shadow
+from hookline.hooks import AuditLogHook, ObservabilityHook, shadow
 from hookline.stores import RunStore
 from hookline.teams import Team
 
@@ -49,14 +49,16 @@ def tree(tmp_path):
             ids.insert(0, result.ids.run_id)
 
     recorder = ObservabilityHook(tmp_path / "runs.db")
+    audit = AuditLogHook(tmp_path / "audit.jsonl", fsync="never")
     for name in ("third", "second", "first"):
         more = [] if agent is None else [call("delegate", to=agent.name, task="Go.")]
         tools = [look] if agent is None else [look, Team([agent])]
         model = ScriptedModel([*turns, *more, reply("Done.")])
-        hooks = [judge, deny, shadow(trial), noted, recorder] if name == "first" else []
+        hooks = [judge, deny, shadow(trial), noted, recorder, audit] if name == "first" else []
         agent = Agent(name, llm=model, tools=tools, hooks=hooks)
     assert agent.run("Go.").status == "completed"
     assert recorder.flush()
+    audit.log.close()
     return ids
 
 
@@ -96,3 +98,18 @@ async def test_a_run_has_the_verdicts_of_its_nested_runs_at_every_door(tree, tmp
                 "tool_calls": view.tool_calls,
                 "input_tokens": view.input_tokens,
             }
+
+
+@pytest.mark.sqlite
+def test_the_audit_log_of_a_run_has_the_records_of_its_nested_runs(tree, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOOKLINE_AUDIT", "audit.jsonl")
+    for depth, id in enumerate(tree):
+        for command in (("show", "--tail", "0"), ("search", "--limit", "1000", "--audit-index", "index.db")):
+            capsys.readouterr()
+            assert run_app(["audit", *command, "--run", id, "--runs", "runs.db", "--json"]) == 0
+            out = capsys.readouterr().out
+            found = json.loads(out) if command[0] == "search" else [json.loads(line) for line in out.splitlines()]
+            assert {each["run_id"] for each in found} == {*tree[depth:]}, command
+            verdicts = [(each["hook"], each["verb"]) for each in found if each["type"] == "verdict"]
+            assert verdicts.count(("judge", "block")) == 3 - depth
