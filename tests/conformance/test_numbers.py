@@ -24,6 +24,8 @@ from hookline.explain.view import ModelCall
 from hookline.hooks import ObservabilityHook
 from hookline.payloads import Usage
 from hookline.records import RecordHook, read_runs
+from hookline.records.account import Account
+from hookline.records.blocks import read_blocks, summarize
 from hookline.stores import RunStore
 from hookline.teams import Team
 from tests.cases import Failures
@@ -69,11 +71,14 @@ async def numbers_at_every_door(vector, folder):
         assert hook.flush(10)
         row = store.find(result.ids.run_id)
         (recorded,) = read_runs([folder / "records"])
+        (block,) = [each for file in (folder / "records").iterdir() for each in read_blocks(file, Account())]
+        summary = summarize(block, Account())
         return {
             "list": numbers_of_row(row),
             "record": numbers_of_view(explain(recorded)),
             "events": numbers_of_view(stored_view(store, row)),
             "facts": numbers_of_view(facts_view(row, store.tree_facts(row.id))),
+            "record ls": numbers_of_row(row) | {"status": summary.status, "steps": summary.steps},
             "calls in events": numbers_of_row(row)
             | dict(zip(("input_tokens", "output_tokens"), tokens_of_calls(stored_view(store, row)), strict=True)),
         }
@@ -135,6 +140,10 @@ async def test_a_run_that_waits_has_the_numbers_of_what_it_has_done(tmp_path, ob
         }
         assert {name: numbers_of_view(view) for name, view in found.items()} == dict.fromkeys(found, expected)
         assert numbers_of_row(row) == expected
+        assert {view.why for view in found.values()} == {"It waits for a decision about pay."}
+        (block,) = [each for file in (tmp_path / "records").iterdir() for each in read_blocks(file, Account())]
+        summary = summarize(block, Account())
+        assert (summary.status, summary.steps) == (recorded.status, recorded.steps) == (row.status, row.steps)
         assert [numbers_of_row(each) for each in store.runs(outermost=True)] == [expected]
 
 

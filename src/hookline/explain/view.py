@@ -900,8 +900,13 @@ def waits_for(run: RunView) -> list[str]:
     return [
         call.tool
         for call in found
-        if not call.decision and not call.outcome and any(m.point == "approval_requested" for m in call.moments)
+        if not call.decision and not call.outcome and any(_asks(moment) for moment in call.moments)
     ]
+
+
+def _asks(moment: MomentView) -> bool:
+    """Whether a call waits for approval since this moment. Facts have only the hook that asked."""
+    return moment.point == "approval_requested" or any(each.verb == "ask" for each in moment.decisions)
 
 
 def why_not_over(status: str, waits_for: Sequence[str]) -> str:
