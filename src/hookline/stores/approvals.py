@@ -491,7 +491,7 @@ class ApprovalStore:
         self._announce()
         return row
 
-    def cancel_run(self, *run_ids: str) -> int:
+    def cancel_run(self, run_id: str, *more: str) -> int:
         """Cancel the pending calls of runs that have ended or were deleted, and of their subagents.
 
         Returns the number of calls.
@@ -499,13 +499,11 @@ class ApprovalStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        now, cancelled = time.time(), 0
-        if run_ids:
-            marks = ", ".join("?" * len(run_ids))
-            statement = f"""UPDATE approvals SET status = 'cancelled', decided = ?
-                WHERE status = 'pending' AND expires > ? AND root_id IN ({marks})"""
-            with self.db.transaction(write=True) as db:
-                cancelled = db.execute(statement, (now, now, *map(storable, run_ids))).rowcount
+        now, run_ids = time.time(), (run_id, *more)
+        statement = f"""UPDATE approvals SET status = 'cancelled', decided = ?
+            WHERE status = 'pending' AND expires > ? AND root_id IN ({", ".join("?" * len(run_ids))})"""
+        with self.db.transaction(write=True) as db:
+            cancelled = int(db.execute(statement, (now, now, *map(storable, run_ids))).rowcount)
         if cancelled:
             self._announce()
         return cancelled

@@ -896,7 +896,7 @@ class RunStore:
 
     def _cancel_calls(self, run_ids: Sequence[str]) -> None:
         """Cancel the calls of deleted runs that wait for approval."""
-        if self.approvals is not None and self.approvals.db.exists():
+        if run_ids and self.approvals is not None and self.approvals.db.exists():
             self.approvals.cancel_run(*run_ids)
 
     # Reading.
