@@ -147,6 +147,7 @@ async def test_a_run_that_waits_has_the_numbers_of_what_it_has_done(tmp_path, ob
         assert [numbers_of_row(each) for each in store.runs(outermost=True)] == [expected]
 
 
+@pytest.mark.timeout(600)
 async def test_every_view_of_every_vector_has_the_same_numbers(tmp_path):
     failures = Failures()
     for number, vector in enumerate(vectors()):
@@ -158,6 +159,7 @@ async def test_every_view_of_every_vector_has_the_same_numbers(tmp_path):
     failures.check(number + 1)
 
 
+@pytest.mark.timeout(600)  # as many requests as there are vectors, three times
 async def test_every_page_of_a_server_has_the_same_numbers_of_every_vector(tmp_path):
     api, failures = Api(), Failures()
     chosen = [each for each in vectors() if doors()["api"].why_not(each) is None]

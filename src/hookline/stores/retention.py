@@ -96,7 +96,9 @@ def _next_size(size: int, began: float) -> int:
     return int(min(max(size * STEP_SECONDS / seconds, FEWEST), size * 2, MOST))
 
 
-def prune(database: Database, before: float, deleted_runs: Callable[[Sequence[str]], object]) -> Iterator[int]:
+def prune(
+    database: Database, before: float, deleted_runs: Callable[[Sequence[str]], object] | None = None
+) -> Iterator[int]:
     """Delete the records of runs that ended before a Unix time. Yield the number of runs after each transaction.
 
     Of runs that a server stored, only the facts are deleted. A run that a process can continue stays. ``deleted_runs``
@@ -124,7 +126,8 @@ def prune(database: Database, before: float, deleted_runs: Callable[[Sequence[st
             kept = [id for id, is_observed, transport, _ in old if transport and is_observed]
             if kept:
                 db.execute(f"UPDATE runs SET observed = 0 WHERE {among(kept)}", kept)
-        deleted_runs(deleted)
+        if deleted_runs is not None:
+            deleted_runs(deleted)
         last = (rows[-1][1], rows[-1][0]) if len(rows) == size else None
         size = _next_size(size, began)
         yield len(deleted) + len(kept)
