@@ -289,12 +289,14 @@ def indexed(here, monkeypatch):
     log = AuditLog("audit.jsonl", index="index.db")
     log.record("verdict", run_id="run_abcdef12", agent="bot", hook="Guard", verb="block", reason="no \x1b[31m")
     log.record("tool", run_id="run_abcdef12", agent="bot", tool="shell", outcome="ok")
-    monkeypatch.setattr("hookline.stores.audit.index.gethostname", lambda: "other")
-    other = AuditLog("elsewhere.jsonl", index="index.db")
-    other.record("tool", run_id="run_99", agent="bot", tool="mail\x1b[31m", outcome="error")
-    for each in (log, other):
-        each.close()
-        each.index.close()
+    log.close()
+    log.index.close()
+    with monkeypatch.context() as machine:
+        machine.setattr("hookline.stores.audit.index.gethostname", lambda: "other")
+        other = AuditLog("elsewhere.jsonl", index="index.db")
+        other.record("tool", run_id="run_99", agent="bot", tool="mail\x1b[31m", outcome="error")
+        other.close()
+        other.index.close()
 
 
 @pytest.mark.parametrize(

@@ -45,6 +45,9 @@ def names_of(folder, id):
         ("backtest", "rules.py", "NAME", "--json"),
         ("coverage", "rules.py", "NAME", "--json"),
         ("replay", "NAME", "--show"),
+        ("stats", "--run", "NAME", "--json"),
+        ("audit", "show", "--run", "NAME", "--json"),
+        ("audit", "search", "--run", "NAME", "--audit-index", "index.db", "--json"),
     ],
     ids=" ".join,
 )
@@ -56,6 +59,40 @@ def test_every_command_takes_every_name_of_a_run(runs, in_process, folder, comma
         code, shown, error = in_process(*(name if word == "NAME" else word for word in command))
         assert code == 0, (name, error)
         assert shown, name
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stats", "--json", "--run"),
+        ("audit", "show", "--json", "--run"),
+        ("audit", "search", "--audit-index", "index.db", "--json", "--run"),
+    ],
+    ids=" ".join,
+)
+def test_a_name_selects_the_same_run_in_statistics_and_the_audit_log(runs, in_process, folder, command):
+    older, newer = runs
+    files = [file for file in (folder / "copy").rglob("*.moments") if older in file.read_text()]
+    chosen = dict.fromkeys((*names_of(folder, older), *map(str, files[:1])), older)
+    chosen |= dict.fromkeys((*names_of(folder, newer), "last", "copy"), newer)
+    if all(newer in file.read_text() for file in files[:1]):  # the last run of a file with both
+        chosen[str(files[0])] = newer
+    for name, id in chosen.items():
+        code, shown, error = in_process(*command, name)
+        assert code == 0, (name, error)
+        assert (id in shown, {older, newer}.difference([id]).pop() in shown) == (True, False), name
+
+
+def test_a_search_of_the_audit_log_sees_every_line_that_was_written_before_it_began(runs, in_process, folder, script):
+    search = ("audit", "search", "--audit-index", "index.db", "--json", "--type", "run_end", "--run")
+    for _ in range(3):
+        assert in_process("run", "Again.", "-m", script("Done."))[0] == 0  # without an index
+        code, shown, error = in_process(*search, "last")
+        assert code == 0, error
+        (found,) = json.loads(shown)
+        assert found["run_id"] == json.loads(in_process("runs", "--json", "-n", "1")[1])[0]["run_id"]
+    (log,) = json.loads(in_process("audit", "logs", "--audit-index", "index.db", "--json")[1])
+    assert log["seq"] == len(in_process("audit", "show", "--tail", "0", "--json")[1].splitlines())
 
 
 @pytest.mark.parametrize("command", [("backtest", "rules.py"), ("coverage", "rules.py")], ids=" ".join)

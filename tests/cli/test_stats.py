@@ -175,7 +175,7 @@ def test_one_run_is_shown_call_by_call(stats, recorded):
         "scripted",
         "blocked",
         "█",
-        "Verdicts of hooks",
+        "Verdicts",
         "no_nines",
     ):
         assert word in out, word

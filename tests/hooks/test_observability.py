@@ -44,9 +44,11 @@ from hookline.models import ModelResponse
 from hookline.payloads import ToolCall, Usage
 from hookline.points import BEFORE_TICKET_COMPLETE
 from hookline.stores import RunStore, StoreError, TicketBoard, run_stats, sqlite, ticket_tools
+from hookline.teams import Team
 from hookline.testing import FakeClock, scripted_agent
 from tests.environment import with_source
 from tests.properties import examples
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 fork = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
@@ -662,3 +664,42 @@ def test_a_run_does_not_wait_for_the_file(tmp_path):
     gate.set()
     assert len(rows(recorder, "runs")) == 3
     recorder.store.close()
+
+
+@pytest.mark.parametrize("inside", [False, True], ids=["alone", "in a subagent"])
+@pytest.mark.parametrize("durable", [False, True], ids=["plain", "durable"])
+async def test_a_run_that_waits_for_a_person_is_listed_as_waiting(tmp_path, durable, inside):
+    store = RunStore(tmp_path / "runs.db")
+    decided, asked = asyncio.Event(), asyncio.Event()
+
+    @guard("before_tool", tools="look")
+    def ask(ctx, request):
+        return HookResult.ask("Look?")
+
+    @hook("approval_requested")
+    async def person(ctx, request):
+        asked.set()
+        await decided.wait()
+        return HookResult.approve(by="ann")
+
+    @tool(effects=[])
+    def look() -> str:
+        """Look."""
+        return "seen"
+
+    hooks = [ask, person, ObservabilityHook(store)]
+    agent = Agent("worker", llm=ScriptedModel([call("look"), reply("Done.")]), tools=[look], hooks=hooks)
+    if inside:
+        start = call("delegate", to="worker", task="Look.")
+        agent = Agent("boss", llm=ScriptedModel([start, reply("Fine.")]), tools=[Team([agent])], hooks=hooks)
+    run = agent.start("Go.", **({"durable": store} if durable else {}))
+    await asked.wait()
+    id = run.id
+    await wait_until(lambda: (found := store.get(id)) is not None and found.status == "waiting")
+    assert [each.id for each in store.runs(outermost=True, states=["waiting"])] == [id]
+    assert store.runs(outermost=True, states=["running"]) == []
+    assert run_stats(store).totals.statuses == {"waiting": 2 if inside else 1}
+    decided.set()
+    assert (await run.result()).status == "completed"
+    await wait_until(lambda: store.get(id).status == "completed")
+    assert run_stats(store).totals.statuses == {"completed": 2 if inside else 1}

@@ -5,9 +5,11 @@ import time
 import pytest
 
 from hookline.hooks import MetricsHook
+from hookline.payloads import ApprovalRequest, Ids, ToolCallRequest
 from hookline.server.consistency import ConsistencyCheck, Contradiction
 from hookline.server.health import add_fleet_metrics
 from hookline.server.postgres_queue import SHARE, PostgresQueue, create_queue, namespace_of
+from hookline.stores import ApprovalStore
 from hookline.stores.runs import DURABLE, IdempotencyKey, NewRun, RunRecord, RunStore, StoredEvent
 from tests.postgres_cluster import MISSING
 
@@ -58,7 +60,7 @@ def check(store, *found):
     assert sorted(consistency.find(), key=str) == sorted(expected, key=str)
     metrics = MetricsHook()
     add_fleet_metrics(metrics, store)
-    for kind in ("open_journal", "lost_job", "stale_job", "orphan_key", "unreadable_wait"):
+    for kind in ("open_journal", "lost_job", "stale_job", "orphan_key", "orphan_approval", "unreadable_wait"):
         count = sum(each.kind == kind for each in expected)
         assert f'hookline_contradictions{{kind="{kind}"}} {count:.1f}' in metrics.text()
     assert consistency.repair(expected) == expected
@@ -153,3 +155,40 @@ def test_a_waiting_run_that_cannot_be_read_goes_on_from_its_journal(store):
     assert consistency.repair(found) == found
     assert [run.run_id for run in store.to_execute(begun=True)] == ["a"]
     assert store.get("a").status == "queued"
+
+
+def ask(approvals, run_id, root_id="", *, asked=LONG_AGO, durable=True):
+    """Store a call that waits for approval since long ago."""
+    call = ToolCallRequest(f"call of {run_id}", "pay", {})
+    ids = Ids(run_id=run_id, agent="bot")
+    request = ApprovalRequest(call, (), "d")
+    row = approvals.ask(request, seconds=1e9, ids=ids, root_id=root_id, durable=durable)
+    with approvals.db.transaction(write=True) as db:
+        db.execute("UPDATE approvals SET asked = ? WHERE id = ?", (asked, row.id))
+    return row.id
+
+
+@pytest.fixture
+def approvals(store, tmp_path):
+    store.approvals = ApprovalStore(store.path if store.db.is_shared else tmp_path / "approvals.db")
+    yield store.approvals
+    store.approvals.close()
+
+
+def test_a_call_of_a_run_that_is_gone_is_cancelled(store, approvals):
+    accept(store, "open", job=False)
+    store.journal.claim("open", "bot", b"")
+    waits, gone, inner = ask(approvals, "open"), ask(approvals, "gone"), ask(approvals, "inner", "gone")
+    new, program = ask(approvals, "new", asked=time.time()), ask(approvals, "program", durable=False)
+    check(store, ("orphan_approval", "gone"))
+    states = {id: approvals.find(id).status for id in (waits, gone, inner, new, program)}
+    assert states == {waits: "pending", gone: "cancelled", inner: "cancelled", new: "pending", program: "pending"}
+
+
+@pytest.mark.parametrize("how", ["delete", "prune"])
+def test_calls_of_a_deleted_run_are_cancelled_with_it(store, approvals, how):
+    store.add([RunRecord("outer", "bot", created=LONG_AGO, status="failed", ended=LONG_AGO)])
+    store.add([RunRecord("other", "bot", created=time.time(), status="failed", ended=time.time())])
+    asked, kept = ask(approvals, "inner", "outer"), ask(approvals, "other")
+    assert store.delete("outer") if how == "delete" else store.prune(0.01) == 1
+    assert (approvals.find(asked).status, approvals.find(kept).status) == ("cancelled", "pending")

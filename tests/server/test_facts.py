@@ -8,7 +8,7 @@ import pytest
 from hookline import AFTER_LLM, APPROVAL_REQUESTED, BEFORE_TOOL, HookResult, call, guard, hook, reply, tool
 from hookline.hooks import AuditLogHook, MetricsHook, ObservabilityHook, SensitiveDataHook, shadow
 from hookline.stores.errors import StoreError
-from hookline.stores.run_queries import refusals, verdicts
+from hookline.stores.run_queries import refusals
 from hookline.stores.run_statistics import run_stats
 from hookline.stores.runs import RunStore
 
@@ -101,7 +101,7 @@ async def test_verdicts_have_the_digest_of_the_rules_which_runs_under_the_same_r
             run = await service.start(ME, "x", agent=name)
             await service.wait(run.id, ME)
             await service.stored()
-            (rules,) = {each.rules for each in verdicts(service.store, run.id, 0, 10)}
+            (rules,) = {each.rules for each in service.store.verdicts(run.id, 0, 10)}
             found.append(rules)
         assert found[0] == found[1] != found[2]
         assert all(len(each) == 16 for each in found)
@@ -142,7 +142,7 @@ async def test_nothing_stores_what_a_hook_hid_except_the_journal_which_hooks_jud
         run = await service.wait((await service.start(ME, "x")).id, ME)
         await service.stored()
         assert run.status == "completed"
-        assert {each.hook for each in verdicts(service.store, run.id, 0, 10)} == {"SensitiveDataHook"}
+        assert {each.hook for each in service.store.verdicts(run.id, 0, 10)} == {"SensitiveDataHook"}
     audit.flush()
     assert SECRET not in (tmp_path / "audit.jsonl").read_text()
     assert tables_with_the_secret(tmp_path / "runs.db") == ({"journal"} if durable else set())
@@ -163,7 +163,7 @@ async def test_secrets_in_the_words_of_hooks_are_in_no_fact_and_not_in_the_audit
     async with serving(tmp_path, deleting(talkative, clumsy, shadow(trial), audit)) as service:
         run = await service.wait((await service.start(ME, "x")).id, ME)
         await service.stored()
-        said = verdicts(service.store, run.id, 0, 10)
+        said = service.store.verdicts(run.id, 0, 10)
         assert {each.hook for each in said} == {"talkative", "clumsy", "shadow(trial)"}
         assert "because of" in next(each.reason for each in said if each.hook == "talkative")
     audit.flush()

@@ -22,7 +22,7 @@ from hookline import (
 )
 from hookline.hooks import ObservabilityHook
 from hookline.stores.approvals import ApprovalStore
-from hookline.stores.run_queries import refusals, verdict_counts, verdicts
+from hookline.stores.run_queries import refusals, verdict_counts
 from hookline.stores.run_statistics import run_stats
 from hookline.teams import Team
 
@@ -180,7 +180,7 @@ async def test_every_list_of_refusals_has_what_a_hook_prevented_and_nothing_else
             await service.wait(run.id, ME)
             found = refusals(service.store, 10, agent=name)
             listed[name] = [f"{each.hook or each.by} {each.verb}" for each in found]
-            answers = verdicts(service.store, run.id, 0, 100)
+            answers = service.store.verdicts(run.id, 0, 100)
             said[name] = [f"{each.hook or each.by} {each.verb}" for each in answers if each.refused]
             assert {each.tool for each in found if each.point in (BEFORE_TOOL, APPROVAL_REQUESTED)} <= {"look"}
         recorder.flush()

@@ -9,7 +9,7 @@ import pytest
 
 from hookline.stores import RunRecord, RunStore, runs
 from hookline.stores.facts import Gate, ObservedRun, RunFact
-from hookline.stores.run_queries import open_runs, pulse, refusals, verdict_counts, verdicts
+from hookline.stores.run_queries import open_runs, pulse, refusals, verdict_counts
 from hookline.stores.runs import RunSearch, StoredEvent
 
 NOW = time.time()
@@ -301,8 +301,8 @@ def test_each_hook_that_refused_is_listed_also_if_pages_end_between_them(store):
     assert refusals(store, 1) == [first]
     assert refusals(store, 1, before=first.id) == [second]
     assert refusals(store, 1, before=second.id) == []
-    assert [each.hook for each in verdicts(store, "a", 0, 10)] == ["first", "x", "second"]
-    assert [each.seq for each in verdicts(store, "a", 1, 1)] == [2]
+    assert [each.hook for each in store.verdicts("a", 0, 10)] == ["first", "x", "second"]
+    assert [each.seq for each in store.verdicts("a", 1, 1)] == [2]
 
 
 @pytest.mark.parametrize(

@@ -413,6 +413,8 @@ def test_the_timeline_covers_every_run_with_a_limited_number_of_bars(store, ago,
     assert sum(bar.tokens for bar in stats.timeline) == 15
     starts = [bar.began for bar in stats.timeline]
     assert all(abs(b - a - stats.width) < 1e-3 for a, b in zip(starts, starts[1:], strict=False))
+    # A time before the first run does not add empty bars.
+    assert run_stats(store, since=1).timeline[0] == stats.timeline[0]
 
 
 # The guide.

@@ -473,8 +473,9 @@ class Engine(Scope):
     # The end.
 
     def suspend(self) -> None:
-        """Call no hook, emit no event and save nothing any more: the run is continued elsewhere, or later."""
+        """Call no hook, emit no event and record nothing any more: the run is continued elsewhere, or later."""
         self.suspended = True
+        self.fire_observers, self._watchers = NO_FIRE_OBSERVERS, {}
         self.hooks.silence()
         self._find_listeners()
         self.events.close()

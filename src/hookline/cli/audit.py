@@ -25,7 +25,7 @@ from ..stores.audit.reading import RecordFilter
 from ..stores.errors import StoreError
 from .errors import COMPLETED, FAILED, print_note
 from .help import Command, Group
-from .names import RunIds, beginning_of_id
+from .names import RunIds, named_runs
 from .options import AsJson, with_settings
 from .output import console, print_table, short_path, write_json
 from .text import counted, parse_duration, printable, short
@@ -82,8 +82,8 @@ def add_to(app: typer.Typer) -> None:
     )
     with_index = ("database", "audit_index", "debug")
     group.command("verify", cls=Command, epilog=VERIFY_EPILOG)(with_settings(*with_index, needs_trust=False)(verify))
-    group.command("show", cls=Command)(with_settings("runs", "database", "debug", needs_trust=False)(show))
-    group.command("search", cls=Command)(with_settings("runs", *with_index)(search))
+    group.command("show", cls=Command)(with_settings("records", "runs", "database", "debug", needs_trust=False)(show))
+    group.command("search", cls=Command)(with_settings("records", "runs", *with_index)(search))
     group.command("logs", cls=Command)(with_settings(*with_index)(logs))
     group.command("forget", cls=Command)(with_settings(*with_index)(forget))
     group.command("keygen", cls=Command)(keygen)
@@ -122,6 +122,19 @@ def open_index(config: Configuration) -> AuditIndex:
             "there is no index of audit logs: set database, or set audit_index to a SQLite file such as audit-index.db"
         )
     return AuditIndex(config.settings.audit_index)
+
+
+def read_new_lines(index: AuditIndex, config: Configuration) -> None:
+    """Add the lines of the logs of this machine that the index does not have yet: a program adds them after a while."""
+    from ..config.factory import audit_path
+
+    own = audit_path(config.settings)
+    paths = {log.file for log in index.logs(host=gethostname())} | ({str(Path(own).absolute())} if own else set())
+    for path in sorted(path for path in paths if os.path.isfile(path) and os.access(path, os.R_OK)):
+        try:
+            index.indexer(Path(path)).update()
+        except (StoreError, OSError) as error:
+            print_note(f"new lines of {short_path(path)} are not in the index: {error}")
 
 
 def trusted_index(config: Configuration) -> AuditIndex | None:
@@ -251,8 +264,10 @@ def show(
 
     from ..stores.audit.verify import log_files
 
+    named = named_runs(run, config)
     wanted = RecordFilter(
-        run=beginning_of_id(run, config),
+        run=named.beginning,
+        nested=named.nested,
         types=tuple(type or ()),
         tool=tool or "",
         hook=hook or "",
@@ -309,10 +324,13 @@ def search(
     json: AsJson = False,
 ) -> int:
     """Search the records of the audit logs of all machines, newest first."""
-    found = open_index(config).records(
+    named, index = named_runs(run, config), open_index(config)
+    read_new_lines(index, config)
+    found = index.records(
         limit,
         before=before,
-        run=beginning_of_id(run, config),
+        run=named.beginning,
+        nested=named.nested,
         types=tuple(type or ()),
         agent=agent or "",
         tool=tool or "",
@@ -353,7 +371,9 @@ def _found_row(record: IndexedRecord) -> tuple[Any, ...]:
 
 def logs(config: Configuration, json: AsJson = False) -> int:
     """List the audit logs of all machines, and the last record of each."""
-    found = open_index(config).logs()
+    index = open_index(config)
+    read_new_lines(index, config)
+    found = index.logs()
     if json:
         write_json(found)
     elif not found:

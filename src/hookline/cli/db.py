@@ -57,7 +57,7 @@ def add_to(app: typer.Typer) -> None:
         "key": key,
     }
     for name, function in commands.items():
-        more = ("runs",) if function is repair else ()
+        more = ("runs", "approval_file") if function is repair else ()
         group.command(name, cls=Command)(with_settings("database", *more, "debug")(function))
     app.add_typer(group, name="db")
 
@@ -179,12 +179,12 @@ def repair(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
 ) -> int:
     """Repair rows about durable runs that contradict each other: show each one, and what is done about it."""
+    from ..config.factory import run_store
     from ..server.consistency import ConsistencyCheck
-    from ..stores.runs import RunStore
 
     if config.settings.runs is None:
         raise ConfigError("no runs are stored (runs = none): name the file with --runs FILE.db")
-    store = RunStore(config.settings.runs)
+    store = run_store(config.settings, config.settings.runs)
     try:
         check = ConsistencyCheck(store)
         found = check.find()

@@ -72,7 +72,7 @@ Check = tuple[str, str, str]
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    settings = with_settings("model", "base_url", "api", "params", "runs", "database", "debug")
+    settings = with_settings("model", "base_url", "api", "params", "runs", "approval_file", "database", "debug")
     app.command("doctor", cls=Command, epilog=EPILOG)(settings(doctor))
 
 
@@ -193,12 +193,12 @@ def _durable_runs_checks(url: str) -> Iterator[Check]:
 
 
 def _consistency_check(config: Configuration) -> Check:
+    from ..config.factory import run_store
     from ..server.consistency import ConsistencyCheck
-    from ..stores.runs import RunStore
 
     if config.settings.runs is None:
         return NOTE, "stored runs", "none (runs = none)"
-    store = RunStore(config.settings.runs)
+    store = run_store(config.settings, config.settings.runs)
     try:
         found = ConsistencyCheck(store).find()
     except HooklineError as error:

@@ -80,7 +80,9 @@ def explain(
     run: RunName,
     at: Annotated[int | None, typer.Option(metavar="N", min=0, help="Show only the step of this moment.")] = None,
     only: Annotated[str | None, typer.Option(metavar="WHAT", help=f"Only what hooks did: {', '.join(ONLY)}.")] = None,
-    hook: Annotated[str | None, typer.Option(metavar="NAME", help="Only where this hook intervened.")] = None,
+    hook: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Only where this hook intervened, or this person denied a call.")
+    ] = None,
     tool: Annotated[str | None, typer.Option(metavar="NAME", help="Only calls of this tool.")] = None,
     full: Annotated[bool, typer.Option("--full", help="Show whole texts, and all points.")] = False,
     html: Annotated[str | None, typer.Option(metavar="FILE", help="Write a web page instead.")] = None,
@@ -193,9 +195,11 @@ class _Filters:
             raise ConfigError(f"--at: the run has no moment {at}; it has {counted(len(moments), 'moment')}")
         hooks = {each.name for chain in view.chains for each in chain}
         hooks |= {decision.hook for moment in moments for decision in moment.decisions}
+        calls = [item for _, step, _ in view.all_steps() for item in step.items if isinstance(item, ToolCallView)]
+        hooks |= {call.decided_by for call in calls if call.decision == "denied"}  # a person may be named as well
+        tools = {call.tool for call in calls}
         if hook is not None and hook not in hooks:
             raise ConfigError(f"--hook: the run has no hook {hook!r}.{did_you_mean(hook, hooks)}")
-        tools = {item.tool for _, step, _ in view.all_steps() for item in step.items if isinstance(item, ToolCallView)}
         if tool is not None and tool not in tools:
             raise ConfigError(f"--tool: the run has no call of {tool!r}.{did_you_mean(tool, tools)}")
         self.at, self.only, self.hook, self.tool = at, only, hook, tool
@@ -217,8 +221,9 @@ class _Filters:
             return False
         if self.only is None and self.hook is None:
             return True
-        if self.only == "blocked":
-            return is_refused(item, self.hook)
+        refused = is_refused(item, self.hook)
+        if self.only == "blocked" or (self.only is None and refused):
+            return refused
         wanted = ONLY[self.only] if self.only is not None else VERBS
         for moment in item.moments:
             verbs = [d.verb for d in moment.decisions if self.hook is None or d.hook == self.hook]
@@ -266,13 +271,12 @@ class _Printer:
         started = f"  {time_text(view.time)}" if view.time else ""
         yield Text.assemble(status, " ", (printable(view.id, keep=""), "dim"), (started, "dim"))
         yield self.indented(0, Text(short(view.task, 4 * self.width), style="bold"))
-        steps = sum(step.index >= 0 for step in view.steps)
         cached = f" ({view.cached_tokens:,} cached)" if view.cached_tokens else ""
         used = view.input_tokens or view.output_tokens
         facts = (
             view.agent and f"agent {view.agent}",
             view.model and f"model {view.model}",
-            counted(steps, "step"),
+            counted(view.step_count, "step"),
             counted(view.tool_calls, "tool call"),
             str(view.subagents),
             duration_text(view.elapsed) if view.elapsed else "",

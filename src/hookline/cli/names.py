@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from ..explain.find import Found, LocatedRun
     from ..records.account import Account
     from ..records.blocks import Block
-    from ..stores.runs import RunStore
+    from ..stores.runs import RunRecord, RunStore
 
 RunName = Annotated[
     str, typer.Argument(metavar="RUN", help="Id of a run or its beginning, last, or a file or folder (its last run).")
@@ -37,7 +37,12 @@ RecordNames = Annotated[
 ]
 
 RunIds = Annotated[
-    str | None, typer.Option("--run", metavar="ID", help="Only runs whose id begins like this; last is the newest run.")
+    str | None,
+    typer.Option(
+        "--run",
+        metavar="RUN",
+        help="Only this run and those inside it: its id or its beginning, last, or a file or folder (its last run).",
+    ),
 ]
 
 _SHOWN = 5
@@ -179,21 +184,52 @@ def _tape_of(name: str, config: Configuration) -> str:
     raise ConfigError(f"the run {run.root_id} has a record, but no tape: hookline explain {name} shows it")
 
 
-def beginning_of_id(name: str | None, config: Configuration) -> str:
-    """Return the beginning of the ids of the runs that a filter means; empty for all. ``last`` is the newest run.
+class NamedRuns(NamedTuple):
+    """The runs that a filter means: those whose ids begin like this, and the ids of the runs nested in them."""
+
+    beginning: str = ""
+    nested: tuple[str, ...] = ()
+
+
+def named_runs(name: str | None, config: Configuration) -> NamedRuns:
+    """Return the runs that a filter means; without a name, all runs.
+
+    An id need not be known here: a log may be about runs of other lists and machines.
 
     Raises:
-        ConfigError: there is no list of runs.
-        StoreError: there is no run in it.
+        ConfigError: there is no list of runs whose newest run could be meant.
+        RecordError: a file has no run.
+        StoreError: the list of runs is empty, or cannot be used.
     """
-    if name is not None:
-        check_name(name)
-    if name != "last":
-        return name or ""
+    from ..explain.find import is_path
+
+    if name is None:
+        return NamedRuns()
+    check_name(name)
+    if is_path(name):
+        run = find_recorded(name, config).run
+        return NamedRuns(run.id, tuple(each.id for each in run.tree() if each.id != run.id))
     with run_list(config) as store:
-        if store is None:
+        if store is None and name == "last":
             raise ConfigError("the newest run is not known: no run is recorded in this project yet")
-        return store.find(name).id
+        if store is None:
+            return NamedRuns(name)
+        ids = [store.find(name).id] if name == "last" else store.ids_of(name)
+        nested = [inner for id in ids for inner in store.nested_ids(id)]
+        return NamedRuns(ids[0] if name == "last" else name, tuple(nested))
+
+
+def run_in_list(name: str, store: RunStore, config: Configuration) -> RunRecord:
+    """Return the run of a list that a name stands for; a file or folder stands for its last run.
+
+    Raises:
+        RecordError: a file has no run.
+        StoreError: there is no such run, or more than one.
+    """
+    from ..explain.find import is_path
+
+    check_name(name)
+    return store.find(find_recorded(name, config).run.id if is_path(name) else name)
 
 
 @contextmanager

@@ -180,13 +180,13 @@ def show(config: Configuration, run: RunName, json: AsJson = False) -> int:
     if json:
         write_json([_as_json(each) for each in found.tree()])
         return COMPLETED
-    end, info = found.end, found.info
+    info = found.info
     status = found.status
     facts = [
         f"agent {info.ids.agent}",
         time_text(info.time),
         f"model {info.model}" if info.model else "",
-        counted(end.steps, "step") if end is not None else "",
+        counted(found.steps, "step"),
         counted(sum(len(each.moments) for each in found.tree()), "moment"),
     ]
     print_parts(

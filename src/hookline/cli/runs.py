@@ -191,8 +191,6 @@ def delete(config: Configuration, run_id: Id) -> int:
     Calls of the run that wait for approval are cancelled. Records, tapes and the audit log are files of their own, and
     stay.
     """
-    from ..stores.approvals import ApprovalStore
-
     check_name(run_id)
     store = _store(config)
     if store is None:
@@ -201,10 +199,12 @@ def delete(config: Configuration, run_id: Id) -> int:
     durable = store.journal.get(run.id)
     if durable is not None:
         _check_not_served(store, durable)
+    approvals = store.approvals
+    is_asking = approvals is not None and approvals.db.exists()
+    waiting = approvals.rows(status="pending", root_id=run.id) if approvals is not None and is_asking else []
     if not store.delete(run.id):
         raise ConfigError(f"run {run.id} is being executed: cancel it, or wait until its process has ended")
-    approvals = ApprovalStore(config.settings.approval_file)
-    cancelled = approvals.cancel_run(run.id) if approvals.db.exists() else 0
+    cancelled = len(waiting)
     typer.echo(f"deleted {run.id}" + (f", and cancelled {counted(cancelled, 'approval')}" if cancelled else ""))
     return 0
 
@@ -242,12 +242,12 @@ def _conversation(config: Configuration, name: str | None, head: RunHead) -> Ses
 
 def _store(config: Configuration) -> RunStore | None:
     """Open the store of runs; ``None`` if it does not exist."""
-    from ..stores.runs import RunStore
+    from ..config.factory import run_store
 
     path = config.settings.runs
     if path is None:
         return None
-    store = RunStore(path)
+    store = run_store(config.settings, path)
     return store if store.db.exists() else None
 
 

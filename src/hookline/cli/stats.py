@@ -13,10 +13,11 @@ from .._base.text import duration_text, stop_text
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from ..stores.run_statistics import RunStats, RunTotals
-from ..stores.runs import CallRow, RunRecord, VerdictRow
+from ..stores.runs import CallRow, RunRecord
+from ..stores.verdicts import Verdict
 from .halt import halt_text
 from .help import Command
-from .names import check_name
+from .names import check_name, run_in_list
 from .options import AsJson, Since, with_settings
 from .output import console, print_parts, print_table, short_path, time_text, write_json
 from .text import counted, parse_since, printable, short
@@ -37,7 +38,7 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("runs", "database", "debug")(stats))
+    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("records", "runs", "database", "debug")(stats))
 
 
 def stats(
@@ -53,7 +54,10 @@ def stats(
     model: Annotated[str | None, typer.Option(metavar="NAME", help="Only runs that called this model.")] = None,
     last: Annotated[int | None, typer.Option(metavar="N", min=1, help="Show the last N runs of the list.")] = None,
     run: Annotated[
-        str | None, typer.Option(metavar="ID", help="Show the calls of one run, by the beginning of its id or last.")
+        str | None,
+        typer.Option(
+            metavar="RUN", help="Show the calls of one run: its id or the beginning of it, last, or a file or folder."
+        ),
     ] = None,
     json: AsJson = False,
 ) -> int:
@@ -73,7 +77,7 @@ def stats(
     if store is None:
         show_nothing(file or config.settings.runs)
     elif run is not None:
-        found = store.find(run)
+        found = run_in_list(run, store, config)
         calls, verdicts = store.calls(found.id), store.verdicts(found.id)
         if json:
             write_json({"run": _without_texts(found), "calls": calls, "verdicts": verdicts})
@@ -141,6 +145,7 @@ _STYLES = {
     "block": "red",
     "end": "red",
     "denied": "red",
+    "shadow": "magenta",
     "reject": "red",
     "interrupted": "red",
     "stopped": "magenta",
@@ -253,10 +258,10 @@ def show_runs(rows: Sequence[RunRecord], path: str) -> None:
             _short_id(r.id),
             _on_one_line(r.agent),
             _styled(r.status),
-            _number_if_ended(r, r.steps),
-            _number_if_ended(r, r.tool_calls),
-            _number_if_ended(r, _tokens(r)),
-            _cost(r.cost, r.cost is None, r.ended is not None),
+            _number(r.steps),
+            _number(r.tool_calls),
+            _number(_tokens(r)),
+            _cost(r.cost, r.cost is None, r.ended is not None or r.steps),
             _span(r.elapsed),
         )
         for r in rows
@@ -264,7 +269,7 @@ def show_runs(rows: Sequence[RunRecord], path: str) -> None:
     _table("", names, lines)
 
 
-def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[VerdictRow], stopped: str) -> None:
+def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdict], stopped: str) -> None:
     """Print one run: why it ended, its calls as bars on a time line, and the verdicts of hooks."""
     out = console()
     began = run.started or run.created
@@ -292,7 +297,7 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
     if calls:
         end = max([run.ended or 0.0, *(call.began + call.duration for call in calls)])
         start = min(began, calls[0].began)
-        names = [short(call.name, 24) for call in calls]
+        names = [short(call.name if call.run_id == run.id else f"{call.agent}: {call.name}", 32) for call in calls]
         width = max(10, min(_BAR, out.width - max(map(len, names)) - 44))
         rows = [
             (
@@ -307,11 +312,11 @@ def show_run(run: RunRecord, calls: Sequence[CallRow], verdicts: Sequence[Verdic
         ]
         _table("Calls", ("at", "call", "", "took", "outcome", "used"), rows)
     lines = [
-        (_span(max(0.0, v.at - began)), v.hook, _styled(v.verb), v.point, short(v.reason, 60))
+        (_span(max(0.0, v.at - began)), v.hook or v.by, _styled(v.verb), v.point, short(v.reason or v.error, 60))
         for v in verdicts
         if v.verb != "cont"
     ]
-    _table("Verdicts of hooks", ("at", "hook", "verb", "point", "reason"), lines)
+    _table("Verdicts", ("at", "by", "verb", "point", "reason"), lines)
 
 
 def spark(values: Sequence[int]) -> str:
@@ -397,11 +402,6 @@ def _styled(word: str, more: str = "") -> Text:
 
 def _number(value: int | None, style: str = "") -> Text:
     return Text("" if value is None else f"{value:,}", style=style if value else "dim", justify="right")
-
-
-def _number_if_ended(run: RunRecord, value: int) -> Text:
-    """Return a number of a run; empty if the run has not ended, because it is unknown until then."""
-    return _number(None if run.ended is None else value)
 
 
 def _span(seconds: float | None) -> Text:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from ..stores.approvals import ApprovalStore
     from ..stores.audit.log import AuditLog
     from ..stores.halts import HaltStore
+    from ..stores.runs import RunStore
 
 
 NAME = "hookline"
@@ -314,6 +315,18 @@ def approval_policy(settings: Settings) -> ApprovalPolicy | None:
     return policy
 
 
+def run_store(settings: Settings, place: str, *, keep_days: float | None = None) -> RunStore:
+    """Return the store of runs at a place, which cancels the calls of deleted runs that wait for approval.
+
+    Raises:
+        StoreError: the path cannot be used.
+    """
+    from ..stores.approvals import ApprovalStore
+    from ..stores.runs import RunStore
+
+    return RunStore(place, keep_days=keep_days, approvals=ApprovalStore(settings.approval_file))
+
+
 def approval_store(settings: Settings) -> ApprovalStore:
     """Return the store of calls that wait for approval, with the policy of the settings.
 
@@ -354,7 +367,7 @@ def build_recorder(settings: Settings) -> ObservabilityHook | None:
     from ..hooks.observability import ObservabilityHook
 
     on_failure: Literal["open", "closed"] = "closed" if settings.runs_required else "open"
-    return ObservabilityHook(settings.runs, keep_days=KEEP_DAYS, on_failure=on_failure)
+    return ObservabilityHook(run_store(settings, settings.runs, keep_days=KEEP_DAYS), on_failure=on_failure)
 
 
 def build_tools(settings: Settings, home: Path) -> list[Any]:

@@ -55,10 +55,10 @@ def _obeying(hook: ObservabilityHook) -> ObservabilityHook:
 
 
 def _project_store() -> RunStore:
-    from .factory import KEEP_DAYS
+    from .factory import KEEP_DAYS, run_store
     from .sources import load
 
-    path = load().settings.runs
-    if path is None:
+    settings = load().settings
+    if settings.runs is None:
         raise RegistrationError("runs=True: the setting runs of this project is none, so its runs are not listed")
-    return RunStore(path, keep_days=KEEP_DAYS)
+    return run_store(settings, settings.runs, keep_days=KEEP_DAYS)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from .view import (
+    DISCARDED,
     DecisionView,
     EventView,
     Item,
@@ -27,13 +28,12 @@ from .view import (
     count_totals,
     cut,
     field_changes,
+    has_reply,
     why_stopped,
 )
 
 LIMIT = 8000
 """Number of characters of a text that the view contains."""
-DISCARDED = "discarded"
-"""The finish reason of a reply that was streamed and then withdrawn."""
 
 _AT_MODEL = ("before_llm", "after_llm", "on_token")
 _AT_APPROVAL = ("approval_requested", "approval_decided")
@@ -158,7 +158,7 @@ class _Builder:
     def on_step_finished(self, event: _Fields) -> None:
         """Give a rejected reply its tokens: only the total of the step contains them."""
         calls = [item for item in self.current.items if isinstance(item, ModelCall)]
-        rejected = [call for call in calls if call.finish_reason == DISCARDED]
+        rejected = [call for call in calls if call.finish_reason == DISCARDED or not call.answered]
         if not rejected:
             return
         usage = as_mapping(event.get("usage"))
@@ -198,6 +198,7 @@ class _Builder:
             [as_mapping(each.get("usage")) for each in self.results],
             [each.get("cost") for each in self.results],
         )
+        view.step_count = sum(map(has_reply, view.steps))
         view.elapsed = sum(float(each.get("elapsed", 0.0)) for each in self.results)
         view.tool_calls = sum(int(each.get("tool_calls", 0)) for each in self.results)
         view.input_tokens = sum(int(each.get("input_tokens", 0)) for each in usages)

@@ -48,6 +48,7 @@ def stored_view(store: RunStore, run: RunRecord) -> RunView:
     if built.seq:
         if built.view.status == "running":  # the events have no end
             count_totals(built.view)
+            _take_numbers(built.view, run)
             built.view.status = run.status
             built.view.why = why_not_over(run.status, waits_for(built.view))
         built.view.rules = store.rules(run.id)
@@ -68,10 +69,9 @@ def facts_view(run: RunRecord, facts: Iterable[RunFact]) -> RunView:
     view.time, view.task, view.session, view.reply = started, run.task, run.session_id, run.reply
     view.status, view.has_texts = run.status, False
     view.notes.append(_missing(run))
+    _take_numbers(view, run)
     if run.is_over:
-        view.tool_calls, view.cost, view.elapsed = run.tool_calls, run.cost, run.elapsed or view.until
-        view.input_tokens, view.output_tokens = run.input_tokens, run.output_tokens
-        view.cached_tokens = run.cached_tokens
+        view.elapsed = run.elapsed or view.until
         message = next((fact.reason for fact in own if fact.kind == "run"), "")
         view.why = run.reason or why_stopped(view.steps, run.status, run.stop, message)
         if run.status == "failed" and run.error:
@@ -79,10 +79,15 @@ def facts_view(run: RunRecord, facts: Iterable[RunFact]) -> RunView:
         elif run.status == "interrupted":
             view.why = why_not_over(run.status, ())
     else:
-        count_totals(view)
         view.why = why_not_over(run.status, waits_for(view))
     count_subagents(view)
     return view
+
+
+def _take_numbers(view: RunView, run: RunRecord) -> None:
+    """Set the numbers of a view to those of the list of runs."""
+    view.step_count, view.tool_calls, view.cost = run.steps, run.tool_calls, run.cost
+    view.input_tokens, view.output_tokens, view.cached_tokens = run.input_tokens, run.output_tokens, run.cached_tokens
 
 
 def _missing(run: RunRecord) -> str:

@@ -40,6 +40,8 @@ MAX_IMAGE = 100_000
 MAX_IMAGES = 20
 """Maximum number of images in a view."""
 
+DISCARDED = "discarded"
+"""The finish reason of a reply that was streamed and then withdrawn."""
 _IMAGES = frozenset(("image/png", "image/jpeg", "image/gif", "image/webp"))  # no SVG, which may contain scripts
 _SHOWN_DIGEST = 12
 
@@ -205,12 +207,19 @@ Item = ModelCall | ToolCallView | EventView | NestedRun
 
 
 def is_refused(item: Item, hook: str | None = None) -> bool:
-    """Whether something was prevented: by a hook (only by this one, if one is given), or by who denied a call."""
+    """Whether something was prevented: by a hook or by who denied a call; only by this one, if one is given."""
     if isinstance(item, NestedRun):
         return False
     decisions = [each for moment in item.moments for each in moment.decisions if hook in (None, each.hook)]
-    is_denied = hook is None and isinstance(item, ToolCallView) and item.decision == "denied"
+    is_denied = isinstance(item, ToolCallView) and item.decision == "denied" and hook in (None, item.decided_by)
     return is_denied or any(each.refused for each in decisions)
+
+
+def has_reply(step: StepView) -> bool:
+    """Whether the model has replied in a step, and no hook prevented the reply."""
+    calls = (item for item in step.items if isinstance(item, ModelCall))
+    replies = (call for call in calls if call.answered and call.purpose == "step" and call.finish_reason != DISCARDED)
+    return not all(map(is_refused, replies))
 
 
 class StepView(View):
@@ -254,7 +263,9 @@ class RunView(View):
     cost: float | None = msgspec.field(default_factory=lambda: None)
     """Tokens and cost contain those of the subagents."""
     tool_calls: int = 0
-    """Number of the run's own calls."""
+    """Number of the run's own calls that have an outcome."""
+    step_count: int = 0
+    """Number of steps in which the model has replied, as in ``AgentResult.steps``: a step may end before that."""
     subagents: SubagentTotals = SubagentTotals()
     events: int = 0
     """Number of moments, with those of nested runs."""
@@ -302,7 +313,7 @@ def nested_runs(step: StepView) -> Iterator[RunView]:
 
 
 def count_totals(run: RunView) -> None:
-    """Set the totals of a run that has no result, from its calls and its subagents."""
+    """Set the totals of a run that has no result, from its steps, its calls and its subagents."""
     own = [item for step in run.steps for item in step.items]
     nested = [each for step in run.steps for each in nested_runs(step)]
     for each in nested:
@@ -311,7 +322,8 @@ def count_totals(run: RunView) -> None:
     models = [item for item in own if isinstance(item, ModelCall) and item.answered]
     used: list[ModelCall | RunView] = [*models, *nested]
     costs = [each.cost for each in used if each.input_tokens or each.output_tokens]
-    run.tool_calls = sum(isinstance(item, ToolCallView) for item in own)
+    run.step_count = sum(map(has_reply, run.steps))
+    run.tool_calls = sum(isinstance(item, ToolCallView) and item.outcome != "" for item in own)
     run.input_tokens = sum(each.input_tokens for each in used)
     run.output_tokens = sum(each.output_tokens for each in used)
     run.cached_tokens = sum(each.cached_tokens for each in used)
@@ -324,8 +336,7 @@ def count_subagents(run: RunView) -> None:
     found = SubagentTotals()
     for step in run.steps:
         for each in nested_runs(step):
-            steps = sum(step.index >= 0 for step in each.steps)
-            found += SubagentTotals(1, steps, each.tool_calls) + each.subagents
+            found += SubagentTotals(1, each.step_count, each.tool_calls) + each.subagents
     run.subagents = found
 
 
@@ -772,6 +783,7 @@ class _RunBuilder:
             return
         view.reply = self.cut(end.reply)
         view.elapsed, view.tool_calls, view.cost = end.elapsed, end.tool_calls or len(self.calls), end.cost
+        view.step_count = end.steps
         view.input_tokens, view.output_tokens = end.usage.input_tokens, end.usage.output_tokens
         view.cached_tokens = end.usage.cached_tokens
         count_subagents(view)
@@ -888,8 +900,13 @@ def waits_for(run: RunView) -> list[str]:
     return [
         call.tool
         for call in found
-        if not call.decision and not call.outcome and any(m.point == "approval_requested" for m in call.moments)
+        if not call.decision and not call.outcome and any(_asks(moment) for moment in call.moments)
     ]
+
+
+def _asks(moment: MomentView) -> bool:
+    """Whether a call waits for approval since this moment. Facts have only the hook that asked."""
+    return moment.point == "approval_requested" or any(each.verb == "ask" for each in moment.decisions)
 
 
 def why_not_over(status: str, waits_for: Sequence[str]) -> str:

@@ -65,7 +65,7 @@ class FactRecorder:
         if put is None:
             return None
         run = self.describe(engine, outer)
-        facts = self._open[ids.run_id] = FactObserver(engine, self, run, put, outer is None)
+        facts = self._open[ids.run_id] = FactObserver(engine, self, run, put, outer)
         return facts
 
     def describe(self, engine: Engine, outer: FactObserver | None) -> ObservedRun:
@@ -104,23 +104,30 @@ class FactObserver(NewFireObserver):
         recorder: the hook that observes the run: its own calls are no facts.
         run: the run, for its facts.
         put: stores a record.
-        is_outermost: whether the run is not part of another one.
+        outer: the observer of the run that it is part of.
     """
 
     points = frozenset({AFTER_LLM})
 
     def __init__(
-        self, engine: Engine, recorder: FactRecorder, run: ObservedRun, put: PutRecord, is_outermost: bool
+        self, engine: Engine, recorder: FactRecorder, run: ObservedRun, put: PutRecord, outer: FactObserver | None
     ) -> None:
         super().__init__(engine)
         clock = engine.environment.clock
-        self._run, self.put, self.is_outermost = run, put, is_outermost
+        self._run, self.put, self._outer = run, put, outer
         self._origin = engine.services.origin.name
         self._stack, self._recorder = engine.hooks.stack, recorder
         self._now: Callable[[], float] = getattr(clock, "stamp", clock.time)
         self._numbers = count(1)
         self._asked: dict[str, float] = {}
+        self._waiting: set[tuple[str, str]] = set()
+        """The calls of the run and its nested runs that wait for approval: the id of the run, and that of the call."""
         self._started = 0.0
+
+    @property
+    def is_outermost(self) -> bool:
+        """Whether the run is not part of another one."""
+        return self._outer is None
 
     def _put(self, record: RunFact | RunRecord) -> None:
         if isinstance(record, RunFact):
@@ -215,7 +222,9 @@ class FactObserver(NewFireObserver):
                 )
             case ApprovalAsked():
                 self._asked[event.call_id] = at
+                self._note_waiting(event, waits=True)
             case ApprovalDecided():
+                self._note_waiting(event, waits=False)
                 took = max(0.0, at - self._asked.pop(event.call_id, at))
                 self._put(fact_of_approval(self.run, at, number, event, took))
             case ShadowDecided():
@@ -238,6 +247,16 @@ class FactObserver(NewFireObserver):
             case RunFinished():
                 if self._recorder.counts_run(self):
                     self._end(event, number)
+
+    def _note_waiting(self, event: ApprovalAsked | ApprovalDecided, *, waits: bool) -> None:
+        """Note that a call begins to wait for approval, or no longer does, and so do the run and those around it."""
+        before = bool(self._waiting)
+        (self._waiting.add if waits else self._waiting.discard)((event.run_id, event.call_id))
+        if before is not bool(self._waiting) and self._recorder.counts_run(self):
+            status = "waiting" if self._waiting else "running"
+            self._put(self._record(self._engine.ids, self._started, status=status))
+        if self._outer is not None:
+            self._outer._note_waiting(event, waits=waits)
 
     def _end(self, event: RunFinished, number: int) -> None:
         result, usage = event.result, event.result.usage

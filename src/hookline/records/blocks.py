@@ -12,6 +12,7 @@ from .reading import (
     INVALID,
     UNFINISHED,
     Part,
+    begins_step,
     check_version,
     decode_line,
     decode_moment,
@@ -119,6 +120,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
     """Count what happened in a run."""
     end: fmt.RunEnd | None = None
     asked: dict[str, str] = {}
+    steps = 0
     counts = dict.fromkeys(("moments", "blocked", "asked", "changed", "failed", "runs"), 0)
     for raw in block.lines:
         try:
@@ -133,6 +135,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
             account.skip(block.file, NOT_A_LINE)
             continue
         counts["moments"] += 1
+        steps += moment.run == 0 and begins_step(moment)
         note_approval(asked, moment)
         counts["blocked"] += refusals(moment)
         if moment.verdict is not None:
@@ -146,7 +149,7 @@ def summarize(block: Block, account: Account) -> RunSummary:
         block.info.ids.agent,
         block.info.task,
         recorded_status(end, tuple(asked.values()), is_held=block.is_last and is_held(str(block.file))),
-        0 if end is None else end.steps,
+        steps if end is None or not end.status else end.steps,
         size=block.size,
         file=str(block.file),
         **counts,

@@ -203,12 +203,22 @@ class RecordedRun:
         return recorded_status(self.end, self.waits_for)
 
     @property
+    def steps(self) -> int:
+        """Number of steps in which the model has replied, also of a run whose record has no end."""
+        if self.end is not None and self.end.status:
+            return self.end.steps
+        return sum(begins_step(moment.line) for moment in self.moments)
+
+    @property
     def waits_for(self) -> tuple[str, ...]:
-        """The tools of the calls for whose approval the record waits at its end."""
-        asked: dict[str, str] = {}
-        for moment in self.moments:
-            note_approval(asked, moment.line)
-        return tuple(asked.values())
+        """The tools of the calls, also of nested runs, for whose approval the record waits at its end."""
+        waiting: list[str] = []
+        for run in self.tree():
+            asked: dict[str, str] = {}
+            for moment in run.moments:
+                note_approval(asked, moment.line)
+            waiting += asked.values()
+        return tuple(waiting)
 
     def tree(self) -> Iterator[RecordedRun]:
         """Yield this run and all runs nested in it."""
@@ -237,6 +247,23 @@ def refusals(line: fmt.MomentLine) -> int:
     if line.decisions:
         return sum(decision.is_refusal for decision in line.decisions)
     return int(line.verdict is not None and line.verdict.verb in ("block", "end"))  # of an imported run
+
+
+def begins_step(line: fmt.MomentLine) -> bool:
+    """Whether a moment is the reply of a model that makes a step: no hook prevented it."""
+    if line.point != "after_llm" or any(decision.is_refusal for decision in line.decisions or ()):
+        return False
+    try:
+        return _reply(line.payload).purpose == "step"
+    except INVALID:
+        return False
+
+
+class _Reply(msgspec.Struct, frozen=True):
+    purpose: str = "step"
+
+
+_reply = msgspec.json.Decoder(_Reply).decode
 
 
 class _Called(msgspec.Struct, frozen=True):

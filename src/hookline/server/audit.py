@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from socket import gethostname
 from typing import Annotated, Any, Self
 
@@ -40,8 +41,8 @@ result is kept in the memory of this server."""
 class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
     """A filter for records, and the position of a page.
 
-    ``type`` may be given several times. ``run`` is the beginning of a run's id. ``caller`` is the id or the name of a
-    caller. ``text`` may stand anywhere in the record.
+    ``type`` may be given several times. ``run`` is the id of a run, with those nested in it, or its beginning.
+    ``caller`` is the id or the name of a caller. ``text`` may stand anywhere in the record.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50
@@ -63,7 +64,7 @@ class AuditQuery(msgspec.Struct, forbid_unknown_fields=True):
         return record_filter(self.type, self.since, self.until, **{name: getattr(self, name) for name in names})
 
 
-def record_filter(types: tuple[str, ...], since: float, until: float, **names: str) -> RecordFilter:
+def record_filter(types: tuple[str, ...], since: float, until: float, **names: Any) -> RecordFilter:
     """Return a filter for records between two Unix times; 0 for no limit."""
     begin, end = (timestamp(at).decode() if at else "" for at in (since, until))
     return RecordFilter(types=tuple(filter(None, types)), since=begin, until=end, **names)
@@ -138,9 +139,11 @@ class AuditService:
     Args:
         log: the log; ``None`` if there is none.
         address: the file or the address of the database of the index; empty if there is none.
+        nested_ids: returns the ids of the runs nested in a run.
     """
 
-    def __init__(self, log: AuditLog | None, address: str = "") -> None:
+    def __init__(self, log: AuditLog | None, address: str, nested_ids: Callable[[str], Sequence[str]]) -> None:
+        self._nested_ids = nested_ids
         self._reader = None if log is None or log.path is None else LogReader(log.path)
         self._index: AuditIndex | None = None if log is None else log.index
         self._address = address
@@ -174,6 +177,8 @@ class AuditService:
             StoreError: the log or the index cannot be read.
         """
         log = self._log()
+        if wanted.run:
+            wanted = msgspec.structs.replace(wanted, nested=tuple(self._nested_ids(wanted.run)))
         in_log = self._index is None or self.is_search(wanted)
         if before and in_log is not ("-" in before):
             raise ApiError(422, "bad_field", "before belongs to another list: begin with the newest records again")
@@ -184,6 +189,7 @@ class AuditService:
             limit + 1,
             before=int(before or 0),
             run=wanted.run,
+            nested=wanted.nested,
             types=wanted.types,
             agent=wanted.agent,
             tool=wanted.tool,

@@ -158,7 +158,7 @@ def build_parts(
             raise ConfigError("server.audit_stream copies the audit log, and there is none: set audit")
         audit.copy_to(AUDIT_LOGGER)
     halts = HaltService(store.halts, audit)
-    log = AuditService(audit, settings.audit_index or "")
+    log = AuditService(audit, settings.audit_index or "", store.nested_ids)
     folders = [hook.folder for hook in hooks if isinstance(hook, RecordHook)]
     if settings.records and Path(settings.records).is_dir():  # those of other programs of the project
         folders.append(Path(settings.records))
@@ -290,8 +290,9 @@ def _open_stores(settings: Settings, options: ServerOptions) -> _Stores:
     if settings.database:
         check_database(settings.database)
     place, kept = settings.runs or IN_MEMORY, float(KEEP_DAYS)
-    store = RunStore(place, keep_days=kept, pinned=True, lease_seconds=options.lease_seconds)
-    return _Stores(store, approval_store(settings), session_store_at(settings.sessions))
+    approvals, lease = approval_store(settings), options.lease_seconds
+    store = RunStore(place, keep_days=kept, pinned=True, lease_seconds=lease, approvals=approvals)
+    return _Stores(store, approvals, session_store_at(settings.sessions))
 
 
 def _build_service(

@@ -27,13 +27,14 @@ CHECK_SECONDS = 300.0
 MAX_FOUND = 1000
 """Maximum number of contradictions of a kind that are found at once."""
 
-Kind = Literal["open_journal", "lost_job", "stale_job", "orphan_key", "unreadable_wait"]
+Kind = Literal["open_journal", "lost_job", "stale_job", "orphan_key", "orphan_approval", "unreadable_wait"]
 
 _ABOUT: dict[Kind, tuple[str, str]] = {
     "open_journal": ("has ended, but its journal is open", "end the journal, so that nothing of the run is repeated"),
     "lost_job": ("is queued, but no job is in the queue", "queue it again"),
     "stale_job": ("has ended or was deleted, but has a job in the queue", "delete the job"),
     "orphan_key": ("does not exist, but an idempotency key belongs to it", "delete the key"),
+    "orphan_approval": ("has ended or was deleted, but a call of it waits for approval", "cancel the call"),
     "unreadable_wait": (
         "waits for approvals that cannot be read",
         "let it go on from its journal: it asks again, and decisions that were made still count",
@@ -57,6 +58,7 @@ back without a job while their caller has enough in the queue."""
 _STALE_JOB = """SELECT j.queueing_lock FROM {jobs} j LEFT JOIN runs r ON r.run_id = j.queueing_lock
     WHERE j.status = 'todo' AND j.queueing_lock IS NOT NULL AND (r.run_id IS NULL OR r.ended < :settled)
     ORDER BY j.queueing_lock LIMIT :most"""
+_OPEN_JOURNALS = f"SELECT run_id FROM durable_runs WHERE status IN {_OPEN}"
 _ORPHAN_KEY = """SELECT k.run_id FROM idempotency_keys k LEFT JOIN runs r ON r.run_id = k.run_id
     WHERE r.run_id IS NULL AND k.at < :settled ORDER BY k.run_id LIMIT :most"""
 
@@ -82,7 +84,8 @@ class ConsistencyCheck:
     """Find and repair contradictions in a run store. All methods block, and raise ``StoreError`` without the database.
 
     Args:
-        store: the store. A check reads many rows, so a server should not use the store for anything else.
+        store: the store. A check reads many rows, so a server should not use the store for anything else. If it knows
+            the approvals, calls of runs that it does not have are found, too.
     """
 
     def __init__(self, store: RunStore) -> None:
@@ -123,6 +126,8 @@ class ConsistencyCheck:
         for each in repaired:
             if each.kind == "lost_job":
                 self._queue_again(each.run_id)
+            elif each.kind == "orphan_approval" and self._store.approvals is not None:
+                self._store.approvals.cancel_run(each.run_id)
             elif each.kind == "stale_job":
                 delete_waiting_job(self._store.db, each.run_id)
         return repaired
@@ -141,6 +146,14 @@ class ConsistencyCheck:
         for run_id, result in db.execute("SELECT run_id, result FROM durable_runs WHERE status = 'waiting'").fetchall():
             if not _is_readable(run_id, result):
                 yield Contradiction("unreadable_wait", run_id)
+        approvals = self._store.approvals
+        if (
+            approvals is not None
+            and approvals.db.exists()
+            and (waiting := approvals.waiting_runs(now - SETTLED_SECONDS))
+        ):
+            open_runs = {id for (id,) in db.execute(_OPEN_JOURNALS).fetchall()}
+            yield from (Contradiction("orphan_approval", id) for id in waiting[:MAX_FOUND] if id not in open_runs)
 
     def _jobs(self, db: Connection) -> str:
         """Return the name of the table of jobs; empty if there is none, as for a SQLite file."""

@@ -173,7 +173,7 @@ def add_fleet_metrics(metrics: MetricsHook, store: RunStore) -> Callable[[], obj
 
     # A check reads many rows, so it does not use the connection that the server needs for its runs.
     is_pooled = store.db.in_memory or store.db.is_shared
-    checked = store if is_pooled else RunStore(store.path)
+    checked = store if is_pooled else RunStore(store.path, approvals=store.approvals)
     consistency = ConsistencyCheck(checked)
     contradictions = "Rows about durable runs that contradict each other, by kind."
     metrics.gauge("hookline_contradictions", contradictions, consistency.counts, ["kind"])

@@ -458,6 +458,14 @@ class RunService:
             UnknownRunError: there is no such run, or it belongs to another caller.
             StoreError: the file cannot be read.
         """
+        run = await self._find(id, caller)
+        if run.is_over or id not in self._live:
+            return run
+        stored = await asyncio.to_thread(self._store.get, id)
+        return run if stored is None else self._latest(stored)
+
+    async def _find(self, id: str, caller: Caller) -> RunRecord:
+        """Return a run like :meth:`get`, but without the numbers so far of one that this process executes."""
         run = await self._load(id)
         if caller.owner not in (None, run.owner):
             raise _unknown(id)
@@ -471,7 +479,7 @@ class RunService:
             UnknownAttachmentError: its conversation has no attachment with this digest, or its content is gone.
             StoreError: the conversation cannot be read.
         """
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         found = list(() if live is None else live.attachments)
         session = await asyncio.to_thread(self._sessions.load, run.session_id)
         if session is not None:
@@ -533,7 +541,7 @@ class RunService:
             BusyError: too many readers are open.
             StoreError: the file cannot be read.
         """
-        run = await self.get(id, caller)
+        run = await self._find(id, caller)
         close, watch = self._open_stream(caller), self._watch(id)
         return EventReader(run, after, self._store, self._live.get, self._load, close, lambda: self._stopping, watch)
 
@@ -573,7 +581,7 @@ class RunService:
             StoreError: the file cannot be read.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         if live is not None and live.task is not None:
             await asyncio.wait([live.task], timeout=timeout)
             run = live.record
@@ -582,7 +590,8 @@ class RunService:
         if run.is_over:
             with suppress(UnavailableError):  # a result that was returned must survive a crash
                 await self._recorder.flushed()
-        return run
+            return run
+        return await self.get(id, caller)
 
     async def _wait_elsewhere(self, id: str, deadline: float | None) -> RunRecord:
         """Wait for the end of a run that another process executes, or that this process does not execute yet."""
@@ -624,7 +633,7 @@ class RunService:
             ConflictError: the run belongs to another process that uses the same SQLite file, or to no server.
             StoreError: the file cannot be used.
         """
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         _check_served(run)
         reason = reason or f"cancelled by {caller.name}"
         if live is None or live.closed:
@@ -634,7 +643,7 @@ class RunService:
                 if await self._durable.cancel(id, reason):  # this process may be storing the end still
                     return await self.wait(id, caller, timeout=CANCEL_SECONDS)
                 live = self._live.get(id)  # this process has just begun to execute it
-                if live is None and (run := await self.get(id, caller)).is_over:
+                if live is None and (run := await self._find(id, caller)).is_over:
                     return run
         if live is not None:
             if not live.closed:
@@ -660,7 +669,7 @@ class RunService:
             BusyError: too many messages wait for the run.
             StoreError: the file cannot be read.
         """
-        run, live = await self.get(id, caller), self._live.get(id)
+        run, live = await self._find(id, caller), self._live.get(id)
         _check_served(run)
         durable = None if live is None else live.durable
         may_wait = durable is not None or self._store.db.is_shared
@@ -715,8 +724,9 @@ class RunService:
         return await self._close_abandoned(id) if run.is_served and run.is_abandoned else run
 
     def _latest(self, run: RunRecord) -> RunRecord:
+        """Return a run with what this process knows about it; its numbers so far are those that are stored."""
         live = self._live.get(run.id)
-        return run if live is None else live.record
+        return run if live is None else live.record if live.closed else live.record.with_numbers(run)
 
     async def _close_all_abandoned(self) -> None:
         for run in await asyncio.to_thread(self._store.abandoned):

@@ -14,8 +14,8 @@ from .._base.workers import in_thread
 from ..config.hook_order import HookPlace
 from ..stores.callers import Caller
 from ..stores.run_figures import Costs, HookFigures, Period, costs, hook_figures, period_of
-from ..stores.run_queries import Verdict, verdicts
 from ..stores.run_statistics import RunStats, run_stats
+from ..stores.verdicts import Verdict
 from .routing import Endpoint, caller_of, json_response, query_of
 from .runs import RunService
 from .views import Name, Sequence, Time
@@ -242,7 +242,7 @@ class StatisticsApi:
         query = query_of(request, VerdictsQuery)
         run = await self._service.get(request.path_params["id"], caller_of(request))
         await self._service.stored()
-        found = await in_thread(verdicts, self._service.store, run.id, query.after, query.limit + 1)
+        found = await in_thread(self._service.store.verdicts, run.id, query.after, query.limit + 1)
         page = tuple(found[: query.limit])
         return json_response(VerdictsPage(page, page[-1].seq if len(found) > len(page) else 0))
 

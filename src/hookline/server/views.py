@@ -91,9 +91,9 @@ class ListQuery(msgspec.Struct, forbid_unknown_fields=True):
     """A filter for runs, and the position of a page.
 
     ``status`` may be given several times. ``since`` and ``until`` limit the time at which a run was accepted. ``tool``
-    selects runs that called a tool or tried to; ``hook`` and ``verb`` those with such a verdict; ``text`` those with a
-    text in the task or the reply; ``model`` those that called a model. ``owner`` is for admins, who see the runs of all
-    callers. ``origin`` selects runs by where they came from.
+    selects runs that called a tool or tried to; ``hook`` and ``verb`` those with such a verdict, also of a person who
+    denied a call; ``text`` those with a text in the task or the reply; ``model`` those that called a model. ``owner``
+    is for admins, who see the runs of all callers. ``origin`` selects runs by where they came from.
     """
 
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 50

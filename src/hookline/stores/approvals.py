@@ -491,16 +491,32 @@ class ApprovalStore:
         self._announce()
         return row
 
-    def cancel_run(self, run_id: str) -> int:
-        """Cancel the pending calls of a run that has ended or was deleted, and of its subagents; return their number.
+    def cancel_run(self, run_id: str, *more: str) -> int:
+        """Cancel the pending calls of runs that have ended or were deleted, and of their subagents.
+
+        Returns the number of calls.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        waiting = self.rows(status="pending", root_id=run_id)
-        for row in waiting:
-            self.end_pending(row.id, "cancelled")
-        return len(waiting)
+        now, run_ids = time.time(), (run_id, *more)
+        statement = f"""UPDATE approvals SET status = 'cancelled', decided = ?
+            WHERE status = 'pending' AND expires > ? AND root_id IN ({", ".join("?" * len(run_ids))})"""
+        with self.db.transaction(write=True) as db:
+            cancelled = int(db.execute(statement, (now, now, *map(storable, run_ids))).rowcount)
+        if cancelled:
+            self._announce()
+        return cancelled
+
+    def waiting_runs(self, before: float) -> list[str]:
+        """Return the ids of the durable runs with calls that wait for approval since before a Unix time.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        query = """SELECT DISTINCT root_id FROM approvals
+            WHERE status = 'pending' AND host = '' AND asked < ? AND expires > ? ORDER BY root_id"""
+        return [id for (id,) in self.db.execute(query, (before, time.time()))]
 
     @contextmanager
     def watch(self, id: str, callback: Callback) -> Iterator[None]:

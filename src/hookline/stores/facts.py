@@ -40,6 +40,8 @@ _KEPT = {MINUTES: 2 * HOUR, HOUR: HOURS_KEPT}
 ROLL_AFTER = 64
 """Number of transactions after which new sums are added to those of their time slots."""
 _LARGEST = 2**63 - 1
+DENIED = "denied"
+"""The verb of a person who denied a call."""
 
 _TABLE = """CREATE TABLE facts (
     id INTEGER PRIMARY KEY AUTOINCREMENT, run_id TEXT NOT NULL, seq INTEGER NOT NULL, at REAL NOT NULL,
@@ -555,6 +557,22 @@ def facts_of(db: Connection, condition: str, values: Any) -> list[RunFact]:
     return sorted(found, key=lambda fact: fact.at)
 
 
+def within(db: Connection, run_id: str) -> tuple[str, list[str]]:
+    """Return the condition for the facts of a run and the runs nested in it, and its values.
+
+    A run includes its nested runs, in every list and sum; a nested run can be named by itself.
+    """
+    if db.execute("SELECT 1 FROM facts WHERE root_run_id = ? LIMIT 1", (run_id,)).fetchone() is not None:
+        return "root_run_id = ?", [run_id]
+    query = """SELECT DISTINCT run_id, parent_run_id FROM facts
+        WHERE root_run_id IN (SELECT root_run_id FROM facts WHERE run_id = ?)"""
+    edges = db.execute(query, (run_id,)).fetchall()
+    found = {run_id: None}
+    while more := [id for id, parent in edges if parent in found and id not in found]:
+        found.update(dict.fromkeys(more))
+    return f"run_id IN ({','.join('?' * len(found))})", list(found)
+
+
 def read_facts(db: Connection, condition: str, values: Any) -> Iterator[tuple[int, RunFact]]:
     """Yield the facts that meet a condition, each with the number of its row, in the order that the condition gives."""
     query = f"SELECT id, {', '.join(_COLUMNS)} FROM facts WHERE {condition}"
@@ -587,8 +605,8 @@ def decided_by(hook: str = "", verb: str = "") -> list[tuple[str, list[str]]]:
     A fact has columns for the hook that decided it. If several did something, the others are among its gates.
 
     Args:
-        hook: only decisions of this hook.
-        verb: only this verb; ``denied`` is that of a person, and ``shadow`` any verb of a hook in shadow mode.
+        hook: only decisions of this hook, or denials by this person.
+        verb: only this verb; ``DENIED`` is that of a person, and ``shadow`` any verb of a hook in shadow mode.
     """
     if verb == "shadow":
         names = [hook, f"shadow({hook})"]
@@ -606,7 +624,10 @@ def decided_by(hook: str = "", verb: str = "") -> list[tuple[str, list[str]]]:
             phases[-1] += " AND f.gates NOT LIKE ? ESCAPE '\\'"
             values.append(like_pattern(f'{gate}"cont",'))
     among_others = f"f.several = 1 AND f.kind != 'shadow' AND (({') OR ('.join(phases)}))"
-    return [(decided, list(columns.values())), (among_others, values)]
+    found = [(decided, list(columns.values())), (among_others, values)]
+    if hook and verb in ("", DENIED):
+        found.append((f"f.verb != '' AND f.verb = '{DENIED}' AND f.kind = 'approval' AND f.source = ?", [hook]))
+    return found
 
 
 def first_full_hour(since: float) -> float:

@@ -96,10 +96,13 @@ def _next_size(size: int, began: float) -> int:
     return int(min(max(size * STEP_SECONDS / seconds, FEWEST), size * 2, MOST))
 
 
-def prune(database: Database, before: float) -> Iterator[int]:
+def prune(
+    database: Database, before: float, deleted_runs: Callable[[Sequence[str]], object] | None = None
+) -> Iterator[int]:
     """Delete the records of runs that ended before a Unix time. Yield the number of runs after each transaction.
 
-    Of runs that a server stored, only the facts are deleted. A run that a process can continue stays.
+    Of runs that a server stored, only the facts are deleted. A run that a process can continue stays. ``deleted_runs``
+    is called with the ids of the runs of which nothing is left.
     """
     yield from delete_reasons(database, before)
     query = """SELECT runs.run_id, runs.created, coalesce(runs.ended, runs.created), transport, observed, d.status
@@ -123,6 +126,8 @@ def prune(database: Database, before: float) -> Iterator[int]:
             kept = [id for id, is_observed, transport, _ in old if transport and is_observed]
             if kept:
                 db.execute(f"UPDATE runs SET observed = 0 WHERE {among(kept)}", kept)
+        if deleted_runs is not None:
+            deleted_runs(deleted)
         last = (rows[-1][1], rows[-1][0]) if len(rows) == size else None
         size = _next_size(size, began)
         yield len(deleted) + len(kept)

@@ -9,10 +9,11 @@ from typing import Any, TypedDict, Unpack
 
 import msgspec
 
-from .facts import Gate, RunFact, read_facts
+from .facts import DENIED, Gate, RunFact, read_facts
 from .leases import database_time
 from .runs import DURABLE, OPEN_STATES, RunRecord, RunStore
 from .sql import Connection, storable
+from .verdicts import HAS_VERDICTS, decisions_of
 
 _RECENT_SECONDS, _RECENT = 300.0, 1000
 """The runs whose start is measured: those of the last seconds, and at most this number."""
@@ -68,37 +69,12 @@ class Refusal(msgspec.Struct, frozen=True):
     arguments: str = ""
 
 
-class Verdict(msgspec.Struct, frozen=True):
-    """The result of a hook in a run or in one of its subagents, whose id is ``run_id``.
-
-    ``seq`` is its number in the outermost run. The verb ``denied`` is that of a person, ``by``, who denied a call;
-    ``shadow`` is that of a hook in shadow mode, whose reason says what it would have done. ``refused`` says whether it
-    prevented something. ``rules`` is the digest of the rules in force.
-    """
-
-    seq: int
-    at: float
-    run_id: str
-    point: str
-    hook: str
-    phase: str
-    verb: str
-    reason: str
-    error: str
-    tool: str
-    call_id: str
-    by: str
-    refused: bool
-    rules: str
-    duration: float | None
-
-
 class RefusalFilter(TypedDict, total=False):
     """Filter of :func:`refusals`; an empty filter selects all of them.
 
-    ``owner``, ``agent``: only those in runs of this caller and agent, and their subagents. ``tool``, ``hook``,
-    ``verb``: only those with this value. ``since``, ``until``: only those at this Unix time or later, and before this
-    one.
+    ``owner``, ``agent``: only those in runs of this caller and agent, and their subagents. ``tool``, ``verb``: only
+    those with this value. ``hook``: only those by this hook, or this person who denied. ``since``, ``until``: only
+    those at this Unix time or later, and before this one.
     """
 
     owner: str | None
@@ -220,10 +196,6 @@ def event_counts(store: RunStore, owner: str | None, ended_since: float, before:
     return dict(store.db.execute(query, (*values, *values, ended_since)))
 
 
-_SPOKEN = "kind IN ('fire', 'model', 'shadow', 'approval') AND (hook != '' OR refused = 1)"
-"""The condition for facts with verdicts."""
-
-
 def verdict_counts(store: RunStore, ids: Sequence[str]) -> dict[str, dict[str, int]]:
     """Return the number of verdicts of hooks and denials of people in runs and their nested runs, by run and verb.
 
@@ -232,65 +204,12 @@ def verdict_counts(store: RunStore, ids: Sequence[str]) -> dict[str, dict[str, i
     """
     if not ids:
         return {}
-    condition = f"root_run_id IN ({','.join('?' * len(ids))}) AND {_SPOKEN} ORDER BY root_run_id"
+    condition = f"root_run_id IN ({','.join('?' * len(ids))}) AND {HAS_VERDICTS} ORDER BY root_run_id"
     found: dict[str, Counter[str]] = {}
     with store.db.transaction() as db:
         for _, fact in read_facts(db, condition, list(ids)):
-            found.setdefault(fact.run.root_run_id, Counter()).update(verb for verb, _ in _spoken(fact))
+            found.setdefault(fact.run.root_run_id, Counter()).update(verb for verb, _ in decisions_of(fact))
     return {run_id: dict(sorted(verbs.items())) for run_id, verbs in found.items()}
-
-
-def verdicts(store: RunStore, run_id: str, after: int, limit: int) -> list[Verdict]:
-    """Return the verdicts of hooks and denials of people in a run and its subagents, in order.
-
-    Args:
-        store: the store.
-        run_id: the id of the run.
-        after: only those after the one with this number.
-        limit: the maximum number.
-
-    Raises:
-        StoreError: the file cannot be used.
-    """
-    with store.db.transaction() as db:
-        spoken = (
-            (fact, verb, gate)
-            for _, fact in read_facts(db, f"root_run_id = ? AND {_SPOKEN} ORDER BY id", (storable(run_id),))
-            for verb, gate in _spoken(fact)
-        )
-        page = islice(enumerate(spoken, 1), after, after + limit)
-        return [_verdict(seq, *each) for seq, each in page]
-
-
-def _spoken(fact: RunFact) -> list[tuple[str, Gate]]:
-    """Return the verdicts of a fact, with their verbs in lists."""
-    if fact.kind == "shadow":
-        would = "" if fact.verb == "failed" else f"would {fact.verb}: "
-        return [("shadow", Gate(fact.hook, "", fact.verb, 0, f"{would}{fact.reason}".removesuffix(": ")))]
-    if fact.kind == "approval":
-        return [(fact.verb, Gate("", "", fact.verb, 0, fact.reason, fact.refused))]
-    return [(gate.verb, gate) for gate in fact.decisions]
-
-
-def _verdict(seq: int, fact: RunFact, verb: str, gate: Gate) -> Verdict:
-    is_failure = verb == "failed"
-    return Verdict(
-        seq=seq,
-        at=fact.at,
-        run_id=fact.run.run_id,
-        point=fact.point,
-        hook=gate.hook,
-        phase=gate.phase,
-        verb=verb,
-        reason="" if is_failure else gate.reason,
-        error=gate.reason if is_failure else "",
-        tool=fact.tool,
-        call_id=fact.call_id,
-        by=fact.source if fact.kind == "approval" else "",
-        refused=gate.refused,
-        rules=fact.run.rules,
-        duration=gate.microseconds / 1e6 if fact.kind in ("fire", "model") else None,
-    )
 
 
 def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[RefusalFilter]) -> list[Refusal]:
@@ -318,7 +237,7 @@ def _refusing(
     while True:
         rows = list(_refused(db, chosen, before, limit))
         for id, fact in rows:
-            for number, (verb, gate) in enumerate(_spoken(fact)):
+            for number, (verb, gate) in enumerate(decisions_of(fact)):
                 each = f"{id}.{number}"
                 if gate.refused and _is_after(each, before) and _matches(fact, verb, gate, chosen):
                     yield each, fact, verb, gate
@@ -344,6 +263,10 @@ def _refused(db: Connection, chosen: RefusalFilter, before: str, limit: int) -> 
     parts: list[dict[str, Any]] = [{"refused = 1": None, **wanted, **decided}]
     if decided:
         parts.append({"refused = 1": None, "several = 1": None, **wanted})
+    if (person := chosen.get("hook")) and chosen.get("verb") in (None, "", DENIED):
+        parts.append(
+            {"refused = 1": None, "verb = ?": DENIED, "kind = 'approval'": None, "source = ?": person, **wanted}
+        )
     newest = "ORDER BY at DESC, id DESC LIMIT ?"
     ids = [f"SELECT id FROM (SELECT id FROM facts WHERE {' AND '.join(part)} {newest}) AS part" for part in parts]
     values = [
@@ -371,8 +294,13 @@ def _is_after(id: str, before: str) -> bool:
 
 def _matches(fact: RunFact, verb: str, gate: Gate, chosen: RefusalFilter) -> bool:
     run, owner = fact.run, chosen.get("owner")
-    given = {"agent": run.asked, "tool": fact.tool, "hook": gate.hook, "verb": verb}
+    given = {"agent": run.asked, "tool": fact.tool, "hook": gate.hook or _person(fact), "verb": verb}
     return owner in (None, run.owner) and all(chosen.get(name) in (None, "", each) for name, each in given.items())
+
+
+def _person(fact: RunFact) -> str:
+    """Return the name of the person who denied a call; empty if none did."""
+    return fact.source if fact.kind == "approval" else ""
 
 
 def _refusal(id: str, fact: RunFact, verb: str, gate: Gate, arguments: str) -> Refusal:
@@ -389,7 +317,7 @@ def _refusal(id: str, fact: RunFact, verb: str, gate: Gate, arguments: str) -> R
         point=fact.point,
         call_id=fact.call_id,
         reason=gate.reason,
-        by=fact.source if fact.kind == "approval" else "",
+        by=_person(fact),
         rules=run.rules,
         arguments=arguments,
     )

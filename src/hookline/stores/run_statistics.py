@@ -187,8 +187,10 @@ def run_stats(
         tally = _from_facts(db, chosen)
         found = _counted(db, chosen, tally)
         unfinished = [(run.status, run.created) for run in store._open(db, chosen.runs, chosen.values)]
-        first = _first(db, chosen)
-        width, bars = _timeline(db, chosen, tally, unfinished, since or first)
+        first = start = _first(db, chosen)
+        if since is not None:  # without empty bars before the first run of all
+            start = max(since, _first(db, msgspec.structs.replace(chosen, since=None)) or since)
+        width, bars = _timeline(db, chosen, tally, unfinished, start)
         return RunStats(
             totals=_totals(found, unfinished, first),
             models=_models(found, model),

@@ -12,9 +12,9 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
-from itertools import chain
+from itertools import chain, islice
 from operator import itemgetter
-from typing import Any, TypedDict, Unpack, cast
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack, cast
 
 import msgspec
 
@@ -28,13 +28,14 @@ from .facts import FILTERED as _FILTERED_FACTS
 from .facts import NEW_SUMS as _NEW_SUMS
 from .facts import SCHEMA as _FACTS
 from .facts import UPGRADE as _FACTS_UPGRADE
-from .facts import FactWriter, ObservedRun, RunFact, decided_by, facts_of
+from .facts import FactWriter, ObservedRun, RunFact, decided_by, facts_of, read_facts, within
 from .group_commit import GroupCommit
 from .halts import SCHEMA as _HALTS
 from .halts import HaltStore
 from .journal import SCHEMA as _JOURNAL
 from .journal import Journal, count_new, create
 from .leases import database_time
+from .progress import Progress, progress_of
 from .push_subscriptions import SCHEMA as _PUSHES
 from .push_subscriptions import PushSubscriptionStore
 from .retention import AT_ONCE, Forget, PeriodicWork, among, delete_runs, error_type, prune, prune_served
@@ -42,9 +43,13 @@ from .retention import SCHEMA as _PERIODIC
 from .run_texts import SCHEMA as _TEXTS
 from .run_texts import add_text, find_text, forget_words
 from .sql import LAST_CHARACTER, Connection, Leases, Schema, Statement, insert, storable, storable_value, upsert
+from .verdicts import HAS_VERDICTS, Verdict, decisions_of, verdict_of
 from .workers import SCHEMA as _WORKERS
 from .workers import SLOTS as _SLOTS
 from .workers import WorkerStore
+
+if TYPE_CHECKING:
+    from .approvals import ApprovalStore
 
 DURABLE = "durable"
 """The ``host`` of a durable run of a server, which belongs to no process."""
@@ -243,8 +248,9 @@ class RunRecord(msgspec.Struct, frozen=True):
     ``owner``, ``session``, ``transport``, ``task``, ``reply`` and ``reason`` are set for runs of a server only:
     ``session`` is the caller's name of the conversation and ``session_id`` the id in the session store; ``reason`` says
     what stopped or ended the run. ``stop`` is the kind of stop signal. ``error`` is the type of the error that the run
-    failed with, followed by the message if a server stored it. The numbers are 0 until the run has ended. ``created``
-    is when the run was accepted and ``started`` when it left the queue; without a server they are the same.
+    failed with, followed by the message if a server stored it. ``steps`` are those in which the model has replied, as
+    in ``AgentResult.steps``. The numbers of a run that has not ended are those so far. ``created`` is when the run was
+    accepted and ``started`` when it left the queue; without a server they are the same.
     ``last_seq`` is the number of the last stored event. ``host``, ``pid`` and ``born`` identify the process.
     ``observed`` says whether an :class:`ObservabilityHook` recorded the run. ``origin`` says where the run came from:
     ``command line``, ``library``, ``server``, ``channel NAME``, or the name of a framework or a coding agent.
@@ -309,11 +315,22 @@ class RunRecord(msgspec.Struct, frozen=True):
         """Whether the process of the run has ended, and the end of the run is not stored yet."""
         return self.ended is None and self.status == "interrupted"
 
+    def with_numbers(self, other: Progress | RunRecord) -> RunRecord:
+        """Return the run with other numbers."""
+        return msgspec.structs.replace(self, **{name: getattr(other, name) for name in _PROGRESS})
 
+
+_PROGRESS = ("steps", "tool_calls", "input_tokens", "output_tokens", "cached_tokens", "cost")
 _COLUMNS = ("run_id", *RunRecord.__struct_fields__[1:])
 _ROW = ", ".join(_COLUMNS)
 _TURN = f"""SELECT {_ROW}, {IN_TURN}, EXISTS (SELECT 1 FROM controls c WHERE c.run_id = r.run_id AND c.answer IS NULL)
     FROM runs r WHERE r.run_id = ?"""
+
+
+_TREE = """WITH RECURSIVE tree (run_id) AS (SELECT run_id FROM runs WHERE run_id = ? UNION
+    SELECT inner_run.run_id FROM runs AS inner_run JOIN tree ON inner_run.parent_run_id = tree.run_id
+    WHERE inner_run.parent_run_id != '') SELECT run_id FROM tree"""
+"""A run and the runs nested in it."""
 
 
 class StoredEvent(msgspec.Struct, frozen=True, gc=False):
@@ -391,8 +408,13 @@ class QueuedRun(msgspec.Struct, frozen=True):
 
 
 class CallRow(msgspec.Struct, frozen=True):
-    """A model call or tool call of a run: when it began, how long it took, and its outcome."""
+    """A model call or tool call of a run, or of one nested in it: when it began, how long it took, and its outcome.
 
+    ``run_id`` and ``agent`` are those of the run that made it.
+    """
+
+    run_id: str
+    agent: str
     kind: str
     name: str
     began: float
@@ -401,19 +423,6 @@ class CallRow(msgspec.Struct, frozen=True):
     attempt: int
     purpose: str = ""
     tokens: int = 0
-
-
-class VerdictRow(msgspec.Struct, frozen=True):
-    """The result of a hook in a run."""
-
-    at: float
-    point: str
-    call_id: str
-    hook: str
-    phase: str
-    verb: str
-    reason: str
-    duration: float | None
 
 
 class RunFilter(TypedDict, total=False):
@@ -427,8 +436,8 @@ class RunFilter(TypedDict, total=False):
     case; ``*`` at the end of a word stands for more letters.
 
     ``tool``: only runs that called this tool, or tried to. ``hook``, ``verb``: only runs with a verdict of this hook,
-    with this verb, or both. ``model``: only runs that called this model. All of these also find what happened in nested
-    runs. ``origin``: only runs that came from there.
+    or of this person who denied a call, with this verb, or both. ``model``: only runs that called this model. All of
+    these also find what happened in nested runs. ``origin``: only runs that came from there.
     """
 
     served: bool
@@ -490,6 +499,7 @@ class RunStore:
             commits; the end of a process never does.
         lease_seconds: how long a process may execute a durable run without renewing its lease; see
             docs/guides/durable.md.
+        approvals: the store of the calls that wait for approval: those of a run that is deleted are cancelled.
 
     Raises:
         StoreError: the path, or the number of days, cannot be used.
@@ -509,6 +519,7 @@ class RunStore:
         pinned: bool = False,
         synced: bool = False,
         lease_seconds: float = 15.0,
+        approvals: ApprovalStore | None = None,
     ) -> None:
         if keep_days is not None:
             _check_days(keep_days)
@@ -523,6 +534,7 @@ class RunStore:
         self.begun_with: dict[str, Any] | None = None
         """Settings of the program, stored with the durable runs that it begins, for the program that continues them."""
         self.keep_days = keep_days
+        self.approvals = approvals
         self._tidied = float("-inf")
 
     @property
@@ -589,7 +601,7 @@ class RunStore:
     def _tidy_records(self) -> Iterator[int]:
         yield from self._facts.tidy()
         if self.keep_days is not None:
-            yield from prune(self.db, _days_ago(self.keep_days))
+            yield from prune(self.db, _days_ago(self.keep_days), self._cancel_calls)
 
     def _in_turn(self, name: str, steps: Iterator[int], seconds: float | None = None) -> Iterator[int]:
         """Yield from the steps of periodic work while this process has its lease."""
@@ -834,7 +846,7 @@ class RunStore:
             if run is None or run.ended is not None:
                 return run
             (seq,) = db.execute("SELECT max(seq) FROM events WHERE run_id = ?", (run.id,)).fetchone()
-            over, event = last(run, (seq or 0) + 1)
+            over, event = last(_counted(db, [run])[0], (seq or 0) + 1)
             _write(db, [over], [event])
             self._facts.write(db, [ended_run(over)])
         self.db.announce(over.id)
@@ -849,7 +861,7 @@ class RunStore:
         Raises:
             StoreError: ``days`` is not a positive number, or the file cannot be used.
         """
-        return sum(prune(self.db, _days_ago(days)))
+        return sum(prune(self.db, _days_ago(days), self._cancel_calls))
 
     def prune_served(self, days: float) -> int:
         """Delete the events and texts of served runs that ended more than ``days`` days ago; returns their number.
@@ -865,6 +877,8 @@ class RunStore:
     def delete(self, id: str) -> bool:
         """Delete a run, the runs nested in it, and everything that is stored about them. Sums of statistics stay.
 
+        Its calls that wait for approval are cancelled, if the store knows the :attr:`approvals`.
+
         Returns false if there is no such run, or if it is being executed: a run of a server has to end first.
 
         Raises:
@@ -875,12 +889,16 @@ class RunStore:
             return False
         if self.journal.get(run.id) is not None and not self.journal.delete(run.id):
             return False
-        tree = """WITH RECURSIVE tree (run_id) AS (SELECT run_id FROM runs WHERE run_id = ? UNION
-            SELECT inner_run.run_id FROM runs AS inner_run JOIN tree ON inner_run.parent_run_id = tree.run_id
-            WHERE inner_run.parent_run_id != '') SELECT run_id FROM tree"""
         with self.db.transaction(write=True) as db:
-            delete_runs(db, [id for (id,) in db.execute(tree, (run.id,)).fetchall()])
+            ids = [id for (id,) in db.execute(_TREE, (run.id,)).fetchall()]
+            delete_runs(db, ids)
+        self._cancel_calls(ids)
         return True
+
+    def _cancel_calls(self, run_ids: Sequence[str]) -> None:
+        """Cancel the calls of deleted runs that wait for approval."""
+        if run_ids and self.approvals is not None and self.approvals.db.exists():
+            self.approvals.cancel_run(*run_ids)
 
     # Reading.
 
@@ -892,9 +910,9 @@ class RunStore:
         """
         rows = self.db.execute(f"SELECT {_ROW} FROM runs WHERE run_id = ?", (storable(id),))
         found = list(_records(rows, self.db.leases))
-        if found and not found[0].is_served:
+        if found and (found[0].ended is None or not found[0].is_served):
             with self.db.transaction() as db:
-                found = self._current(db, found)
+                found = _counted(db, self._current(db, found))
         return found[0] if found else None
 
     def find(self, run_id: str) -> RunRecord:
@@ -930,6 +948,14 @@ class RunStore:
         rows = self.db.execute(f"SELECT run_id FROM runs WHERE {condition} ORDER BY run_id LIMIT ?", (*values, _NAMED))
         found = [id for (id,) in rows]
         return found[:1] if found[:1] == [name] else found
+
+    def nested_ids(self, run_id: str) -> list[str]:
+        """Return the ids of the runs nested in a run, also those in nested ones.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        return [id for (id,) in self.db.execute(_TREE, (storable(run_id),)) if id != run_id]
 
     def runs(self, limit: int = 20, *, before: str = "", **chosen: Unpack[RunFilter]) -> list[RunRecord]:
         """Return runs, newest first.
@@ -992,7 +1018,7 @@ class RunStore:
             size += _size(run)
             if size > PAGE_SIZE and len(found) > 1:
                 break
-        return self._current(db, found)
+        return _counted(db, self._current(db, found))
 
     def _current(self, db: Connection, runs: Iterable[RunRecord]) -> list[RunRecord]:
         """Return runs with the states and last events of durable runs without a server: only their journals know."""
@@ -1010,9 +1036,11 @@ class RunStore:
         for place, run in enumerate(found):
             if run.id in known:
                 last, state = known[run.id]
-                found[place] = msgspec.structs.replace(
-                    run, last_seq=last, status=state if run.ended is None else run.status
+                # While a process executes a run, a hook that observes it knows whether it waits for a person.
+                status = (
+                    run.status if run.ended is not None or (state == "running" and run.status == "waiting") else state
                 )
+                found[place] = msgspec.structs.replace(run, last_seq=last, status=status)
         return found
 
     def _state(self, now: float, status: str, lease: float, *process: Any) -> str:
@@ -1123,35 +1151,41 @@ class RunStore:
             return limit_bytes((StoredEvent(*row) for row in db.execute(query, (storable(run_id), after, limit))), size)
 
     def calls(self, run_id: str) -> list[CallRow]:
-        """Return the model calls and tool calls of a run, in the order in which they began.
+        """Return the model calls and tool calls of a run and its nested runs, in the order in which they began.
 
         Raises:
             StoreError: the file cannot be used.
         """
         calls = []
-        for fact in self.facts(run_id):
+        for fact in self.tree_facts(run_id):
             began, took = fact.at - (fact.duration or 0.0), fact.duration or 0.0
+            about = fact.run.run_id, fact.run.agent
             if fact.kind == "model":
                 outcome = fact.verb if fact.verb in ("retry", "end", "failed") else fact.outcome
                 tokens = fact.input_tokens + fact.output_tokens
-                calls.append(CallRow("model", fact.model, began, took, outcome, fact.attempt, fact.purpose, tokens))
+                call = CallRow(*about, "model", fact.model, began, took, outcome, fact.attempt, fact.purpose, tokens)
+                calls.append(call)
             elif fact.kind == "tool":
-                calls.append(CallRow("tool", fact.tool, began, took, fact.outcome, fact.attempt))
+                calls.append(CallRow(*about, "tool", fact.tool, began, took, fact.outcome, fact.attempt))
         return sorted(calls, key=lambda call: call.began)
 
-    def verdicts(self, run_id: str) -> list[VerdictRow]:
-        """Return results of hooks in a run, in order.
+    def verdicts(self, run_id: str, after: int = 0, limit: int | None = None) -> list[Verdict]:
+        """Return the verdicts of hooks and denials of people in a run and its nested runs, in order.
+
+        Args:
+            run_id: the id of the run.
+            after: only those after the one with this number.
+            limit: the maximum number; ``None`` for all.
 
         Raises:
             StoreError: the file cannot be used.
         """
-        found = []
-        for fact in self.facts(run_id):
-            at, point, call_id = fact.at, fact.point, fact.call_id
-            for gate in fact.decisions:
-                took = gate.microseconds / 1e6
-                found.append(VerdictRow(at, point, call_id, gate.hook, gate.phase, gate.verb, gate.reason, took))
-        return found
+        with self.db.transaction() as db:
+            condition, values = within(db, storable(run_id))
+            found = read_facts(db, f"{condition} AND {HAS_VERDICTS} ORDER BY id", values)
+            spoken = ((fact, *each) for _, fact in found for each in decisions_of(fact))
+            page = islice(enumerate(spoken, 1), after, None if limit is None else after + limit)
+            return [verdict_of(seq, *each) for seq, each in page]
 
     def facts(self, run_id: str) -> list[RunFact]:
         """Return what an :class:`ObservabilityHook` recorded about a run, in order.
@@ -1172,14 +1206,23 @@ class RunStore:
         return next((str(rules) for (rules,) in self.db.execute(query, (storable(run_id),))), "")
 
     def tree_facts(self, run_id: str) -> list[RunFact]:
-        """Return what was recorded about a run and about all runs of its tree, in order.
+        """Return what was recorded about a run and the runs nested in it, in order.
 
         Raises:
             StoreError: the file cannot be used.
         """
         with self.db.transaction() as db:
-            row = db.execute("SELECT root_run_id FROM facts WHERE run_id = ? LIMIT 1", (storable(run_id),)).fetchone()
-            return [] if row is None else facts_of(db, "root_run_id = ?", row)
+            return facts_of(db, *within(db, storable(run_id)))
+
+
+def _counted(db: Connection, runs: list[RunRecord]) -> list[RunRecord]:
+    """Return runs with the numbers so far of those that have not ended."""
+    ids = [run.id for run in runs if run.ended is None]
+    numbers = progress_of(db, ids)
+    for run in runs:
+        if (found := numbers.get(run.id)) is not None and not found.calls and run.cost is None:
+            found.cost = None  # a coding agent does not say what its calls cost
+    return [run.with_numbers(numbers[run.id]) if run.id in numbers else run for run in runs]
 
 
 def _since_first_start(db: Connection, facts: Sequence[RunFact]) -> list[RunFact]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -13,9 +13,10 @@ import msgspec
 from hookline import HookRegistry
 from hookline.adapters.claude_code.command.rules import Judge, Rules
 from hookline.adapters.claude_code.protocol import ToolMap
+from hookline.stores import RunStore, run_stats
 
 from ..build import TASK, Scene
-from ..vectors import Story, Vector
+from ..vectors import Refusal, Story, Vector
 from .base import Door
 
 TOOLS = {"Read": {"name": "read", "arguments": {"file_path": "path"}}, "Connect": "connect"}
@@ -39,15 +40,23 @@ class ClaudeHook(Door):
         scene = Scene(vector, folder)
         claude = ClaudeCode(scene, self.rules)
         self.rules.registry.extend(scene.hooks)
-        try:
-            await claude.run()
-        except StoppedError:
-            pass
-        finally:
-            for hook in scene.hooks:
-                self.rules.registry.unregister(hook)
+        with closing(RunStore(folder / "runs.db")) as store:
+            self.rules.projects = (store,)
+            try:
+                await claude.run()
+            except StoppedError:
+                pass
+            finally:
+                self.rules.projects = ()
+                for hook in scene.hooks:
+                    self.rules.registry.unregister(hook)
+            refused = [
+                Refusal(each.hook, each.point, each.verb, each.tool, each.reason)
+                for each in run_stats(store).refusals
+                for _ in range(each.count)
+            ]
         ran = tuple(sorted(scene.ran, key=repr))
-        return msgspec.structs.replace(Story(), heard=claude.heard, ran=ran)
+        return msgspec.structs.replace(Story(), heard=claude.heard, ran=ran, refusals=tuple(refused))
 
 
 class ClaudeCode:

@@ -95,7 +95,12 @@ async def test_runs_of_the_command_line_are_in_the_list_of_a_server_with_the_sam
             assert ("write_file" in printed, "1 tool call" in printed) == (True, True)
             events = (await browser.get(f"/runs/{id}/events", headers={"accept": "application/json"})).json()
             assert (events["events"], events["over"]) == ([], True)
+        stats = json.loads(await asyncio.to_thread(project, "stats", "--json"))
+        (person,) = [each["hook"] for each in stats["refusals"] if each["verb"] == "denied"]
         for chosen, expected in (
+            (f"hook={person}", [denied]),
+            (f"hook={person}&verb=denied", [denied]),
+            (f"hook={person}&verb=block", []),
             ("tool=write_file", [denied, blocked]),
             ("hook=judge&verb=block", [blocked]),
             ("verb=denied", [denied]),
@@ -106,6 +111,13 @@ async def test_runs_of_the_command_line_are_in_the_list_of_a_server_with_the_sam
         ):
             assert [run["id"] for run in (await browser.get(f"/runs?{chosen}")).json()["runs"]] == expected, chosen
             assert [row[0] for row in rows((await browser.get(f"/console/runs?{chosen}")).text)] == expected, chosen
+        for chosen, expected in ((f"hook={person}", denied), ("hook=judge&verb=block", blocked)):
+            page = (await browser.get(f"/console/blocked?{chosen}")).text
+            shown = re.findall(r'<article id="refusal-.*?</article>', page, re.DOTALL)
+            assert [expected in each for each in shown] == [True], chosen
+        for name, id, word in ((person, denied, "denied"), ("judge", blocked, "blocked")):
+            told = await asyncio.to_thread(project, "explain", id, "--hook", name)
+            assert ("Nothing in this run matches" in told, word in told) == (False, True), name
         async with made.logged_in("read", "run") as other:
             assert (await other.get("/runs")).json()["runs"] == []
             assert (await other.get(f"/runs/{blocked}")).status_code == 404

@@ -72,7 +72,9 @@ def test_totals_contain_nested_runs_and_an_unknown_cost_stays_unknown():
         "n", status="running", steps=[StepView(0, 0.0, items=[ModelCall(answered=True, input_tokens=7, cost=None)])]
     )
     step = StepView(
-        0, 0.0, items=[ModelCall(answered=True, input_tokens=3, cost=1.0), ToolCallView("c", "t", runs=[inner])]
+        0,
+        0.0,
+        items=[ModelCall(answered=True, input_tokens=3, cost=1.0), ToolCallView("c", "t", outcome="ok", runs=[inner])],
     )
     count_totals(found := RunView("r", steps=[step]))
     assert (found.input_tokens, found.tool_calls, found.cost) == (10, 1, None)

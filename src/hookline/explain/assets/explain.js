@@ -20,7 +20,7 @@
     return line.length > length ? `${line.slice(0, length - 1)}…` : line;
   };
   const joined = (...facts) => facts.filter(Boolean).join(" · ");
-  const stepCount = (view) => counted((view.steps || []).filter((step) => step.index >= 0).length, "step");
+  const stepCount = (view) => counted(view.step_count || 0, "step");
   const statusOf = (view) => view.status || "interrupted";
   const decisionsOf = (moments) => (moments || []).flatMap((moment) => moment.decisions || []);
 
@@ -58,7 +58,7 @@
           if (item.decision === "denied" && last) {
             const numbers = new Set(item.moments.map((moment) => moment.n));
             const claim = row.marks.findLast((mark) => mark.verb === "claim" && numbers.has(mark.n));
-            const denial = { n: last.n, at: last.at, verb: "denied", hook: "", refused: true, tool: item.tool, row };
+            const denial = { n: last.n, at: last.at, verb: "denied", hook: item.decided_by || "", refused: true, tool: item.tool, row };
             if (claim) claim.refused = true;
             else row.marks.push(denial);
           }
@@ -127,7 +127,7 @@
       const facts = {
         agent: run.agent,
         model: run.model,
-        steps: number((run.steps || []).filter((one) => one.index >= 0).length),
+        steps: number(run.step_count || 0),
         "tool calls": number(run.tool_calls),
         subagents: below && below.runs && `${number(below.runs)} (${counted(below.steps || 0, "step")}, ${counted(below.tool_calls || 0, "tool call")})`,
         took: duration(run.elapsed || 0),

@@ -68,7 +68,8 @@ _SELECT = (
 _LAST = "\U0010ffff"
 # The few records of a run first: otherwise a database may read all records in the order of time.
 _RUNS = (
-    "WITH runs AS MATERIALIZED (SELECT * FROM records WHERE run_id >= ? AND run_id < ? OR run_id >= ? AND run_id < ?) "
+    "WITH runs AS MATERIALIZED (SELECT * FROM records "
+    "WHERE run_id >= ? AND run_id < ? OR run_id >= ? AND run_id < ?{nested}) "
 )
 
 
@@ -114,11 +115,13 @@ class IndexedLog(Frozen, frozen=True):
 class IndexFilter(TypedDict, total=False):
     """Which records to list. Empty values match every record.
 
-    ``run`` is the beginning of a run's id, with or without ``run_``. ``since`` and ``until`` are times as in the log,
-    such as ``2026-11-15T10:00:00.000Z``.
+    ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it,
+    whose records count as well. ``since`` and ``until`` are times as in the log, such as
+    ``2026-11-15T10:00:00.000Z``.
     """
 
     run: str
+    nested: Sequence[str]
     types: Sequence[str]
     agent: str
     tool: str
@@ -181,8 +184,10 @@ class AuditIndex:
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         query, runs = _SELECT.format(source="records", chosen=where), list[str]()
         if run := storable(chosen.get("run", "").removeprefix("run_")):
-            query = _RUNS + _SELECT.format(source="runs", chosen=where)
-            runs = [run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}"]
+            inner = [storable(id) for id in chosen.get("nested", ())]
+            also = f" OR run_id IN ({', '.join('?' * len(inner))})" if inner else ""
+            query = _RUNS.format(nested=also) + _SELECT.format(source="runs", chosen=where)
+            runs = [run, run + _LAST, f"run_{run}", f"run_{run}{_LAST}", *inner]
         with self.db.transaction() as db:
             return [IndexedRecord(*row) for row in db.execute(query, (*runs, *values, limit))]
 

@@ -32,11 +32,13 @@ _PLAIN = re.compile(r"[ !#-\[\]-~]+")
 class RecordFilter(Frozen, frozen=True, kw_only=True):
     """Conditions that a record must meet. Empty values match every record.
 
-    ``run`` is the beginning of a run's id, with or without ``run_``. ``caller`` is the id or the name of a caller.
-    ``text`` may stand anywhere in the line; case is ignored. ``since`` and ``until`` are times as in the log.
+    ``run`` is the beginning of a run's id, with or without ``run_``; ``nested`` has the ids of the runs nested in it,
+    whose records count as well. ``caller`` is the id or the name of a caller. ``text`` may stand anywhere in the line;
+    case is ignored. ``since`` and ``until`` are times as in the log.
     """
 
     run: str = ""
+    nested: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
     agent: str = ""
     tool: str = ""
@@ -53,7 +55,7 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
         at = str(record.get("time", ""))
         return (
             (not self.types or record["type"] in self.types)
-            and (not self.run or short_run_id(record.get("run_id")).startswith(short_run_id(self.run)))
+            and (not self.run or self._is_in_run(record.get("run_id")))
             and (not self.tool or self.tool in (record.get("tool"), *names_in(record.get("tool_calls"))))
             and (not self.model or self.model in (record.get("model"), _qualified_model(record)))
             and all(record.get(name) == wanted for name in ("agent", "hook", "verb") if (wanted := getattr(self, name)))
@@ -61,6 +63,9 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
             and (not self.since or at >= self.since)
             and (not self.until or at <= self.until)
         )
+
+    def _is_in_run(self, id: Any) -> bool:
+        return id in self.nested or short_run_id(id).startswith(short_run_id(self.run))
 
     def _is_by_caller(self, record: Record) -> bool:
         if self.caller in [record.get(name) for name in _PEOPLE]:
@@ -79,7 +84,7 @@ class RecordFilter(Frozen, frozen=True, kw_only=True):
             (self.hook, ('"hook":"{}"',)),
             (self.verb, ('"verb":"{}"',)),
             (self.tool, ('"{}"',)),
-            (short_run_id(self.run), ('"run_id":"run_{}', '"run_id":"{}')),
+            (short_run_id(self.run), ('"run_id":"run_{}', '"run_id":"{}', *(f'"run_id":"{id}"' for id in self.nested))),
             (self.caller, ('"{}"', "key {} (", "({})")),
             *((part, ("{}",)) for part in _PLAIN.findall(self.text)),
         )

@@ -14,7 +14,7 @@ from ...._base.workers import in_thread
 from ...._kernel.events import Event, HookExecuted
 from ...._kernel.fire_observers import FireEvents, FireObserver, FireObservers, FireReport
 from ...._kernel.payloads import ApprovalAnswer, ApprovalRequest
-from ...._kernel.points import BEFORE_TOOL
+from ...._kernel.points import APPROVAL_REQUESTED, BEFORE_TOOL
 from ...._kernel.registry import HookRegistry
 from ...._kernel.scope import scope_of
 from ...._run.events import ApprovalDecided
@@ -161,7 +161,9 @@ class PromptRecord(FireObserver):
             return
         call_id = given.tool_use_id or ""
         if any(gate.verb == "ask" for fact in self._facts for gate in fact.gates):
-            self._approval("denied", call_id, tool, "", why, 0.0)
+            asked = [fact for fact in self._facts if fact.point == APPROVAL_REQUESTED]
+            failed = [gate.hook for fact in asked for gate in fact.gates if gate.verb == "failed"]
+            self._approval("denied", call_id, tool, failed[-1] if failed else "", why, 0.0)
             return
         fact = RunFact(
             self.run,
