@@ -478,6 +478,15 @@ def test_what_a_repository_above_the_folder_names_is_read_only(place):
     assert "is not what it was" not in result
 
 
+def test_what_a_bare_repository_above_the_folder_names_is_read_only(place):
+    place.git("init", "-q", "--bare", ".")
+    (place.folder / "part").mkdir()
+    script(place.folder / "part" / "tool.sh")
+    place.git("config", "alias.st", "!sh part/tool.sh")
+    shell = shell_tool(place.folder / "part", sandbox="bubblewrap")
+    assert "Read-only" in asyncio.run(shell("echo x > tool.sh"))
+
+
 def test_a_folder_of_templates_for_new_repositories_is_read_only(place, tmp_path, monkeypatch):
     place.init()
     (place.folder / "template" / "hooks").mkdir(parents=True)

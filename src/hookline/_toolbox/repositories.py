@@ -209,6 +209,8 @@ class Repositories:
         seen, holders = set[str](), set[str]()
         for path in {str(parent) for root in self._roots for parent in Path(root).parents}:
             yield from self._find_at(path, seen)
+            if _is_bare(os.path.lexists(os.path.join(path, name)) for name in _OF_BARE):
+                yield _Found(path, path, path)
         while (first or waiting) and len(folders) < _MOST_FOLDERS:
             path = first.pop() if first else waiting.pop()
             if path in folders:
@@ -640,9 +642,18 @@ def _look(path: str, known: _Folder | None) -> _Folder:
     if changed > time.time_ns() - _TICK:  # it may change again at what the clock of the file system calls the same time
         changed = -1
     names = _names_in(path)
-    is_bare = "HEAD" in names and ("commondir" in names or names.keys() >= {"objects", "refs"})
+    is_bare = _is_bare(name in names for name in _OF_BARE)
     inner = tuple(os.path.join(path, name) for name, is_folder in names.items() if is_folder and name != ".git")
     return _Folder(changed, ".git" in names, is_bare, inner)
+
+
+_OF_BARE = ("HEAD", "commondir", "objects", "refs")
+
+
+def _is_bare(exist: Iterable[bool]) -> bool:
+    """Return whether a folder is a repository of its own, from which of ``_OF_BARE`` exist in it."""
+    head, commondir, objects, refs = exist
+    return head and (commondir or (objects and refs))
 
 
 def _names_in(folder: str) -> dict[str, bool]:
