@@ -563,10 +563,29 @@ def test_an_index_that_names_a_hook_is_not_brought_back(place, planted, version)
     assert place.git("ls-files").stdout == "a.txt\n"
 
 
+def test_a_wrong_length_in_an_index_hides_no_name(place):
+    """Git finds the next name by the length of the one before."""
+    place.init()
+    (place.folder / "make.py").write_text(
+        INDEX.format(planted=".git/hooks/x", version=2, folder=".git").replace("len(name))", "len(name) + 8)", 1)
+    )
+    assert "index was kept" in place.shell("python3 make.py")
+
+
+def test_an_index_whose_entries_are_also_elsewhere_is_not_brought_back(place):
+    place.init()
+    place.git("config", "index.threads", "4")
+    read = "data = bytearray(open('.git/index', 'rb').read()); at = data.index(b'IEOT')"
+    change = f"{read}; data[at + 15] += 8; open('.git/index', 'wb').write(data)"
+    assert "index was kept" in place.shell(f'touch b; git add b; python3 -c "{change}"')
+
+
+@pytest.mark.parametrize("threads", [1, 4])
 @pytest.mark.parametrize("version", [2, 3, 4])
-def test_an_index_of_git_is_brought_back(place, version):
+def test_an_index_of_git_is_brought_back(place, version, threads):
     place.init()
     place.git("config", "index.version", str(version))
+    place.git("config", "index.threads", str(threads))
     names = "mkdir -p d/e; touch d/e/f.git d/.gitignore d/e/é 'd/e/x y' d/later; "
     result = place.shell(
         f"{names}git add -N d/later; git add d/e d/.gitignore; git update-index --index-version {version}"

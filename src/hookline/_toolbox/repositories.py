@@ -842,7 +842,12 @@ def _is_index(path: str) -> bool:
         return True
     except (OSError, ValueError, IndexError):
         return False
-    return _NOT_IN_INDEX.isdisjoint(part for name in names for part in name.lower().split(b"/") if name)
+    return _NOT_IN_INDEX.isdisjoint(part for name in names for part in _parts(name))
+
+
+def _parts(name: bytes) -> list[bytes]:
+    """Return the folders and the name of a file; the name of a folder ends with a slash, and may be missing."""
+    return name.lower().removesuffix(b"/").split(b"/") if name else []
 
 
 _NOT_IN_INDEX = frozenset((b"", b".", b"..", b".git", b"git~1"))
@@ -863,7 +868,8 @@ def _names_in_index(data: bytes, digest: int) -> Iterator[bytes]:
     if data[:4] != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index")
     at, name = 12, b""
-    for _ in range(count):
+    whole: dict[int, int] = {}  # where entries with a whole name begin, and their numbers
+    for number in range(count):
         start, at = at, at + 40 + digest + 2
         at += 2 if data[at - 2] & 0x40 else 0  # further flags
         keep = 0
@@ -879,8 +885,25 @@ def _names_in_index(data: bytes, digest: int) -> Iterator[bytes]:
                 raise ValueError("a name that is too short")
         end = data.index(b"\0", at)
         name = name[:keep] + data[at:end]
+        length = int.from_bytes(data[start + 40 + digest : start + 42 + digest], "big") & 0xFFF
+        if length != min(len(name), 0xFFF):  # git counts, and does not look for the zero byte
+            raise ValueError("a wrong length of a name")
         yield name
+        if not keep:
+            whole[start] = number
         at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
+    # Git may read the entries from the places that the extension IEOT names, or look for extensions elsewhere (EOIE).
+    last = len(data) - 12 - 2 * digest
+    if data[last : last + 4] == b"EOIE" and int.from_bytes(data[last + 8 : last + 12], "big") != at:
+        raise ValueError("other extensions")
+    while at < len(data) - digest:
+        end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+        words = [int.from_bytes(data[place : place + 4], "big") for place in range(at + 12, end, 4)]
+        if data[at : at + 4] == b"IEOT" and [whole.get(place) for place in words[::2]] != [
+            sum(words[1:place:2]) for place in range(0, len(words), 2)
+        ]:
+            raise ValueError("other entries")
+        at = end
 
 
 def _remove(path: str) -> None:
