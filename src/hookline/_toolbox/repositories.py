@@ -257,9 +257,12 @@ class Repositories:
         """Return the settings of a repository, and remember them until a file that git read for them changes."""
         known = self._settings.get(found)
         if known is None or any(_states(path) != states for path, states in known[0].items()):
-            settings = list(_settings(found.folder, found.work))
             folders = {found.folder, _common(found.folder)}
             read = {os.path.join(folder, name) for folder in folders for name in _FILES_OF_SETTINGS}
+            before = {path: _states(path) for path in read}
+            settings = list(_settings(found.folder, found.work))
+            if any(_states(path) != states for path, states in before.items()):
+                settings.append(_unreadable(found.folder))
             read |= {each.file for each in settings} | {each.included for each in settings if each.included}
             known = self._settings[found] = {path: _states(path) for path in read}, settings
         return known[1]
@@ -298,7 +301,7 @@ class Repositories:
         return _Named(inside[0], inside[1], frozenset(keys))
 
     def _inside_either(self, path: str) -> bool:
-        return self._inside(path) or self._inside(os.path.realpath(path))
+        return self._inside(path) or self._inside(_real(path))
 
     # --- Copies ---
 
@@ -318,7 +321,7 @@ class Repositories:
             named = self._names(found)
             for path in (*named.files, *named.folders):
                 snapshot.links |= {link: _link(link) for link in _links_to(path) if self._inside(link)}
-                real = os.path.realpath(path)
+                real = _real(path)
                 self._make(real, path in named.folders, snapshot)
                 if self._inside(real) and os.path.exists(real):
                     snapshot.mount(real)
@@ -560,9 +563,10 @@ def _settings(folder: str, work: str) -> Iterator[_Setting]:
             if len(data) == _LARGE:
                 running.kill()
     except OSError:
+        yield _unreadable(folder)
         return
     if running.returncode == -signal.SIGKILL:
-        yield _Setting(os.path.join(folder, "config"), "too long to be read", "")
+        yield _unreadable(folder)
         return
     parts = os.fsdecode(data).split("\0")
     for origin, setting in zip(parts[::2], parts[1::2], strict=False):
@@ -573,6 +577,11 @@ def _settings(folder: str, work: str) -> Iterator[_Setting]:
             if _INCLUDES.fullmatch(key):
                 included = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
             yield _Setting(path, key, value, included)
+
+
+def _unreadable(folder: str) -> _Setting:
+    """Return what stands for settings that may name any program."""
+    return _Setting(os.path.join(folder, "config"), "that cannot be read", "")
 
 
 class _Kinds(dict[str, int]):
@@ -665,6 +674,14 @@ def _names_in(folder: str) -> dict[str, bool]:
         return {}
 
 
+def _real(path: str) -> str:
+    """Return a path with links resolved. A command that runs may replace one at that moment, which Python reports."""
+    for _ in range(100):
+        with suppress(OSError):
+            return os.path.realpath(path)
+    return path
+
+
 def _link(path: str) -> str:
     """Return where a link leads; empty if it is none."""
     try:
@@ -690,7 +707,7 @@ def _resolved(place: str) -> str:
         if not text.startswith("gitdir: "):
             return ""
         place = os.path.join(os.path.dirname(place), text.removeprefix("gitdir: "))
-    folder = os.path.realpath(place)
+    folder = _real(place)
     return folder if os.path.lexists(os.path.join(folder, "HEAD")) else ""  # for git, a link to nowhere is enough
 
 
@@ -713,7 +730,7 @@ def _links_to(path: str) -> Iterator[str]:
 def _common(folder: str) -> str:
     """Return the folder with the settings and hooks of a repository: for a linked working tree, another one."""
     named = _path_in(os.path.join(folder, "commondir"))
-    return os.path.realpath(os.path.join(folder, named)) if named else folder
+    return _real(os.path.join(folder, named)) if named else folder
 
 
 def _path_in(file: str) -> str:
@@ -760,7 +777,7 @@ def _state(path: str) -> _State | None:
 
 def _states(path: str) -> tuple[_State | None, ...]:
     """Return the state of a file, and of the one that it is a link to."""
-    return _state(path), _state(os.path.realpath(path))
+    return _state(path), _state(_real(path))
 
 
 def _copied(outside: str, inside: str) -> _Pair:
