@@ -360,6 +360,7 @@ def test_recipes_that_name_each_other_end(home):
         ("npx .", {"package.json": '{"bin": {"x": "./cli"}}', "cli": ""}, "cli"),
         ("bash run.sh", {"run.sh": "source lib/env\n", "lib/env": "A=1\n"}, "lib/env"),
         ("sh run.sh", {"run.sh": "if true; then . ./env; fi\n", "env": "A=1\n"}, "env"),
+        ("sh run.sh", {"run.sh": "f() { A=1 . ./env; }; f\n", "env": "A=1\n"}, "env"),
         ("sh -c '. ./env; python s.py'", {"env": "A=1\n", "s.py": ""}, "env"),
         ("sh env", {"env": ". other\n", "other": "A=1\n"}, "other"),
         ("sh -c 'sh < program'", {"program": ""}, "program"),

@@ -287,7 +287,7 @@ def _files_of(words: Sequence[str], bases: Sequence[Path], folders: Sequence[Pat
     before, flag = "", ""
     for number, word in enumerate(words):  # data that a server gets as an argument is not code
         runs = _INTERPRETER.fullmatch(os.path.basename(before)) or flag in (*_LOADERS, *_FILE_VARIABLES)
-        runs = runs or (number == 1 and before == ".")
+        runs = runs or (before == "." and all("=" in each for each in words[: number - 1]))
         is_code = number == 0 or word.endswith(SCRIPT_SUFFIXES) or runs
         of_node = os.path.basename(before) in _NODE or flag in _LOADERS
         for path in (
@@ -361,7 +361,7 @@ MAX_COMMANDS = 2000
 """Maximum number of commands in which files are searched."""
 _MAX_SCRIPT = 1_000_000
 _INTERPRETER = re.compile(r"(ba|da|k|z)?sh|source|python[\d.]*|node|deno|bun|ruby|perl|php|lua")
-_SEPARATOR = re.compile(r"[();<>|&`]+|then|do|else|elif|if|while|until|!")
+_SEPARATOR = re.compile(r"[();<>|&`]+|[{}!]|then|do|else|elif|if|while|until|builtin|command")
 _MAKE_VARIABLE = re.compile(r"\$\((\w+)\)")
 _VALUE_FLAGS = ("-o", "-O", "-W", "-X")
 """Options of shells and Python that have a value, which is not the script."""
