@@ -148,7 +148,8 @@ def test_data_that_a_server_gets_as_an_argument_is_not_code(home):
     (home / "notes.db").write_text("")
     (home / "server.sh").write_text("")
     (home / "other.js").write_text("")
-    (home / "hookline.toml").write_text('mcp = ["./server.sh notes.db", "sh -c \'node other.js notes.db\'"]')
+    commands = ["./server.sh notes.db", "sh -c 'node other.js notes.db > notes.db'", "npx . notes.db"]
+    (home / "hookline.toml").write_text(f"mcp = {commands}")
     assert names(home, load(folder=home, env={})) == {"server.sh", "other.js"}
 
 
@@ -359,6 +360,19 @@ def test_recipes_that_name_each_other_end(home):
         ("npm start", {"package.json": "{}", "server.js": ""}, "server.js"),
         ("node a.js", {"a.js": "", "package.json": '{"imports": {"#x": {"node": "./b.js"}}}', "b.js": ""}, "b.js"),
         ("npx .", {"package.json": '{"bin": {"x": "./cli"}}', "cli": ""}, "cli"),
+        ("bash run.sh", {"run.sh": "source lib/env\n", "lib/env": "A=1\n"}, "lib/env"),
+        ("sh run.sh", {"run.sh": "if true; then . ./env; fi\n", "env": "A=1\n"}, "env"),
+        ("sh run.sh", {"run.sh": "f() { A=1 . ./env; }; f\n", "env": "A=1\n"}, "env"),
+        ("sh -c '. ./env; python s.py'", {"env": "A=1\n", "s.py": ""}, "env"),
+        ("sh env", {"env": ". other\n", "other": "A=1\n"}, "other"),
+        ("sh -c 'sh < program'", {"program": ""}, "program"),
+        ("bash -o pipefail run", {"run": ""}, "run"),
+        ("bash --rcfile rc -i", {"rc": ""}, "rc"),
+        ("env BASH_ENV=first bash run.sh", {"run.sh": "", "first": ""}, "first"),
+        ("env PYTHONPATH=lib python s.py", {"lib/sitecustomize.py": "", "s.py": ""}, "lib/sitecustomize.py"),
+        ("python app", {"app/__main__.py": "import part\n", "app/part.py": ""}, "app/part.py"),
+        ("make serve", {"Makefile": "V := $(shell sh version.sh)\n", "version.sh": ""}, "version.sh"),
+        ("make serve", {"Makefile": "serve:\n\tpython \\\n\t  tool\n", "tool": ""}, "tool"),
     ],
 )
 def test_a_file_that_a_server_reaches_by_an_option_an_include_or_another_folder_is_asked_about(

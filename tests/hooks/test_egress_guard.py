@@ -179,12 +179,18 @@ def test_harmless_calls_pass(arguments):
         {"x": "\uff11\uff12\uff17.0.0.1"},
         {"x": "evil.com\u200b"},
         {"x": [{"y": "evil.com."}]},
+        {"x": "good.com,evil.com"},
+        {"x": "good.com evil.com:443"},
+        {"x": "<evil.com>"},
+        {"x": "'evil.com'"},
+        {"x": "good.com; 10.0.0.1"},
+        {"x": "evil.com:/path"},
     ],  # fmt: skip
 )
 def test_every_text_that_can_be_a_host_is_judged_if_the_tool_declares_to_connect(arguments):
     connect = Tool(lambda **given: "connected", name="do", effects=["network"])
     assert outcome(arguments, tools=[connect]) == "blocked"
-    assert outcome({"place": "good.com"}, tools=[connect]) == "ok"
+    assert outcome({"place": "good.com", "others": "good.com, a.wild.org"}, tools=[connect]) == "ok"
 
 
 @each_case(

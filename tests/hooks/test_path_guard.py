@@ -245,6 +245,15 @@ def test_the_bare_name_of_a_secret_file_is_found_under_the_name_of_a_place_whate
     assert run([call("load", query="id_rsa")], PathGuard(place), [load])[0] == ("ok",)  # it may be a word to look up
 
 
+@pytest.mark.parametrize("effects", [["read"], ["write"], None])
+@pytest.mark.parametrize("value", ["away", "away/file", "./away/file"])
+def test_a_link_out_of_the_folder_is_found_under_any_name(place, effects, value):
+    (place / "away").symlink_to(place.parent)
+    use = Tool(lambda **given: "used", name="use", effects=effects, folder=place)
+    assert run([call("use", thing=value)], PathGuard(place, write=True), [use])[0] == ("blocked",)
+    assert run([call("use", message=value)], PathGuard(place, write=True), [use])[0] == ("ok",)
+
+
 def test_a_word_that_is_no_secret_file_and_a_text_are_not_judged_by_their_name(place):
     read = Tool(lambda value="", pattern="": "read", name="load", effects=["read"], folder=place, texts=["pattern"])
     calls = [call("load", value="main"), call("load", pattern=".env"), call("load", value="what is in .env?")]

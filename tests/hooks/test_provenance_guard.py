@@ -1128,3 +1128,18 @@ def test_a_link_with_a_port_or_an_ip_address_needs_a_yes(link):
     assert ran(desk, task, READ_PAGE, send) == []
     fine = call("send_mail", to=["pavel@orlov.example"], body="Rated 4.5/5, version 1.2.3/4.")
     assert ran(Desk(), task, READ_PAGE, fine) == [("send", "pavel@orlov.example")]
+
+
+@pytest.mark.parametrize("text", ["[" * 50_000, '{"a":' * 50_000])
+def test_a_result_that_looks_like_deeply_nested_json_does_not_end_the_run(text):
+    desk = Desk()
+
+    @tool(effects=["read"], untrusted=True)
+    def read_page() -> str:
+        """Read a page."""
+        return text
+
+    turns = [call("read_page"), call("post_note", room="kitchen", text="Agenda"), "done"]
+    agent = scripted_agent(turns, tools=[*desk.tools, read_page], hooks=[ProvenanceGuard()])
+    assert agent.run("Read the page.").reply == "done"
+    assert desk.done == []

@@ -44,7 +44,7 @@ class Place:
 
     def use_git(self):
         """Use git outside, as a prompt or an editor does, in all folders with a repository."""
-        folders = [os.path.dirname(path) for path in self.folder.rglob(".git")]
+        folders = [folder for folder, names, files in os.walk(self.folder) if ".git" in (*names, *files)]
         for folder in dict.fromkeys([str(self.folder), *folders]):
             self.git("status", folder=folder)
             self.git("diff", folder=folder)
@@ -272,7 +272,28 @@ def new_that_shares_an_existing_one(place):
     return "mkdir part; " + hooks + "echo gitdir: ../other/.git > part/.git"
 
 
+HIDDEN = (
+    "mkdir -p part/x/.git; cd part; git init -q --bare x/.git/g; git config -f x/.git/g/config core.bare false; "
+    "git config -f x/.git/g/config core.worktree $PWD; git config -f x/.git/g/config core.fsmonitor $PWD/../plant.sh; "
+)
+
+
+def new_behind_a_link_of_the_process(place):
+    return HIDDEN + "ln -s /proc/self/cwd/x/.git/g .git"
+
+
+def new_behind_a_file_and_a_link_of_the_process(place):
+    return HIDDEN + "ln -s /proc/self/cwd l; echo gitdir: l/x/.git/g > .git"
+
+
+def new_with_hooks_behind_a_link_of_the_process(place):
+    command = "git init -q part; mkdir part/h; cp plant.sh part/h/pre-commit; cd part; "
+    return command + "rm -r .git/hooks; ln -s /proc/self/cwd/h .git/hooks"
+
+
 NEW = [
+    *(new_behind_a_link_of_the_process, new_behind_a_file_and_a_link_of_the_process),
+    new_with_hooks_behind_a_link_of_the_process,
     *(linked_folder, new_repository, new_with_commondir, new_with_hooks_in_commondir),
     *(new_with_commondir_behind_a_link, new_with_include_in_commondir, new_with_gitdir_and_commondir),
     *(new_with_blanks_and_zeros_in_paths, new_with_a_head_that_leads_nowhere, new_that_shares_an_existing_one),
@@ -457,6 +478,15 @@ def test_what_a_repository_above_the_folder_names_is_read_only(place):
     assert "is not what it was" not in result
 
 
+def test_what_a_bare_repository_above_the_folder_names_is_read_only(place):
+    place.git("init", "-q", "--bare", ".")
+    (place.folder / "part").mkdir()
+    script(place.folder / "part" / "tool.sh")
+    place.git("config", "alias.st", "!sh part/tool.sh")
+    shell = shell_tool(place.folder / "part", sandbox="bubblewrap")
+    assert "Read-only" in asyncio.run(shell("echo x > tool.sh"))
+
+
 def test_a_folder_of_templates_for_new_repositories_is_read_only(place, tmp_path, monkeypatch):
     place.init()
     (place.folder / "template" / "hooks").mkdir(parents=True)
@@ -500,6 +530,118 @@ def test_what_git_cannot_have_left_is_not_brought_back(place):
     for command in ("echo x > .git/HEAD", "rm .git/HEAD", "rm .git/HEAD; ln -s ../a.txt .git/HEAD"):
         assert "HEAD was kept" in place.shell(command)
         assert (place.folder / ".git" / "HEAD").read_text() == head
+
+
+INDEX = """
+import hashlib, struct, subprocess
+def ask(*words): return subprocess.check_output(["git", *words], text=True).strip()
+entries, before = b"", b""
+hook, a = ask("hash-object", "-w", "plant.sh"), ask("rev-parse", ":a.txt")
+files = [(b"{planted}", hook, 0o100755), (b"a.txt", a, 0o100644)]
+for name, blob, mode in sorted(files):
+    entry = struct.pack(">10I", *[0] * 6, mode, 0, 0, 0) + bytes.fromhex(blob) + struct.pack(">H", len(name))
+    same = len([1 for a, b in zip(name, before) if a == b]) if {version} == 4 else 0
+    same = min(same, 0 if name[:1] != before[:1] else same)
+    entry += bytes([len(before) - same]) + name[same:] + b"\\0" if {version} == 4 else name
+    entries += entry if {version} == 4 else entry + bytes(8 - len(entry) % 8)
+    before = name
+data = b"DIRC" + struct.pack(">II", {version}, 2) + entries
+open("{folder}/index", "wb").write(data + hashlib.sha1(data).digest())
+"""
+
+
+@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("planted", [".git/hooks/post-checkout", "sub/.GIT/hooks/post-checkout", "b/../.git/hooks/x"])
+def test_an_index_that_names_a_hook_is_not_brought_back(place, planted, version):
+    place.init()
+    script = INDEX.format(planted=planted, version=version, folder=".git")
+    (place.folder / "make.py").write_text(script)
+    assert "index was kept" in place.shell("python3 make.py; git ls-files")
+    place.git("checkout", "--", ".")
+    place.git("checkout", "-q", "-b", "other")
+    assert not place.canary.exists()
+    assert place.git("ls-files").stdout == "a.txt\n"
+
+
+def test_a_wrong_length_in_an_index_hides_no_name(place):
+    """Git finds the next name by the length of the one before."""
+    place.init()
+    (place.folder / "make.py").write_text(
+        INDEX.format(planted=".git/hooks/x", version=2, folder=".git").replace("len(name))", "len(name) + 8)", 1)
+    )
+    assert "index was kept" in place.shell("python3 make.py")
+
+
+def test_an_index_whose_entries_are_also_elsewhere_is_not_brought_back(place):
+    place.init()
+    place.git("config", "index.threads", "4")
+    read = "data = bytearray(open('.git/index', 'rb').read()); at = data.index(b'IEOT')"
+    change = f"{read}; data[at + 15] += 8; open('.git/index', 'wb').write(data)"
+    assert "index was kept" in place.shell(f'touch b; git add b; python3 -c "{change}"')
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+@pytest.mark.parametrize("version", [2, 3, 4])
+def test_an_index_of_git_is_brought_back(place, version, threads):
+    place.init()
+    place.git("config", "index.version", str(version))
+    place.git("config", "index.threads", str(threads))
+    names = "mkdir -p d/e; touch d/e/f.git d/.gitignore d/e/é 'd/e/x y' d/later; "
+    result = place.shell(
+        f"{names}git add -N d/later; git add d/e d/.gitignore; git update-index --index-version {version}"
+    )
+    assert result == "[exit code 0]"
+    assert place.git("ls-files", "-z", "d").stdout.split("\0")[:-1] == sorted(
+        ["d/.gitignore", "d/e/f.git", "d/e/é", "d/e/x y", "d/later"]
+    )
+
+
+def test_a_new_repository_whose_index_names_a_hook_is_held_back(place):
+    place.init()
+    (place.folder / "make.py").write_text(INDEX.format(planted=".git/hooks/x", version=2, folder="part/.git"))
+    result = place.shell("git init -q part; python3 make.py")
+    assert "so config and hooks and index got the ending .held" in result
+
+
+def test_what_commands_put_in_the_place_of_the_state_of_git_is_not_followed(place):
+    place.init()
+    secret = place.folder.parent / "secret"
+    secret.write_text("secret")
+    place.shell(f"ln -sf {secret} .git/COMMIT_EDITMSG; ln -sf {secret} .git/ORIG_HEAD; mkfifo .git/MERGE_MSG")
+    found = [path.read_text() for path in (place.folder / ".git").glob("*_*") if path.is_file()]
+    assert "secret" not in found
+    assert "secret" not in place.shell("cat .git/*_*")
+
+
+def test_a_repository_that_a_running_command_creates_is_not_copied(place, caplog):
+    """The command could put a link to another folder in its place at any moment."""
+    shell = shell_tool(place.folder, sandbox="bubblewrap")
+    create = "git init -q part; echo > ready; while ! test -e done; do sleep 0.05; done"
+    running = threading.Thread(target=lambda: asyncio.run(shell(create)))
+    running.start()
+    block_until((place.folder / "ready").exists)
+    asyncio.run(shell("cp plant.sh part/.git/hooks/pre-commit; echo x > part/.git/other; touch done"))
+    running.join()
+    assert "with the hook pre-commit" in caplog.text
+    assert (place.folder / "part" / ".git" / "other").exists()
+    place.use_git()
+    assert not place.canary.exists()
+
+
+def test_folders_nested_deeper_than_python_calls_do_not_stop_the_search(place):
+    deep = "import os\nos.chdir('part/.git/hooks')\nfor _ in range(1200): os.mkdir('a'); os.chdir('a')"
+    command = f'git init -q part; cp plant.sh part/.git/hooks/pre-commit; python3 -c "{deep}"'
+    assert "the hook pre-commit" in place.shell(command)
+    subprocess.run(["rm", "-rf", str(place.folder / "part")], check=True)  # pytest could not
+
+
+def test_many_new_folders_do_not_hide_a_repository(place, monkeypatch):
+    (place.folder / "b").mkdir()
+    place.git("init", "-q", folder=place.folder / "b")
+    shell = shell_tool(place.folder, sandbox="bubblewrap")
+    monkeypatch.setattr("hookline._toolbox.repositories._MOST_FOLDERS", 20)
+    asyncio.run(shell("for i in $(seq 50); do mkdir a$i c$i; done"))
+    assert "Read-only" in asyncio.run(shell("cp plant.sh b/.git/hooks/pre-commit"))
 
 
 def test_empty_files_that_stand_for_missing_ones_do_not_stay(place):

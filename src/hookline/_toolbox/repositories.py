@@ -20,6 +20,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import stat
 import subprocess
 import threading
@@ -52,6 +53,8 @@ _OF_CLONES = {"extensions": "objectformat partialclone refstorage", "submodule":
 """Further harmless settings, which git writes itself when it clones a repository."""
 
 _FILES_OF_SETTINGS = ("config", "config.worktree", "commondir")
+_DECIDING = (*_FILES_OF_SETTINGS, "hooks", "index")
+"""What decides which programs git runs in a repository; the index decides which files it writes."""
 _INCLUDES = re.compile(r"include(if\..*)?\.path", re.DOTALL)
 _STATE = re.compile(
     r"HEAD|index|sharedindex\.[0-9a-f]+|packed-refs|shallow|AUTO_MERGE|COMMIT_EDITMSG|FETCH_HEAD|ORIG_HEAD|"
@@ -70,6 +73,9 @@ _MOST_FOLDERS = 50_000
 """How many folders are searched for repositories."""
 _SECONDS = 10.0
 _TICK = 100_000_000
+_LARGE = 10_000_000
+"""A file of more bytes is compared by its size and times, and settings of more bytes are not read."""
+_SHA256 = re.compile(rb"objectformat\s*=\s*\"?sha256", re.IGNORECASE)
 
 
 class Mount(NamedTuple):
@@ -148,6 +154,8 @@ class Repositories:
         self._settings: dict[_Found, tuple[dict[str, tuple[_State | None, ...]], Sequence[_Setting]]] = {}
         self._named: dict[_Found, _Named] = {}
         self._folders: dict[str, _Folder] = {}
+        self._holders: set[str] = set()
+        """Folders with a repository. They are searched first, so that a command cannot hide them among many others."""
 
     def before(self) -> Snapshot:
         """Look at all repositories before a command runs, and bring their copies up to date."""
@@ -155,16 +163,22 @@ class Repositories:
             self._named.clear()
             found = {each.place: each for each in self._find()}
             self._created &= found.keys()
+            self._created |= {place for place, each in found.items() if _is_new_to_running_commands(each)}
             existing = {each.folder for each in found.values() if each.place not in self._created}
             prints = {place: self._fingerprint(each) for place, each in found.items()}
             snapshot = Snapshot(prints, existing - {""}, {each.place for each in found.values() if each.folder})
             if self._copies:
                 self._mount([found[place] for place in found.keys() - self._created], snapshot)
+            snapshot.roots, snapshot.known = self._roots, frozenset(each[:2] for each in found.values())
+            with _running_lock:
+                _running.add(snapshot)
             return snapshot
 
     def after(self, snapshot: Snapshot) -> list[str]:
         """Bring back the state that git changed, and return what the user must know about the repositories."""
         with self._lock:
+            with _running_lock:
+                _running.discard(snapshot)
             notes = [note for folder in snapshot.copied for note in self._bring_back(folder)]
             for path in snapshot.made:
                 with suppress(OSError):
@@ -191,19 +205,28 @@ class Repositories:
     # --- Finding ---
 
     def _find(self) -> Iterator[_Found]:
-        waiting, folders = list(self._roots), dict[str, _Folder]()
-        seen = set[str]()
+        first, waiting, folders = list(self._holders), list(self._roots), dict[str, _Folder]()
+        seen, holders = set[str](), set[str]()
         for path in {str(parent) for root in self._roots for parent in Path(root).parents}:
             yield from self._find_at(path, seen)
-        while waiting and len(folders) < _MOST_FOLDERS:
-            path = waiting.pop()
+            if _is_bare(os.path.lexists(os.path.join(path, name)) for name in _OF_BARE):
+                yield _Found(path, path, path)
+        while (first or waiting) and len(folders) < _MOST_FOLDERS:
+            path = first.pop() if first else waiting.pop()
+            if path in folders:
+                continue
             folders[path] = folder = _look(path, self._folders.get(path))
-            if folder.has_git:
+            waiting += folder.inner
+            place = os.path.join(path, ".git")
+            if folder.has_git or path in self._holders:  # a command may have forbidden to list it
                 yield from self._find_at(path, seen)
+            if folder.has_git and not os.path.islink(place) and not _resolved(place):
+                waiting.append(place)  # no repository, but maybe a folder with one
             if folder.is_bare:
                 yield _Found(path, path, path)
-            waiting += folder.inner
-        self._folders = folders
+            if folder.has_git or folder.is_bare or (path in self._holders and os.path.lexists(place)):
+                holders.add(path)
+        self._folders, self._holders = folders, holders
 
     def _find_at(self, path: str, seen: set[str]) -> Iterator[_Found]:
         """Return the repository whose files are in a folder, and those inside it."""
@@ -234,9 +257,12 @@ class Repositories:
         """Return the settings of a repository, and remember them until a file that git read for them changes."""
         known = self._settings.get(found)
         if known is None or any(_states(path) != states for path, states in known[0].items()):
-            settings = list(_settings(found.folder, found.work))
             folders = {found.folder, _common(found.folder)}
             read = {os.path.join(folder, name) for folder in folders for name in _FILES_OF_SETTINGS}
+            before = {path: _states(path) for path in read}
+            settings = list(_settings(found.folder, found.work))
+            if any(_states(path) != states for path, states in before.items()):
+                settings.append(_unreadable(found.folder))
             read |= {each.file for each in settings} | {each.included for each in settings if each.included}
             known = self._settings[found] = {path: _states(path) for path in read}, settings
         return known[1]
@@ -275,7 +301,7 @@ class Repositories:
         return _Named(inside[0], inside[1], frozenset(keys))
 
     def _inside_either(self, path: str) -> bool:
-        return self._inside(path) or self._inside(os.path.realpath(path))
+        return self._inside(path) or self._inside(_real(path))
 
     # --- Copies ---
 
@@ -284,8 +310,8 @@ class Repositories:
         for found in repositories:
             if not self._inside(found.place):
                 pass  # commands cannot change it
-            elif os.path.islink(found.place):
-                snapshot.links[found.place] = os.readlink(found.place)
+            elif target := _link(found.place):
+                snapshot.links[found.place] = target
             elif os.path.isfile(found.place):
                 snapshot.mount(found.place)
             if not found.folder:
@@ -294,8 +320,8 @@ class Repositories:
                 self._copy(found.folder, snapshot)
             named = self._names(found)
             for path in (*named.files, *named.folders):
-                snapshot.links |= {link: os.readlink(link) for link in _links_to(path) if self._inside(link)}
-                real = os.path.realpath(path)
+                snapshot.links |= {link: _link(link) for link in _links_to(path) if self._inside(link)}
+                real = _real(path)
                 self._make(real, path in named.folders, snapshot)
                 if self._inside(real) and os.path.exists(real):
                     snapshot.mount(real)
@@ -343,16 +369,14 @@ class Repositories:
         copy, same = self._copy_of(folder), self._same[folder]
         for name in sorted({name for name in _names_in(copy) if _STATE.fullmatch(name)} | same.keys()):
             inside, outside = os.path.join(copy, name), os.path.join(folder, name)
-            before = same.pop(name, _Pair(None, None))
-            if _state(inside) == before.inside:
+            before, now = same.pop(name, _Pair(None, None)), _state(inside)
+            if now == before.inside:
                 same[name] = before
             elif _state(outside) != before.outside:
                 yield f"{outside} was changed outside while a command changed it too: yours was kept"
-            elif not _is_state(name, inside):
-                yield f"{outside} was kept, because a command left something else than a state of git there"
-            elif not _replace(outside, inside):
-                yield f"{outside} was kept, because another git holds {outside}.lock"
-            elif (now := _state(inside)) is not None:
+            elif problem := _replace(outside, inside):
+                yield f"{outside} was kept, because {problem}"
+            elif now is not None:
                 same[name] = _Pair(_state(outside), now)
             if name not in same and not os.path.lexists(outside):
                 _remove(inside)
@@ -382,24 +406,22 @@ class Repositories:
 
     def _fingerprint(self, found: _Found) -> object:
         """Return what must be the same after a command: where the repository is, and all that names programs."""
-        place: object = None
-        if os.path.islink(found.place):
-            place = os.readlink(found.place)
-        elif os.path.isdir(found.place):
-            place = os.stat(found.place).st_ino
-        else:
-            place = _content(found.place)
+        place: object = _link(found.place) or _content(found.place)
+        if os.path.isdir(found.place) and (state := _state(found.place)) is not None:
+            place = place or state[0]
         if not found.folder:
             return place
         named = self._names(found)
         files = [*named.files, *(path for folder in named.folders for path in _all_files(folder))]
         contents = {path: content for path in files if (content := _content(path))}
-        return place, found.folder, _content(os.path.join(found.folder, "commondir")), contents
+        links = [_link(os.path.join(found.folder, name)) for name in _DECIDING]
+        index = _state(os.path.join(found.folder, "index")) if found.place in self._created else None
+        return place, found.folder, _content(os.path.join(found.folder, "commondir")), contents, links, index
 
     def _restore(self, link: str, snapshot: Snapshot) -> Iterator[str]:
         """Make a link again that a command has replaced."""
         target = snapshot.links[link]
-        if os.path.islink(link) and os.readlink(link) == target:
+        if _link(link) == target:
             return
         again = ""
         with suppress(OSError):
@@ -425,15 +447,20 @@ class Repositories:
 
     def _hold_back(self, found: _Found, snapshot: Snapshot) -> Iterator[str]:
         """Make a repository that a command created harmless, if git would run programs that it names."""
-        if not found.folder:
+        if _depends_on_the_process(found.place) or (not found.folder and not os.path.isdir(found.place)):
+            names, reason = [found.place], f"A command made {found.place} lead git to a place that cannot be checked"
+        elif not found.folder:
             return
-        if found.folder in snapshot.existing or not self._inside(found.folder):
+        elif found.folder in snapshot.existing or not self._inside(found.folder):
             names, reason = [found.place], f"A command made {found.place} lead git to the repository {found.folder}"
         else:
             reasons = sorted(self._programs(found))
             if not reasons:
                 return
-            names = [os.path.join(found.folder, name) for name in ("commondir", "config", "config.worktree", "hooks")]
+            names = [os.path.join(found.folder, name) for name in (*_FILES_OF_SETTINGS, "hooks")]
+            index = os.path.join(found.folder, "index")
+            if os.path.islink(index) or not _is_index(index):
+                names.append(index)
             reason = f"A command created the git repository {found.place} with {', '.join(reasons[:5])}"
         held, done = [], "so {} got the ending .held: look before you name it back"
         for path in filter(os.path.lexists, names):
@@ -450,8 +477,12 @@ class Repositories:
             if not is_harmless(key, of_clones=True):
                 yield f"the setting {key}"
         common = _common(found.folder)
-        if not self._inside(common):
+        if not self._inside(common) or _depends_on_the_process(os.path.join(found.folder, "commondir")):
             yield f"the settings of {common}"
+        for folder in {found.folder, common}:
+            yield from (f"a link {name}" for name in _DECIDING if os.path.islink(os.path.join(folder, name)))
+            if not _is_index(os.path.join(folder, "index")):
+                yield "an index that is not one of git, or names files in .git"
         for folder in {os.path.join(found.folder, "hooks"), os.path.join(common, "hooks")}:
             if os.path.isdir(folder) and not os.access(folder, os.R_OK):
                 yield "hooks that cannot be listed"
@@ -469,6 +500,9 @@ class Snapshot:
 
     def __init__(self, prints: Mapping[str, object], existing: Set[str], complete: Set[str]) -> None:
         self.prints, self.existing, self.complete = prints, existing, complete
+        self.roots: Sequence[str] = ()
+        self.known: frozenset[tuple[str, str]] = frozenset()
+        """Place and folder of the repositories that the command cannot move, while it may write to ``roots``."""
         self.mounts: dict[str, Mount] = {}
         self.copied: list[str] = []
         """Repositories of which commands see a copy."""
@@ -483,6 +517,21 @@ class Snapshot:
         """Add a mount; what is read-only stays so."""
         if not (writable and path in self.mounts):
             self.mounts[path] = Mount(path, source or path, writable)
+
+
+_running: set[Snapshot] = set()
+"""The snapshots of all running commands of this process."""
+_running_lock = threading.Lock()
+
+
+def _is_new_to_running_commands(found: _Found) -> bool:
+    """Return whether a command that runs may have created this repository.
+
+    It can then put a link to another folder in its place at any moment, so Hookline must not write there.
+    """
+    with _running_lock:
+        unaware = [snapshot for snapshot in _running if found[:2] not in snapshot.known]
+    return any(is_below(path, root) for each in unaware for root in each.roots for path in found[:2] if path)
 
 
 def is_harmless(key: str, *, of_clones: bool = False) -> bool:
@@ -503,14 +552,23 @@ def _settings(folder: str, work: str) -> Iterator[_Setting]:
     env = {name: value for name in ("HOME", "XDG_CONFIG_HOME") if (value := os.environ.get(name))}
     env |= {"PATH": search_path(), "GIT_DIR": folder, "GIT_WORK_TREE": work}
     command = [git, "config", "--list", "--show-origin", "-z", "--includes"]
+    quiet = subprocess.DEVNULL
     try:
-        done = subprocess.run(command, cwd=work, env=env, capture_output=True, timeout=_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        yield _Setting(os.path.join(folder, "config"), "too long to be read", "")
-        return
+        with subprocess.Popen(command, cwd=work, env=env, stdin=quiet, stdout=subprocess.PIPE, stderr=quiet) as running:
+            assert running.stdout is not None
+            timer = threading.Timer(_SECONDS, running.kill)
+            timer.start()
+            data = running.stdout.read(_LARGE)
+            timer.cancel()
+            if len(data) == _LARGE:
+                running.kill()
     except OSError:
+        yield _unreadable(folder)
         return
-    parts = os.fsdecode(done.stdout).split("\0")
+    if running.returncode == -signal.SIGKILL:
+        yield _unreadable(folder)
+        return
+    parts = os.fsdecode(data).split("\0")
     for origin, setting in zip(parts[::2], parts[1::2], strict=False):
         key, _, value = setting.partition("\n")
         kind, _, path = origin.partition(":")
@@ -519,6 +577,11 @@ def _settings(folder: str, work: str) -> Iterator[_Setting]:
             if _INCLUDES.fullmatch(key):
                 included = os.path.normpath(os.path.join(os.path.dirname(path), os.path.expanduser(value)))
             yield _Setting(path, key, value, included)
+
+
+def _unreadable(folder: str) -> _Setting:
+    """Return what stands for settings that may name any program."""
+    return _Setting(os.path.join(folder, "config"), "that cannot be read", "")
 
 
 class _Kinds(dict[str, int]):
@@ -588,9 +651,18 @@ def _look(path: str, known: _Folder | None) -> _Folder:
     if changed > time.time_ns() - _TICK:  # it may change again at what the clock of the file system calls the same time
         changed = -1
     names = _names_in(path)
-    is_bare = "HEAD" in names and ("commondir" in names or names.keys() >= {"objects", "refs"})
+    is_bare = _is_bare(name in names for name in _OF_BARE)
     inner = tuple(os.path.join(path, name) for name, is_folder in names.items() if is_folder and name != ".git")
     return _Folder(changed, ".git" in names, is_bare, inner)
+
+
+_OF_BARE = ("HEAD", "commondir", "objects", "refs")
+
+
+def _is_bare(exist: Iterable[bool]) -> bool:
+    """Return whether a folder is a repository of its own, from which of ``_OF_BARE`` exist in it."""
+    head, commondir, objects, refs = exist
+    return head and (commondir or (objects and refs))
 
 
 def _names_in(folder: str) -> dict[str, bool]:
@@ -602,6 +674,32 @@ def _names_in(folder: str) -> dict[str, bool]:
         return {}
 
 
+def _real(path: str) -> str:
+    """Return a path with links resolved. A command that runs may replace one at that moment, which Python reports."""
+    for _ in range(100):
+        with suppress(OSError):
+            return os.path.realpath(path)
+    return path
+
+
+def _link(path: str) -> str:
+    """Return where a link leads; empty if it is none."""
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
+def _depends_on_the_process(path: str) -> bool:
+    """Return whether a path leads through a link in ``/proc`` or ``/dev``, where each process finds something else.
+
+    The path may be a file that names another one, as ``.git`` and ``commondir`` do.
+    """
+    named = "" if os.path.islink(path) else _path_in(path).removeprefix("gitdir: ")
+    links = [*_links_to(path), *(_links_to(os.path.join(os.path.dirname(path), named)) if named else ())]
+    return any(is_below(link, root) for link in links for root in ("/proc", "/dev"))
+
+
 def _resolved(place: str) -> str:
     """Return the folder of the repository that ``.git`` is or names; empty if there is none."""
     if os.path.isfile(place):
@@ -609,7 +707,7 @@ def _resolved(place: str) -> str:
         if not text.startswith("gitdir: "):
             return ""
         place = os.path.join(os.path.dirname(place), text.removeprefix("gitdir: "))
-    folder = os.path.realpath(place)
+    folder = _real(place)
     return folder if os.path.lexists(os.path.join(folder, "HEAD")) else ""  # for git, a link to nowhere is enough
 
 
@@ -621,9 +719,8 @@ def _links_to(path: str) -> Iterator[str]:
             break
         name = left.pop()
         step = os.path.normpath(os.path.join(place, name))
-        if name and os.path.islink(step):
+        if name and (target := _link(step)):
             yield step
-            target = os.readlink(step)
             left += target.split("/")[::-1]
             place = "/" if target.startswith("/") else place
         else:
@@ -633,7 +730,7 @@ def _links_to(path: str) -> Iterator[str]:
 def _common(folder: str) -> str:
     """Return the folder with the settings and hooks of a repository: for a linked working tree, another one."""
     named = _path_in(os.path.join(folder, "commondir"))
-    return os.path.realpath(os.path.join(folder, named)) if named else folder
+    return _real(os.path.join(folder, named)) if named else folder
 
 
 def _path_in(file: str) -> str:
@@ -646,16 +743,28 @@ def _content(path: str) -> bytes:
     """Return the content of a file, shortened to its beginning and a digest if it is long; empty if there is none."""
     try:
         with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
-            # To read from a pipe would never end.
-            data = file.read() if stat.S_ISREG(os.fstat(file.fileno()).st_mode) else b""
+            state = os.fstat(file.fileno())
+            if not stat.S_ISREG(state.st_mode):  # to read from a pipe would never end
+                return b""
+            data = file.read(10_000) if state.st_size > _LARGE else file.read(_LARGE + 1)
     except OSError:
         return b""
-    return data if len(data) < 10_000 else data[:5000] + hashlib.sha256(data).digest()
+    if len(data) < 10_000:
+        return data
+    rest = repr(_state(path)).encode() if state.st_size > _LARGE else data
+    return data[:5000] + hashlib.sha256(rest).digest()
 
 
 def _all_files(folder: str) -> Iterator[str]:
-    for place, _, names in os.walk(folder, followlinks=False):
-        yield from (os.path.join(place, name) for name in names)
+    waiting = [folder]  # a command may nest folders deeper than Python calls functions
+    while waiting:
+        place = waiting.pop()
+        for name, is_folder in _names_in(place).items():
+            path = os.path.join(place, name)
+            if is_folder:
+                waiting.append(path)
+            else:
+                yield path
 
 
 def _state(path: str) -> _State | None:
@@ -668,42 +777,150 @@ def _state(path: str) -> _State | None:
 
 def _states(path: str) -> tuple[_State | None, ...]:
     """Return the state of a file, and of the one that it is a link to."""
-    return _state(path), _state(os.path.realpath(path))
+    return _state(path), _state(_real(path))
 
 
 def _copied(outside: str, inside: str) -> _Pair:
-    """Copy a file with its times, because git compares the time of the index with the times of files."""
-    state = _state(outside)
+    """Copy a file with its times, because git compares the time of the index with the times of files.
+
+    Commands that run may change the copy at any moment, so the new file is made beside the folder that they see.
+    """
+    state, staged = _state(outside), f"{os.path.dirname(inside)}.new"
+    _copy_file(outside, staged)
     _remove(inside)
-    shutil.copy2(outside, inside)
+    os.replace(staged, inside)
     return _Pair(state, _state(inside))
 
 
-def _is_state(name: str, inside: str) -> bool:
-    """Return whether git can have left this file; ``HEAD`` must stay, because git would look for another repository."""
-    if not os.path.lexists(inside):
-        return name != "HEAD"
-    if os.path.islink(inside) or not os.path.isfile(inside):
-        return False
-    return name != "HEAD" or _BRANCH.fullmatch(_content(inside)) is not None
+def _copy_file(source: str, target: str) -> None:
+    """Copy a file with its mode and times.
+
+    Raises:
+        OSError: the source is no file. A link is not followed, because a command may put one there at any moment.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    with open(os.open(source, flags), "rb") as file, open(target, "wb") as copy:
+        state = os.fstat(file.fileno())
+        if not stat.S_ISREG(state.st_mode):
+            raise OSError(f"{source} is not a file")
+        shutil.copyfileobj(file, copy)
+    os.chmod(target, stat.S_IMODE(state.st_mode) & 0o777)
+    os.utime(target, ns=(state.st_atime_ns, state.st_mtime_ns))
 
 
-def _replace(outside: str, inside: str) -> bool:
-    """Replace a file as git does it, with a lock. Return ``False`` if another process holds the lock."""
-    lock = f"{outside}.lock"
+def _replace(outside: str, inside: str) -> str:
+    """Replace a file of the state as git does it, with a lock. Return why not, if it is kept.
+
+    What is checked is the copy in the lock, which no command sees.
+    """
+    lock, name = f"{outside}.lock", os.path.basename(outside)
     try:
         os.close(os.open(lock, os.O_CREAT | os.O_EXCL, 0o600))
     except FileExistsError:
-        return False
+        return f"another git holds {lock}"
+    except OSError as error:
+        return f"it cannot be replaced ({error.strerror})"
     try:
         if os.path.lexists(inside):
-            shutil.copy2(inside, lock)
+            _copy_file(inside, lock)
+            if not _is_state(name, lock):
+                return _NO_STATE
             os.replace(lock, outside)
+        elif name == "HEAD":  # git would look for another repository
+            return _NO_STATE
         else:
             os.unlink(outside)
+    except OSError:
+        return _NO_STATE
     finally:
         _remove(lock)
-    return True
+    return ""
+
+
+_NO_STATE = "a command left something else than a state of git there"
+
+
+def _is_state(name: str, path: str) -> bool:
+    """Return whether git can have left a file with this content."""
+    if name == "HEAD":
+        return _BRANCH.fullmatch(_content(path)) is not None
+    return not name.startswith(("index", "sharedindex")) or _is_index(path)
+
+
+def _is_index(path: str) -> bool:
+    """Return whether a file is an index of git without files in ``.git``, or is missing.
+
+    Git does not check the names in an index: with ``git checkout`` it would write a hook that such an index names.
+    """
+    try:
+        with open(path, "rb") as file:
+            names = list(_names_in_index(file.read(), 32 if _SHA256.search(_content(_config_of(path))) else 20))
+    except FileNotFoundError:
+        return True
+    except (OSError, ValueError, IndexError):
+        return False
+    return _NOT_IN_INDEX.isdisjoint(part for name in names for part in _parts(name))
+
+
+def _parts(name: bytes) -> list[bytes]:
+    """Return the folders and the name of a file; the name of a folder ends with a slash, and may be missing."""
+    return name.lower().removesuffix(b"/").split(b"/") if name else []
+
+
+_NOT_IN_INDEX = frozenset((b"", b".", b"..", b".git", b"git~1"))
+
+
+def _config_of(index: str) -> str:
+    return os.path.join(_common(os.path.dirname(index)), "config")
+
+
+def _names_in_index(data: bytes, digest: int) -> Iterator[bytes]:
+    """Yield the names of the files in an index.
+
+    Raises:
+        ValueError: it is not one.
+        IndexError: it ends too early.
+    """
+    version, count = int.from_bytes(data[4:8], "big"), int.from_bytes(data[8:12], "big")
+    if data[:4] != b"DIRC" or version not in (2, 3, 4):
+        raise ValueError("not an index")
+    at, name = 12, b""
+    whole: dict[int, int] = {}  # where entries with a whole name begin, and their numbers
+    for number in range(count):
+        start, at = at, at + 40 + digest + 2
+        at += 2 if data[at - 2] & 0x40 else 0  # further flags
+        keep = 0
+        if version == 4:  # only the end of the name, and how much of the name before is replaced
+            keep, at = len(name), at + 1
+            byte = data[at - 1]
+            cut = byte & 127
+            while byte & 128:
+                byte, at = data[at], at + 1
+                cut = ((cut + 1) << 7) | (byte & 127)
+            keep -= cut
+            if keep < 0:
+                raise ValueError("a name that is too short")
+        end = data.index(b"\0", at)
+        name = name[:keep] + data[at:end]
+        length = int.from_bytes(data[start + 40 + digest : start + 42 + digest], "big") & 0xFFF
+        if length != min(len(name), 0xFFF):  # git counts, and does not look for the zero byte
+            raise ValueError("a wrong length of a name")
+        yield name
+        if not keep:
+            whole[start] = number
+        at = end + 1 if version == 4 else start + (end - start + 8) // 8 * 8
+    # Git may read the entries from the places that the extension IEOT names, or look for extensions elsewhere (EOIE).
+    last = len(data) - 12 - 2 * digest
+    if data[last : last + 4] == b"EOIE" and int.from_bytes(data[last + 8 : last + 12], "big") != at:
+        raise ValueError("other extensions")
+    while at < len(data) - digest:
+        end = at + 8 + int.from_bytes(data[at + 4 : at + 8], "big")
+        words = [int.from_bytes(data[place : place + 4], "big") for place in range(at + 12, end, 4)]
+        if data[at : at + 4] == b"IEOT" and [whole.get(place) for place in words[::2]] != [
+            sum(words[1:place:2]) for place in range(0, len(words), 2)
+        ]:
+            raise ValueError("other entries")
+        at = end
 
 
 def _remove(path: str) -> None:
@@ -712,14 +929,35 @@ def _remove(path: str) -> None:
 
 
 def _set_aside(path: str) -> str:
-    """Give a file or folder a name with the ending ``.held``, and return its new path."""
+    """Give a file or folder a name with the ending ``.held``, and return its new path.
+
+    Raises:
+        OSError: this is not possible, such as when a command has put a link in the place of a folder above.
+    """
     number, held = 1, f"{path}.held"
     while os.path.lexists(held):
         held = f"{path}.held{(number := number + 1)}"
-    folder = os.path.dirname(path)
-    os.chmod(folder, stat.S_IMODE(os.stat(folder).st_mode) | stat.S_IRWXU)  # the command may have forbidden changes
-    os.rename(path, held)
+    folder = _open_folder(os.path.dirname(path))
+    try:
+        allowed = stat.S_IMODE(os.fstat(folder).st_mode) | stat.S_IRWXU  # the command may have forbidden changes
+        os.chmod(f"/proc/self/fd/{folder}", allowed)
+        os.rename(os.path.basename(path), os.path.basename(held), src_dir_fd=folder, dst_dir_fd=folder)
+    finally:
+        os.close(folder)
     return held
+
+
+def _open_folder(path: str) -> int:
+    """Open a folder without following a link on the way, and return its descriptor."""
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    folder = os.open("/", flags)
+    for name in path.strip("/").split("/"):
+        try:
+            inner = os.open(name or ".", flags, dir_fd=folder)
+        finally:
+            os.close(folder)
+        folder = inner
+    return folder
 
 
 def outermost(paths: Iterable[str]) -> list[str]:

@@ -14,7 +14,7 @@ import os
 import re
 import shlex
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
@@ -238,27 +238,56 @@ def _growing(items: Mapping[tuple[str, Path], None]) -> Iterator[tuple[str, Path
 
 
 def _words(command: str) -> list[str]:
+    """Return the words of a command line, and what separates commands as words of its own."""
+    text = _MAKE_VARIABLE.sub(r"${\1}", command)
+    words = shlex.shlex(text, posix=True, punctuation_chars="();<>|&`")
+    words.whitespace_split, words.commenters = True, ""
     try:
-        return shlex.split(command)
+        return list(words)
     except ValueError:  # starting the server reports it
-        return command.split()
+        return text.split()
 
 
 def _files_of_command(target: str, home: Path) -> tuple[list[Path], list[Path]]:
-    """Return the files that decide what a command in a file of a folder runs, and the makefiles that it names."""
+    """Return the files that decide what a command line in a file of a folder runs, and the makefiles that it names."""
     found: list[Path] = []
     makefiles: list[Path] = []
-    words = _words(target)
-    words += [part for word in words for part in word.split() if part != word]  # sh -c 'node server.js'
-    words = [part for word in words for part in _flag_and_value(word)]
-    # A script may be named from another folder: env PYTHONPATH=lib python -m server, uv --directory lib run it.py
-    places = [part for word in words for part in word.rpartition("=")[2].split(os.pathsep)]
+    waiting = [_words(target)]
     bases = tuple(dict.fromkeys((Path.cwd(), home)))
-    inner = [base / place for base in bases for place in places if place and os.path.isdir(base / place)]
-    folders = list(dict.fromkeys((*bases, *inner)))
+    folders = dict.fromkeys(bases)
+    for words in waiting:
+        waiting += [_words(word) for word in words if len(word.split()) > 1]  # sh -c 'node server.js'
+        command: list[str] = []
+        after = ""
+        for word in [*words, ";"]:
+            if not _SEPARATOR.fullmatch(word):
+                command += [] if ">" in after else _flag_and_value(word)
+            elif command:
+                # A script may be named from another folder: env PYTHONPATH=lib python -m server, cd lib && sh run
+                places = [part for each in command for part in each.rpartition("=")[2].split(os.pathsep)]
+                folders |= dict.fromkeys(
+                    base / part for base in bases for part in places if part and os.path.isdir(base / part)
+                )
+                files, named = _files_of(command, bases, list(folders))
+                found, makefiles, command = found + files, makefiles + named, []
+            after = word
+    return found, makefiles
+
+
+def _files_of(words: Sequence[str], bases: Sequence[Path], folders: Sequence[Path]) -> tuple[list[Path], list[Path]]:
+    """Return the files that decide what a single command runs, and the makefiles that it names.
+
+    Args:
+        words: the command.
+        bases: the folders in which it may run.
+        folders: these, and those that it names.
+    """
+    makefiles: list[Path] = []
+    found = [folder / f"{name}.py" for folder in folders[len(bases) :] for name in ("sitecustomize", "usercustomize")]
     before, flag = "", ""
     for number, word in enumerate(words):  # data that a server gets as an argument is not code
-        runs = _INTERPRETER.fullmatch(os.path.basename(before)) or flag in _LOADERS
+        runs = _INTERPRETER.fullmatch(os.path.basename(before)) or flag in (*_LOADERS, *_FILE_VARIABLES)
+        runs = runs or (before == "." and all("=" in each for each in words[: number - 1]))
         is_code = number == 0 or word.endswith(SCRIPT_SUFFIXES) or runs
         of_node = os.path.basename(before) in _NODE or flag in _LOADERS
         for path in (
@@ -266,9 +295,11 @@ def _files_of_command(target: str, home: Path) -> tuple[list[Path], list[Path]]:
         ):
             if os.path.isfile(path) and (is_code or os.access(path, os.X_OK)):
                 found += [path, *_shadows(path.resolve().parent)]
+            elif runs and os.path.isfile(path / "__main__.py"):
+                found.append(path / "__main__.py")
         for pattern in _INSTRUCTIONS.get(os.path.basename(word), ()):
             found += [path for folder in folders for path in sorted(folder.glob(pattern)) if path.is_file()]
-        before = before if word.startswith("-") or flag in _LOADERS else word
+        before = before if word.startswith("-") or flag in (*_LOADERS, *_FILE_VARIABLES, *_VALUE_FLAGS) else word
         flag = word
     for mark, name in pairwise(words):
         if mark == "-m":
@@ -276,16 +307,16 @@ def _files_of_command(target: str, home: Path) -> tuple[list[Path], list[Path]]:
             found += [file for folder in folders for file in _shadows(folder)]
         elif mark in ("-f", "--file", "--makefile"):
             makefiles += [path for path in (folder / name for folder in folders) if os.path.isfile(path)]
-    if words and words[0] in ("include", "sinclude"):  # a glob includes new files too
+    if words[0] in ("include", "sinclude"):  # a glob includes new files too
         matches = [glob.glob(str(base / name)) for name in words[1:] for base in bases]
         makefiles += [Path(path) for paths in matches for path in sorted(paths) if os.path.isfile(path)]
-    return found, makefiles
+    return [path for path in found if os.path.isfile(path)], makefiles
 
 
 def _flag_and_value(word: str) -> tuple[str, ...]:
     """Split an option that names a file or folder in the same word: ``--import=./a.mjs``, ``-r./a.js``, ``-fa.mk``."""
     flag, equals, value = word.partition("=")
-    if equals and flag in (*_LOADERS, *_FOLDER_FLAGS, "--file", "--makefile"):
+    if equals and flag in (*_FILE_VARIABLES, *_LOADERS, *_FOLDER_FLAGS, "--file", "--makefile"):
         return flag, value
     return (word[:2], word[2:]) if len(word) > 2 and word[:2] in ("-r", "-f", "-C") else (word,)
 
@@ -299,8 +330,11 @@ def _commands_in(path: Path, is_makefile: bool) -> list[str]:
             values += [f"node {name}" for name in (document.main, *_texts([document.imports, document.bin]))]
             values += [] if "start" in document.scripts else ["node server.js"]  # what npm start runs then
             return [value for value in values if isinstance(value, str)]
-        if is_makefile or path.suffix in (".sh", ".mk") or path.name.lower() in _RECIPES:
-            return [line.strip(" \t@-") for line in path.read_text("utf-8", "replace").splitlines() if line.strip()]
+        if is_makefile or path.suffix in ("", ".sh", ".mk") or path.name.lower() in _RECIPES:
+            with open(path, "rb") as file:
+                text = file.read(_MAX_SCRIPT).decode("utf-8", "replace")
+            lines = text.replace("\\\n", " ").splitlines() if "\0" not in text else []
+            return [line.strip(" \t@-") for line in lines if line.strip()]
     except (OSError, msgspec.DecodeError):  # starting the server reports it
         pass
     return []
@@ -325,10 +359,27 @@ def _texts(value: Any) -> Iterator[str]:
 
 MAX_COMMANDS = 2000
 """Maximum number of commands in which files are searched."""
-_INTERPRETER = re.compile(r"(ba|da|k|z)?sh|python[\d.]*|node|deno|bun|ruby|perl|php|lua")
+_MAX_SCRIPT = 1_000_000
+_INTERPRETER = re.compile(r"(ba|da|k|z)?sh|source|python[\d.]*|node|deno|bun|ruby|perl|php|lua")
+_SEPARATOR = re.compile(r"[();<>|&`]+|[{}!]|then|do|else|elif|if|while|until|builtin|command")
+_MAKE_VARIABLE = re.compile(r"\$\((\w+)\)")
+_VALUE_FLAGS = ("-o", "-O", "-W", "-X")
+"""Options of shells and Python that have a value, which is not the script."""
+_FILE_VARIABLES = ("BASH_ENV", "ENV")
+"""Variables that name a script which a shell runs first."""
 _NODE = frozenset(("node", "deno", "bun", "tsx", "ts-node"))
 _NODE_ENDINGS = ("", *SCRIPTS_OF_NODE, ".json", "/index.js", "/package.json")
-_LOADERS = ("--import", "--require", "-r", "--loader", "--experimental-loader", "--preload", "--env-file")
+_LOADERS = (
+    "--rcfile",
+    "--init-file",
+    "--import",
+    "--require",
+    "-r",
+    "--loader",
+    "--experimental-loader",
+    "--preload",
+    "--env-file",
+)
 _FOLDER_FLAGS = ("--prefix", "--directory", "--dir", "--cwd", "-C")
 _VARIABLE = re.compile(
     r"(?:^|[\s;&|])(?:s?include|(?:\S*/)?(?:(?:ba|da|k|z)?sh|python[\d.]*|node|deno|bun|tsx|ruby|perl|php|lua|make)|"
@@ -345,7 +396,7 @@ _PYTHON = ("pyproject.toml", "uv.toml", "uv.lock", "poetry.lock", "Pipfile", "Pi
 _MAKE = ("[Mm]akefile", "GNUmakefile", "*.mk")
 _COMPOSE = ("compose.y*ml", "docker-compose*.y*ml", "compose.*.y*ml", "Dockerfile*")
 _INSTRUCTIONS: Mapping[str, tuple[str, ...]] = {
-    **dict.fromkeys(("make", "gmake", "$(MAKE)", "${MAKE}"), _MAKE),
+    **dict.fromkeys(("make", "gmake", "${MAKE}"), _MAKE),
     **dict.fromkeys(("npm", "npx", "pnpm", "pnpx", "yarn", "bun", "bunx", "node", "tsx", "ts-node"), _NODE_FILES),
     **dict.fromkeys(("uv", "uvx", "pipx", "poetry", "hatch", "pdm", "pipenv"), _PYTHON),
     **dict.fromkeys(("docker", "docker-compose", "podman"), _COMPOSE),

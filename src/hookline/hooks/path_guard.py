@@ -137,7 +137,8 @@ class PathGuard:
         tool = require_tool(ctx, request.name)
         paths = tool.paths(request.arguments)
         may_write = writes or tool.may("write", "delete")
-        names = list(named_files_in(request.arguments, tool.folder, tool.texts)) if may_write else []
+        is_about_files = writes or tool.may("read", "write", "delete")
+        names = list(named_files_in(request.arguments, tool.folder, tool.texts)) if is_about_files else []
         writes = writes or self._may_write(tool, [*paths, *names])
         if writes and not self.write:
             return _read_only(request, undeclared=tool.effects is None)

@@ -790,6 +790,6 @@ def _parsed(result: Any) -> Any:
     if isinstance(result, str) and result[:1] in ("{", "["):
         try:
             return json.loads(result)
-        except ValueError:
+        except (ValueError, RecursionError):
             return result
     return result

@@ -45,7 +45,7 @@ _HOST_LIKE = re.compile(
 _ADDRESS = re.compile(
     r"(?:(?:[\w-]{1,63}\.)+(?P<end>xn--[\w-]{2,59}|[a-z]{2,24})|(?:(?:0x[\da-f]+|\d{1,12})\.){3}(?:0x[\da-f]+|\d{1,12})|"
     r"\[[\da-f:.]{2,45}\]|localhost|ip6-(?:localhost|loopback)|[a-z][\w-]{0,62}(?=\.?:\d))\.?"
-    r"(?P<rest>(?::\d{1,5})?(?:[/?#]\S*)?)",
+    r"(?P<rest>(?::\d{1,5}|:(?=/))?(?:[/?#]\S*)?)",
     re.IGNORECASE,
 )
 _DOTS = re.compile("[\u3002\uff0e\uff61]")
@@ -283,8 +283,8 @@ def urls_in(
                 if look and not links and "%" in text and not _SPACE.search(text):
                     links = list(urls_in_text(unquote(text)))
                 yield from links
-                if look and name not in texts and not _path_kind(name) and (host := _host_by_look(text.strip())):
-                    yield host
+                if look and name not in texts and not _path_kind(name):
+                    yield from _hosts_by_look(text)
 
 
 def urls_in_text(text: str) -> Iterator[str]:
@@ -372,6 +372,21 @@ def _host_by_look(text: str) -> str:
         remote or found is None or found["rest"] or found["end"] is None or found["end"].lower() not in _file_endings()
     )
     return "" if not is_host else word if text.isascii() else text
+
+
+def _hosts_by_look(text: str) -> list[str]:
+    """Return a text that is a host, or the hosts in a text that is a list of hosts."""
+    if whole := _host_by_look(text.strip()):
+        return [whole]
+    hosts = []
+    for word in filter(None, _LISTED.split(text)):
+        if not (host := _host_by_look(word)):
+            return []
+        hosts.append(host)
+    return hosts
+
+
+_LISTED = re.compile(r"""[\s,;|"'`<>(){}]+""")
 
 
 def _ipv6(text: str) -> str:
