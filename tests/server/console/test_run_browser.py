@@ -26,7 +26,7 @@ async def test_the_page_follows_a_run_and_keeps_what_the_reader_folded(browser, 
         run = await started(made)
         async with opened(browser, made, f"/console/runs/{run}") as page:
             await expect(page.locator("#run-step-2 .v.now")).to_have_text("runs")
-            await page.locator("[id='line-2'] .chev").click()
+            await page.locator("[id='open-2'] > summary").click()
             await expect(page.locator("[id='open-2']")).not_to_have_attribute("open", "")
             work.go_on.set()
             await expect(page.locator("#run-step-3")).to_contain_text("It is done.")

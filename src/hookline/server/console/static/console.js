@@ -199,7 +199,7 @@
     const search = event.key === "/" && document.querySelector("[data-search]");
     if (search) { event.preventDefault(); search.select(); return; }
     if (document.querySelector("dialog[open]")) return;
-    const rows = [...document.querySelectorAll("[data-row]")];
+    const rows = [...document.querySelectorAll("[data-row]")].filter((each) => each.checkVisibility());
     const current = rows.indexOf(document.activeElement?.closest("[data-row]"));
     const step = { j: 1, k: -1 }[event.key];
     const target = step ? null : rows[Math.max(current, 0)]?.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
