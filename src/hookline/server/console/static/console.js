@@ -16,7 +16,7 @@
   const sent = new Map();
 
   /** Replace the elements with these ids. An empty text removes the element; data-into names where a new one goes. */
-  function swap(sections) {
+  function swap(sections, { force = false } = {}) {
     for (const [id, html] of Object.entries(sections)) {
       const old = document.getElementById(id);
       held.delete(id);
@@ -28,10 +28,10 @@
       if (!old) { document.getElementById(fresh.dataset.into)?.append(fresh); continue; }
       if ("morph" in fresh.dataset) { morph(old, fresh); continue; }
       const active = old.contains(document.activeElement) ? document.activeElement : null;
-      if (active && !("refocus" in old.dataset)) { held.set(id, html); continue; }
+      if (active && !force && !("refocus" in old.dataset)) { held.set(id, html); continue; }
       const last = sent.get(id);
       sent.set(id, html);
-      if (last === undefined ? plain(old) === plain(fresh) : last === html) continue;
+      if (!force && (last === undefined ? plain(old) === plain(fresh) : last === html)) continue;
       for (const each of old.querySelectorAll("details[id]")) { // what the reader opened stays open
         const same = holder.content.getElementById(each.id);
         if (same) same.open = each.open;

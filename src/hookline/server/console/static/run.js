@@ -26,8 +26,8 @@
     const sections = await answer.json();
     shown = key;
     const old = drawer(), top = keep ? old.scrollTop : 0;
-    if (!keep) { history.replaceState(null, "", `?${query}`); old.replaceChildren(); old.blur(); }
-    hookline.swap(sections);
+    if (!keep) { history.replaceState(null, "", `?${query}`); old.blur(); }
+    hookline.swap(sections, { force: true });
     drawer().scrollTop = top;
     const row = mark();
     for (let up = row?.closest("details"); up; up = up.parentElement.closest("details")) up.open = true;
