@@ -10,7 +10,7 @@ from tests.chromium import CHROMIUM, needs_chromium
 
 playwright = pytest.importorskip("playwright.async_api", reason="the browser tests need: pip install playwright")
 expect = playwright.expect
-expect.set_options(timeout=12_000)
+expect.set_options(timeout=100_000)
 
 in_browser = [pytest.mark.slow, needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 """The marks of a module with browser tests."""

@@ -17,7 +17,7 @@ from ...explain.words import gate_of, verb_words
 from ...stores.facts import Gate
 from ...stores.keys import KeyStore
 from ...stores.run_figures import RefusalGroup, period_of, refusal_groups
-from ...stores.run_queries import Refusal, refused_calls, verdict_times
+from ...stores.run_queries import Refusal, RefusalFilter, refused_calls, verdict_times
 from ...stores.runs import OPEN_STATES, STATES, RunRecord, RunSearch, page_of
 from ..auth import Caller
 from ..errors import UnknownRunError
@@ -170,7 +170,7 @@ class RunsPages:
         chosen["owner"] = (query.caller or None) if caller.owner is None else caller.owner
         found, groups = [], []
         if query.is_grouped:
-            groups = self._groups(query, caller, chosen["owner"])
+            groups = self._groups(query, chosen["owner"])
         else:
             found = refused_calls(self._service.store, ROWS + 1, before=query.before, **chosen)
         rows = [_shortened(*each) for each in found[:ROWS]]
@@ -189,14 +189,29 @@ class RunsPages:
         return draw_all("blocked_sections.html", base, "blocked", ("rows", "pages"), **values)
 
     def _groups(
-        self, query: RefusalsQuery, caller: Caller, owner: str | None
+        self, query: RefusalsQuery, owner: str | None
     ) -> list[tuple[RefusalGroup, list[tuple[Refusal, tuple[Gate, ...]]]]]:
         """Return the refusals by rule and reason, each with the newest of them."""
         store = self._service.store
-        chosen = {"agent": query.agent, "tool": query.tool, "hook": query.hook, "verb": query.verb}
-        groups = refusal_groups(store, query.period, owner=owner, **chosen)[:MAX_GROUPS]
         since = period_of(query.period)[1]
-        newest = refused_calls(store, NEWEST, owner=owner, since=since, **chosen)  # type: ignore[arg-type]
+        chosen: RefusalFilter = {
+            "owner": owner,
+            "agent": query.agent,
+            "tool": query.tool,
+            "hook": query.hook,
+            "verb": query.verb,
+            "since": since,
+        }
+        groups = refusal_groups(
+            store,
+            query.period,
+            owner=owner,
+            agent=query.agent,
+            tool=query.tool,
+            hook=query.hook,
+            verb=query.verb,
+        )[:MAX_GROUPS]
+        newest = refused_calls(store, NEWEST, **chosen)
         return [(group, [_shortened(*each) for each in newest if _is_in(group, each[0])][:EVENTS]) for group in groups]
 
     def _counts(self, owner: str | None) -> dict[str, int]:
