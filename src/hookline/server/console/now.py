@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from functools import cache, partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
 from ...stores.keys import KeyStore
-from ...stores.run_figures import activity, refusal_groups
-from ...stores.run_queries import open_runs, queue_state
+from ...stores.run_figures import RefusalGroup, activity, refusal_groups
+from ...stores.run_queries import open_runs, queue_state, refusals
 from ...stores.runs import RunRecord, RunStore
 from ..auth import Caller
 from ..routing import Endpoint, caller_of
@@ -27,8 +28,8 @@ STUCK_SECONDS = 60.0
 """Seconds without an event after which a run that is not waiting for a person is called stuck."""
 DAY = 86400.0
 ROWS = 20
-FAILED = 8
-"""Number of failed runs that are listed."""
+FAILED, DENIALS = 8, 50
+"""Number of failed runs that are listed, and of denials that are looked through for their reasons."""
 PARTS = ("counts", "queue", "waiting", "stuck", "running", "failed", "blocked")
 
 
@@ -73,7 +74,7 @@ class NowPage:
             "runs": cache(partial(_OpenRuns, service.store, owner)),
             "waiting": waiting,
             "activity": cache(partial(activity, service.store, owner=owner)),
-            "blocked": cache(partial(refusal_groups, service.store, "day", owner=owner)),
+            "blocked": cache(partial(_refused, service.store, owner)),
             "failed": cache(partial(_failed, service.store, owner)),
             "refused_of": lambda group: RefusalsQuery(hook=group.hook, verb=group.verb).query(),
             "queue": cache(partial(queue_state, service.store)),
@@ -98,6 +99,16 @@ class _OpenRuns:
         self.stuck = [each for each in self.running if each.last_event < time.time() - STUCK_SECONDS]
         self.moving = [each for each in self.running if each not in self.stuck]
         self.queued = sum(each.run.status == "queued" for each in found)
+
+
+def _refused(store: RunStore, owner: str | None) -> list[RefusalGroup]:
+    """Return what was refused in the last 24 hours. People give each denial its own reason: the newest is shown."""
+    groups = refusal_groups(store, "day", owner=owner)[:ROWS]
+    if not any(group.by for group in groups):
+        return groups
+    newest = refusals(store, DENIALS, owner=owner, verb="denied", since=time.time() - DAY)
+    reasons = {each.by: each.reason for each in reversed(newest)}
+    return [msgspec.structs.replace(group, reason=reasons.get(group.by, "")) if group.by else group for group in groups]
 
 
 def _failed(store: RunStore, owner: str | None) -> list[RunRecord]:
