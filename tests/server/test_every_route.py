@@ -68,6 +68,7 @@ PATHS = {
 PAGES = {
     "GET /",
     "GET /console/now",
+    "GET /console/find",
     "GET /console/static/{version}/{name}",
     "GET /console/login",
     "POST /console/login",
@@ -84,6 +85,7 @@ PAGES = {
     "GET /console/live/cost",
     "GET /console/runs/{id}",
     "GET /console/runs/{id}/live",
+    "GET /console/runs/{id}/call",
     "POST /console/runs/{id}/messages",
     "POST /console/runs/{id}/cancel",
     "GET /console/runs/{id}/tape",

@@ -3,13 +3,14 @@
 import json
 import time
 from contextlib import contextmanager
+from operator import itemgetter
 
 import msgspec
 import pytest
 
 from hookline.stores import RunRecord, RunStore, runs
 from hookline.stores.facts import Gate, ObservedRun, RunFact
-from hookline.stores.run_queries import open_runs, pulse, refusals, verdict_counts
+from hookline.stores.run_queries import open_runs, pulse, refusals, verdict_times
 from hookline.stores.runs import RunSearch, StoredEvent
 
 NOW = time.time()
@@ -219,10 +220,16 @@ def test_refusals_are_found_by_each_hook_that_refused_and_pages_continue_where_t
         assert pages(limit, verb="claim", hook="no_deleting") == []
 
 
-def test_verdicts_are_counted_by_run_and_verb(filled):
-    found = {"a": {"block": 1}, "b": {"ask": 1, "replace": 1}, "d": {"shadow": 1}}
-    assert verdict_counts(filled, ["a", "b", "c", "d"]) == found
-    assert verdict_counts(filled, []) == {}
+def test_verdicts_of_runs_have_their_times_and_verbs_in_order(filled):
+    found = verdict_times(filled, ["a", "b", "c", "d"])
+    verbs = {run_id: [verb for _, verb in spoken] for run_id, spoken in found.items()}
+    assert {run_id: sorted(each) for run_id, each in verbs.items()} == {
+        "a": ["block"],
+        "b": ["ask", "replace"],
+        "d": ["shadow"],
+    }
+    assert all(spoken == sorted(spoken, key=itemgetter(0)) for spoken in found.values())
+    assert verdict_times(filled, []) == {}
 
 
 def test_a_refusal_has_its_reason_and_the_arguments_of_the_call(store):

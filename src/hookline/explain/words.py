@@ -13,14 +13,43 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "replace": ("changed", "amber"),
     "merge": ("added", "amber"),
     "stop": ("stopped", "amber"),
-    "retry": ("retry", "blue"),
-    "keep_going": ("kept going", "blue"),
-    "answer": ("answered", "teal"),
-    "claim": ("decided", "teal"),
+    "retry": ("retry", "amber"),
+    "keep_going": ("kept going", "amber"),
+    "answer": ("answered", "amber"),
+    "claim": ("decided", "amber"),
     "shadow": ("would have acted", "grey"),
     "cont": ("passed", "grey"),
 }
 """Each verb as a word for people, and its colour."""
+
+GATES: Mapping[str, str] = {
+    "cont": "passed",
+    "ask": "asked",
+    "block": "blocked",
+    "end": "blocked",
+    "invalid": "blocked",
+    "denied": "denied",
+    "failed": "failed",
+    "shadow": "passed",
+}
+"""How the hook line draws each verb: ``passed`` is hollow, ``blocked`` a cut. All others ``changed`` something."""
+
+GLYPHS: Mapping[str, str] = {
+    "passed": "○",
+    "changed": "◆",
+    "asked": "●",
+    "waits": "◎",
+    "blocked": "┃",
+    "denied": "┃",
+    "failed": "✕",
+    "skipped": "·",
+}
+"""The gates of the hook line in a terminal."""
+
+
+def gate_of(verb: str) -> str:
+    """Return how the hook line draws a verb."""
+    return GATES.get(verb, "changed")
 
 
 def verb_words(verb: str) -> tuple[str, str]:
@@ -29,8 +58,8 @@ def verb_words(verb: str) -> tuple[str, str]:
 
 
 OUTCOMES: Mapping[str, str] = {
-    "ok": "green",
-    "answered": "teal",
+    "ok": "grey",
+    "answered": "amber",
     "error": "red",
     "blocked": "red",
     "cancelled": "grey",
@@ -38,8 +67,8 @@ OUTCOMES: Mapping[str, str] = {
 """The colours of the outcomes of tool calls."""
 
 STATUSES: Mapping[str, str] = {
-    "completed": "green",
-    "running": "teal",
+    "completed": "grey",
+    "running": "blue",
     "waiting": "violet",
     "stopped": "amber",
     "ended": "amber",
@@ -49,7 +78,7 @@ STATUSES: Mapping[str, str] = {
 }
 """The colours of how runs ended. A run without an end in its record was ``interrupted``, or is still running."""
 
-DECISIONS: Mapping[str, str] = {"approved": "green", "edited": "green", "denied": "red", "cancelled": "grey"}
+DECISIONS: Mapping[str, str] = {"approved": "violet", "edited": "violet", "denied": "red", "cancelled": "grey"}
 """The colours of approvals."""
 
 ONLY: Mapping[str, tuple[str, ...]] = {

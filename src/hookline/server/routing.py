@@ -251,7 +251,11 @@ class _PathApp:
         method = scope["method"] if scope["method"] in _METHODS else "other"
         request = RequestInfo(method, self._route, correlation_id(scope), time.monotonic())
         with logging_with(correlation_id=request.correlation_id):
-            sender = _ResponseSender(self._authenticator, request, send, lambda error: self._errors(error, scope))
+
+            def answer(error: ApiError) -> Response:
+                return self._errors(error, {**scope, "hookline.caller": request.caller})
+
+            sender = _ResponseSender(self._authenticator, request, send, answer)
             await self._handle(scope, receive, request, sender)
 
     async def _handle(self, scope: Scope, receive: Receive, request: RequestInfo, sender: _ResponseSender) -> None:

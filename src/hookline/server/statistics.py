@@ -13,7 +13,7 @@ from starlette.responses import Response
 from .._base.workers import in_thread
 from ..config.hook_order import HookPlace
 from ..stores.callers import Caller
-from ..stores.run_figures import Costs, HookFigures, Period, costs, hook_figures, period_of
+from ..stores.run_figures import Costs, HookFigures, Period, costs, hook_figures, period_of, run_seconds
 from ..stores.run_statistics import RunStats, run_stats
 from ..stores.verdicts import Verdict
 from .routing import Endpoint, caller_of, json_response, query_of
@@ -24,7 +24,9 @@ _HOOKS = """The hooks of each agent at each point, in firing order, with their f
 subagents. `layer` is `run` for hooks that the server adds, and empty for hooks that were called but belong to a
 subagent or are no longer registered. `verbs` has the number of results by verb: `cont` let everything pass, `failed`
 raised an error. `shadow` has what a hook in shadow mode would have done. `p50` and `p95` are seconds, with an error of
-at most 10 %. `source` is shown to admins only. Hooks with the same name at a point are counted together."""
+at most 10 %, and `seconds` is the duration of all calls. `source` is shown to admins only. Hooks with the same
+name at a point are counted together. `hooks` at the top has each hook once, with its figures in the runs of all these
+agents."""
 
 _COSTS = """The use of models: in all, over time, and by agent, caller and model. `cost` is in US dollars and covers the
 calls with a known price; `unpriced` is the number of the others. A call of a subagent belongs to the agent that was
@@ -76,6 +78,7 @@ class HookView(msgspec.Struct, frozen=True):
     shadow: dict[str, int]
     p50: float | None
     p95: float | None
+    seconds: float = 0.0
 
     @property
     def spoke(self) -> bool:
@@ -91,10 +94,16 @@ class AgentHooks(msgspec.Struct, frozen=True):
 
 
 class HooksView(msgspec.Struct, frozen=True):
-    """The hooks of the agents, and what they did since the Unix time ``since``; 0 for always."""
+    """The hooks of the agents, and what they did since the Unix time ``since``; 0 for always.
+
+    ``hooks`` has each of them once, with its figures in the runs of all these agents together.
+    ``run_seconds`` is the duration of all runs of that time, with those of subagents.
+    """
 
     since: float
     agents: tuple[AgentHooks, ...]
+    hooks: tuple[HookView, ...] = ()
+    run_seconds: float = 0.0
 
 
 class VerdictsQuery(msgspec.Struct, forbid_unknown_fields=True):
@@ -140,7 +149,14 @@ class Statistics:
             AgentHooks(name, tuple(_joined(orders.get(name, ()), by_agent.get(name, {}), caller.owner is None)))
             for name in dict.fromkeys((*orders, *by_agent))
         ]
-        return HooksView(period_of(period, now)[1], tuple(agents))
+        whole = run_seconds(self._service.store, period, owner=owner, agent=agent, now=now)
+        together = {
+            (each.point, each.hook): each
+            for each in hook_figures(self._service.store, period, owner=owner, agent=agent, now=now, together=True)
+        }
+        places = {(place.point, place.hook): place for each in orders.values() for place in each}
+        hooks = _joined(places.values(), together, caller.owner is None)
+        return HooksView(period_of(period, now)[1], tuple(agents), tuple(hooks), whole)
 
     async def costs(self, caller: Caller, period: str, *, agent: str = "", owner: str = "") -> Costs:
         """Return what the models were used for.
@@ -282,4 +298,5 @@ def _view(place: HookPlace, found: HookFigures) -> HookView:
         shadow=found.shadow,
         p50=found.p50,
         p95=found.p95,
+        seconds=found.seconds,
     )

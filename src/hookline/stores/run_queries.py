@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, TypedDict, Unpack
@@ -196,20 +195,21 @@ def event_counts(store: RunStore, owner: str | None, ended_since: float, before:
     return dict(store.db.execute(query, (*values, *values, ended_since)))
 
 
-def verdict_counts(store: RunStore, ids: Sequence[str]) -> dict[str, dict[str, int]]:
-    """Return the number of verdicts of hooks and denials of people in runs and their nested runs, by run and verb.
+def verdict_times(store: RunStore, ids: Sequence[str]) -> dict[str, list[tuple[float, str]]]:
+    """Return the verdicts of hooks and denials of people in runs and their nested runs, as times and verbs, by run.
 
     Raises:
         StoreError: the file cannot be used.
     """
     if not ids:
         return {}
-    condition = f"root_run_id IN ({','.join('?' * len(ids))}) AND {HAS_VERDICTS} ORDER BY root_run_id"
-    found: dict[str, Counter[str]] = {}
+    condition = f"root_run_id IN ({','.join('?' * len(ids))}) AND {HAS_VERDICTS} ORDER BY root_run_id, at, id"
+    found: dict[str, list[tuple[float, str]]] = {}
     with store.db.transaction() as db:
         for _, fact in read_facts(db, condition, list(ids)):
-            found.setdefault(fact.run.root_run_id, Counter()).update(verb for verb, _ in decisions_of(fact))
-    return {run_id: dict(sorted(verbs.items())) for run_id, verbs in found.items()}
+            times = found.setdefault(fact.run.root_run_id, [])
+            times.extend((fact.at, verb) for verb, _ in decisions_of(fact))
+    return found
 
 
 def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[RefusalFilter]) -> list[Refusal]:
@@ -224,10 +224,21 @@ def refusals(store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[
     Raises:
         StoreError: the file cannot be used.
     """
+    return [refusal for refusal, _ in refused_calls(store, limit, before=before, **chosen)]
+
+
+def refused_calls(
+    store: RunStore, limit: int, *, before: str = "", **chosen: Unpack[RefusalFilter]
+) -> list[tuple[Refusal, tuple[Gate, ...]]]:
+    """Return refusals, each with the calls of hooks at its point. Arguments are those of :func:`refusals`.
+
+    Raises:
+        StoreError: the file cannot be used.
+    """
     with store.db.transaction() as db:
         found = list(islice(_refusing(db, chosen, before, limit), limit))
         arguments = _arguments(db, [fact for _, fact, *_ in found])
-    return [_refusal(*each, given) for each, given in zip(found, arguments, strict=True)]
+    return [(_refusal(*each, given), each[1].gates) for each, given in zip(found, arguments, strict=True)]
 
 
 def _refusing(

@@ -175,7 +175,7 @@ async def test_the_button_verifies_the_log_and_the_page_shows_the_result(tmp_pat
     write(tmp_path / "audit.jsonl")
     async with audited(tmp_path) as (_, browser):
         assert (await browser.post(f"{PATH}/verify")).headers["location"] == PATH
-        done = await sections_of(browser, "/console/live/audit", lambda found: "pill green" in found["audit-verify"])
+        done = await sections_of(browser, "/console/live/audit", lambda found: "pill grey" in found["audit-verify"])
         assert "records in 1 file, unchanged" in done["audit-verify"]
         assert "intact" in (await browser.get(PATH)).text
 

@@ -38,11 +38,11 @@ def minute(at):
 async def test_the_page_has_total_and_cost_by_time_model_agent_and_caller(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
         runs = [await done(browser, "a b"), await done(browser, "a")]
-        page = await browser.get("/console/cost")
+        page = await browser.get("/console/cost?range=week")
         assert page.status_code == 200, page.text
         assert sum(run["cost"] for run in runs) == 2.5
         totals = text_of(re.search(r'<ul class="tiles" id="cost-totals">(.*?)</ul>', page.text, re.DOTALL)[1])
-        assert totals == "$2.50 cost 500 tokens in 50 tokens out 200 tokens cached 5 model calls"
+        assert totals.startswith("Today (UTC) $2.50 yesterday $0.00 The last 7 days $2.50 5 model calls Tokens in 500 ")
         today = time.strftime("%Y-%m-%d", time.gmtime())
         assert table(page, "Tokens and cost over time, the newest first") == [f"{today} 550 $2.50"]
         assert table(page, "Tokens and cost by model") == [
@@ -57,7 +57,7 @@ async def test_every_row_leads_to_its_runs(tmp_path):
     async with console(tmp_path, counted_agent()) as made, made.browser() as browser:
         two, one = await done(browser, "a b"), await done(browser, "a")
         runs = [one["id"], two["id"]]
-        page = await browser.get("/console/cost")
+        page = await browser.get("/console/cost?range=week")
         midnight = time.time() // DAY * DAY
         (today,), (agent,) = (
             links(page, "Tokens and cost over time, the newest first"),
@@ -78,8 +78,8 @@ async def test_the_chart_has_a_bar_for_each_day_with_its_height_and_words(tmp_pa
             used = {"input_tokens": 10, "output_tokens": 1, "cost": cost}
             called = RunFact(CLERK, time.time() - days * 86400, "model", model="small", source="model", **used)
             made.server.service.store.add([], [called])
-        page = await browser.get("/console/cost")
-        chart = re.search(r"<svg.*?</svg>", page.text, re.DOTALL)[0]
+        page = await browser.get("/console/cost?range=week")
+        chart = re.search(r'<svg class="plot".*?</svg>', page.text, re.DOTALL)[0]
         heights = [float(each) for each in re.findall(r'<rect [^>]*height="([\d.]+)"', chart)]
         assert heights == [50, 0, 0, 0, 100, 0, 25]
         assert 'role="img" aria-labelledby="chart-words"' in chart
@@ -87,10 +87,12 @@ async def test_the_chart_has_a_bar_for_each_day_with_its_height_and_words(tmp_pa
         assert "$4.00, 11 tokens</title>" in chart
         assert chart.count("<title") == 8
         month = await browser.get("/console/cost?range=month")
-        assert len(re.findall("<rect", month.text)) == 30
+        assert len(re.findall('<rect class="bar', month.text)) == 30
         assert "$107.00" in month.text
-        assert len(re.findall("<rect", (await browser.get("/console/cost?range=day")).text)) == 24
-        assert len(re.findall("<rect", (await browser.get("/console/cost?range=all")).text)) == 8
+        for period, count in (("day", 24), ("all", 8)):
+            text = (await browser.get(f"/console/cost?range={period}")).text
+            assert len(re.findall('<rect class="bar', text)) == count
+        assert "yesterday $0.00" in text_of(page.text)
 
 
 async def test_costs_without_a_price_are_shown_as_tokens(tmp_path):

@@ -102,11 +102,12 @@ class Page:
 
 
 PAGES = {
-    "Now": Page("/", "#now-waiting", World.waiting, keys=True),
+    "Now": Page("/", "#now-asks", World.waiting, keys=True),
     "Runs": Page("/console/runs", "#runs-rows", World.blocked, keys=True, search=True),
     "Run": Page("/console/runs/{run}", "#run-steps", World.step),
     "Approvals": Page("/console/approvals", "#approvals-waiting", World.waiting, keys=True),
-    "Blocked": Page("/console/blocked", "#blocked-rows", World.blocked, keys=True),
+    "Blocked": Page("/console/blocked", "#blocked-rows", World.blocked),
+    "Refusals": Page("/console/blocked?by=events", "#blocked-rows", World.blocked, keys=True),
     "Hooks": Page("/console/hooks", "#hooks-list", World.counted, keys=True),
     "Cost": Page("/console/cost", "#cost-tables", World.counted, keys=True),
     "Replay": Page("/console/replay", "#replay-rows", World.blocked, keys=True, search=True),
@@ -155,7 +156,9 @@ async def address(world, page):
 
 
 async def test_every_page_of_the_navigation_is_tested():
-    assert {path for _, path, _ in NAVIGATION} <= {page.path.partition("?")[0] for page in PAGES.values()}
+    assert {path for group in NAVIGATION for _, path, _ in group} <= {
+        page.path.partition("?")[0] for page in PAGES.values()
+    }
 
 
 @pytest.mark.parametrize("name", LIVE)
@@ -184,7 +187,7 @@ async def test_an_open_page_says_that_its_news_stopped_and_shows_them_when_they_
         raise StoreError("the disk is gone")
 
     async with opened(browser, world.made, "/") as page:
-        news, notice = page.locator("#now-waiting"), page.locator(".connection")
+        news, notice = page.locator("#now-asks"), page.locator(".connection")
         await expect(news).to_be_visible()
         await expect(notice).to_be_hidden()
         with monkeypatch.context() as broken:
@@ -203,10 +206,10 @@ async def test_an_open_page_shows_the_other_sections_if_one_cannot_be_drawn(brow
         raise KeyError("quarantined")
 
     async with opened(browser, world.made, "/") as page:
-        news, blocked = page.locator("#now-waiting"), page.locator("#now-blocked")
+        news, blocked = page.locator("#now-asks"), page.locator("#now-blocked")
         await expect(blocked).to_contain_text("not_outside")
         with monkeypatch.context() as broken:
-            broken.setattr("hookline.server.console.now.refusals", unknown)
+            broken.setattr("hookline.server.console.now.refusal_groups", unknown)
             await world.waiting("Other-section.txt")
             await expect(news).to_contain_text("Other-section.txt")
             await expect(blocked).to_contain_text("could not be drawn")
@@ -222,7 +225,7 @@ async def test_an_open_page_says_that_the_server_sends_no_stream(browser, world,
 
     async with Proxy(world.made) as proxy, opened(browser, proxy, "/", allowed=(LOST, "500", NO_STREAM)) as page:
         notice = page.locator(".connection")
-        await expect(page.locator("#now-waiting")).to_be_visible()
+        await expect(page.locator("#now-asks")).to_be_visible()
         with monkeypatch.context() as broken:
             broken.setattr("hookline.server.console.live.LiveViews.stream", no_stream)
             await proxy.cut()

@@ -6,7 +6,7 @@ from hookline.server.console.render import NAVIGATION
 
 from .rig import console
 
-PAGES = [path for _, path, right in NAVIGATION if not right]
+PAGES = [path for group in NAVIGATION for _, path, right in group if not right]
 WHY = "by ada: it charges &lt;twice&gt;"
 
 
@@ -19,7 +19,7 @@ async def test_every_page_says_that_runs_are_halted_and_why(tmp_path, path):
         assert 'id="halt"' in page
         assert WHY in page
         assert 'value="release"' not in page
-        assert "Halt…" not in page
+        assert "/console/halt" not in page
 
 
 async def test_admins_halt_and_release_runs_with_a_button_and_others_may_not(tmp_path):
@@ -30,7 +30,7 @@ async def test_admins_halt_and_release_runs_with_a_button_and_others_may_not(tmp
             assert (await browser.post("/console/halt", data={"act": "halt", "reason": "x"})).status_code == 403
             assert halts.current() is None
         async with made.logged_in("read", "admin") as browser:
-            assert "Halt…" in (await browser.get("/")).text
+            assert "/console/halt" in (await browser.get("/")).text
             assert "Halt all runs" in (await browser.get("/console/halt")).text
             done = await browser.post("/console/halt", data={"act": "halt", "reason": "it charges twice"})
             assert (done.status_code, done.headers["location"]) == (303, "/console/halt")

@@ -19,7 +19,7 @@ async def test_the_banner_comes_and_goes_by_itself_on_an_open_page(browser, tmp_
 
 async def test_an_admin_halts_all_runs_and_releases_them_from_another_page(browser, tmp_path):
     async with console(tmp_path) as made, opened(browser, made, "/", login=("read", "admin")) as page:
-        await page.click("text=Halt…")
+        await page.click(".rail a[title=Halt]")
         await page.fill("#halt-reason", "it charges twice")
         await page.click("text=Halt all runs >> visible=true >> nth=1")
         await expect(page.locator("#halt")).to_contain_text("it charges twice")

@@ -1,6 +1,10 @@
 """The first page shows the queue to those who see the runs of all callers."""
 
+import re
+import time
+
 from hookline.server.auth import RIGHTS
+from hookline.stores.facts import Gate, ObservedRun, RunFact
 from tests.waiting import wait_until
 
 from ..rig import ME, Blocker
@@ -21,3 +25,21 @@ async def test_the_first_page_shows_the_queue_and_the_slots_to_those_who_see_all
             hidden = (await browser.get("/")).text.partition('id="now-queue"')[2].partition("</p>")[0]
         assert "slots" not in hidden
         blocker.open.set()
+
+
+async def test_the_first_page_has_the_counts_of_today_and_what_is_usual(tmp_path):
+    async with console(tmp_path) as made, made.browser() as browser:
+        store, now = made.server.service.store, time.time()
+        run = ObservedRun("run_1", "clerk", asked="clerk", owner="local")
+        gates = (Gate("stay_inside", "guard", "block", 9, "outside", refused=True),)
+        refused = [(0, 3), (1, 4), (2, 8)]  # days ago, and how many
+        for days, count in refused:
+            at = now // 86400 * 86400 - days * 86400 + 1.0
+            fires = [
+                RunFact(run, at, "fire", point="before_tool", tool="mail", gates=gates, refused=True, verb="block")
+            ]
+            model = RunFact(run, at, "model", model="m", source="model", cost=1.5)
+            store.add([], [*fires * count, model, RunFact(run, at, "run", outcome="failed", duration=0.5)])
+        tiles = re.findall(r'<a class="tile".*?</a>', (await browser.get("/")).text, re.DOTALL)
+        words = [" ".join(re.sub(r"<[^>]+>", " ", tile).split()) for tile in tiles]
+        assert words[2:] == ["Refused today 3 usually 6", "Failed today 1 of 1 runs", "Cost today $1.50 usually $1.50"]

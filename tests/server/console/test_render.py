@@ -131,10 +131,10 @@ def test_a_replay_shows_decisions_that_it_does_not_know():
 
 
 SECTIONS = {
-    "/": ("now", "counts", "waiting", "stuck", "running", "blocked"),
+    "/": ("now", "counts", "waiting", "stuck", "running", "failed", "blocked"),
     "/console/runs": ("runs", "rows", "pages"),
     "/console/blocked": ("blocked", "rows", "pages"),
-    "/console/runs/{run}": ("run", "head", "actions", "axis", "older", "step-1"),
+    "/console/runs/{run}": ("run", "head", "actions", "strip", "cols", "older", "step-1"),
     "/console/approvals": ("approvals", "count", "decided", "grants"),
     "/console/hooks": ("hooks", "list"),
     "/console/cost": ("cost", "totals", "chart", "tables"),
@@ -190,14 +190,14 @@ async def test_a_section_that_cannot_be_drawn_says_so_and_the_others_are_shown(p
 @pytest.mark.parametrize(
     ("path", "place"),
     [
-        ("/", "now.refusals"),
+        ("/", "now.refusal_groups"),
         ("/", "now.open_runs"),
-        ("/console/runs", "runs.verdict_counts"),
-        ("/console/blocked", "runs.refusals"),
-        ("/console/runs/{run}", "run.Timeline"),
-        ("/console/runs/{run}?from=record", "run.Timeline"),
+        ("/console/runs", "runs.verdict_times"),
+        ("/console/blocked", "runs.refusal_groups"),
+        ("/console/runs/{run}", "run.Tree"),
+        ("/console/runs/{run}?from=record", "run.Tree"),
         ("/console/approvals", "approvals.caller_names"),
-        ("/console/hooks", "figures._AgentView"),
+        ("/console/hooks", "figures._order"),
         ("/console/cost", "figures.FiguresPages._render_cost"),
         ("/console/replay", "replay.ReplayPages._recorded"),
         ("/console/audit", "audit.AuditPages._verification"),

@@ -76,7 +76,7 @@ async def test_a_forged_record_is_found_with_the_button(browser, tmp_path):
                 if not is_forged:
                     await page.keyboard.press("j")
                     await page.keyboard.press("Enter")
-                    await expect(page.locator("dl")).to_contain_text("<b>7</b>")
+                    await expect(page.locator("main dl")).to_contain_text("<b>7</b>")
                     assert await fits(page)
 
 

@@ -14,7 +14,6 @@ from hookline import BEFORE_TOOL, Agent, ScriptedModel, call, guard, reply
 from hookline.config.settings import Settings
 from hookline.explain.from_events import EventsView
 from hookline.models import ModelResponse
-from hookline.payloads import Usage
 from hookline.records.hook import RecordHook
 from hookline.server import Caller, asgi
 from hookline.server.console.run import RunSections
@@ -51,43 +50,114 @@ def text_of(html):
     return " ".join(re.sub(r"<[^>]*>", " ", html).split())
 
 
-def step(html, number):
-    """Return the HTML of a row of the timeline."""
-    return html.split(f'id="run-step-{number}"')[1].split('class="step card"')[0]
+def row(html, key):
+    """Return the HTML of one row of the tree."""
+    return html.split(f'id="line-{key}"')[1].split('id="line-')[0]
 
 
-async def test_each_step_shows_its_calls_verdicts_reasons_tokens_and_cost(tmp_path):
+async def call_of(browser, run, key, query=""):
+    """Return the HTML of one call of a run in full."""
+    answer = await browser.get(f"/console/runs/{run}/call?call={key}{query}", headers=JSON)
+    assert answer.status_code == 200, answer.text
+    return answer.json()["run-drawer"]
+
+
+def gates(html):
+    """Return the gates of the hook line of a row, as what they did and their titles."""
+    return re.findall(r'<g class="g (\w+) s-?\d+"[^>]*><title>([^<]*)</title>', html)
+
+
+async def test_each_call_is_a_row_with_its_hook_line_and_its_verdict(tmp_path):
     async with console(tmp_path, Work().agent) as made, made.logged_in(*RIGHTS) as browser:
         run = await start(browser)
         await finished(browser, run)
         html = await page_of(browser, run)
-        first = text_of(step(html, 1))
-        assert "delete blocked" in first
-        assert "blocked no_deleting before_tool guard" in first
-        assert "rule 3" in first
-        assert "Nothing is deleted here." in first
-        assert "430 tokens · $0.0020" in first
-        assert "changed hide_cards after_tool rewrite" in first
+        blocked, changed = row(html, "1.1"), row(html, "1.2")
+        assert gates(blocked)[0] == (
+            "blocked",
+            "no_deleting blocked: rule 3 &lt;script&gt;alert(1)&lt;/script&gt;&lt;img src=x onerror=alert(2)&gt;",
+        )
+        assert 'aria-label="blocked by no_deleting"' in blocked
+        assert 'class="call no"' in blocked  # the line is cut: the tool did not run
+        assert text_of(blocked).startswith("> delete a.txt")
+        assert "rule 3" in text_of(blocked)
+        assert [state for state, _ in gates(changed)][:2] == ["changed", "changed"]
+        assert 'aria-label="changed by tidy; changed by hide_cards"' in changed
+        assert "430" in text_of(row(html, "1"))
+        assert "$0.0020" in text_of(row(html, "1"))
         assert "The model replied without calling a tool." in text_of(html)
+
+
+async def test_a_hook_that_let_everything_pass_is_a_hollow_gate(tmp_path):
+    @guard(BEFORE_TOOL, priority=90)
+    def earlier(ctx, request):
+        return None
+
+    async with console(tmp_path, Work(hooks=[earlier]).agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        assert [state for state, _ in gates(row(await page_of(browser, run), "1.1"))][:2] == ["passed", "blocked"]
+        assert "earlier passed" in text_of(await call_of(browser, run, "1.1"))
+
+
+async def test_of_many_rules_those_that_spoke_have_a_column_and_the_others_are_one_gate(tmp_path):
+    silent = [guard(BEFORE_TOOL, name=f"rule_{n}")(lambda ctx, request: None) for n in range(20)]
+    async with console(tmp_path, Work(hooks=silent).agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        html = await page_of(browser, run)
+        assert re.findall(r'aria-label="(rule_\d+|no_deleting|hide_cards|tidy)"', html) == [
+            "tidy",
+            "no_deleting",
+            "hide_cards",
+        ]
+        (folded,) = [title for state, title in gates(row(html, "1.2")) if state == "folded" and "rule_0" in title]
+        assert "rule_19" in folded
+
+
+async def test_one_call_in_full_has_its_arguments_verdicts_and_what_the_model_reads(tmp_path):
+    async with console(tmp_path, Work().agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        words = text_of(await call_of(browser, run, "1.1"))
+        for each in ("path a.txt", "no_deleting blocked before_tool · guard", "rule 3", "The tool did not run"):
+            assert each in words
+        assert "The model reads Nothing is deleted here." in words
+        answer = await browser.get(f"/console/runs/{run}/call?call=1.1")  # without a script
+        assert answer.headers["location"] == f"/console/runs/{run}?call=1.1"
+        assert "The tool did not run" in await page_of(browser, run, "?call=1.1")
+        assert (await browser.get(f"/console/runs/{run}/call?call=9.9", headers=JSON)).status_code == 404
 
 
 async def test_what_a_hook_changed_in_the_arguments_is_shown_as_a_difference(tmp_path):
     async with console(tmp_path, Work().agent) as made, made.logged_in(*RIGHTS) as browser:
         run = await start(browser)
         await finished(browser, run)
-        html = step(await page_of(browser, run), 1)
+        html = await call_of(browser, run, "1.2")
         assert '<div class="label">arguments.name</div>' in html
         assert "<del> Joe </del><ins>Joe</ins>" in html
 
 
-async def test_a_subagent_is_inside_the_step_that_started_it(tmp_path):
+async def test_a_subagent_is_inside_the_call_that_started_it(tmp_path):
     async with console(tmp_path, Work().agent) as made, made.logged_in(*RIGHTS) as browser:
         run = await start(browser)
         await finished(browser, run)
-        html = step(await page_of(browser, run), 2)
-        assert '<details class="nested"' in html
-        assert "completed helper Look at Jane" in text_of(html)
-        assert "Jane is fine." in html
+        html = await page_of(browser, run)
+        assert '<span class="to">helper</span>' in row(html, "2.1")
+        assert "read_card Jane" in text_of(row(html, "2.1.0.1.1"))
+        assert "Jane is fine." in text_of(row(html, "2.1.0.2"))
+
+
+async def test_a_failed_run_says_in_which_step_it_failed_and_why(tmp_path):
+    def boom(request):
+        raise RuntimeError("the model is down")
+
+    work = Work([call("read_card", name="Joe"), boom])
+    async with console(tmp_path, work.agent) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser)
+        await finished(browser, run)
+        html = await page_of(browser, run)
+        assert '<p class="why failed">It failed in step 2: RuntimeError: the model is down</p>' in html
 
 
 async def test_what_hooks_hid_is_in_the_record_for_admins_only(tmp_path):
@@ -101,9 +171,12 @@ async def test_what_hooks_hid_is_in_the_record_for_admins_only(tmp_path):
         answer = await browser.get(f"/console/runs/{run}?from=record")
         assert answer.status_code == 403
         assert SECRET not in answer.text
+        answer = await browser.get(f"/console/runs/{run}/call?call=1.2&from=record", headers=JSON)
+        assert answer.status_code == 403
+        assert SECRET not in answer.text
         async with made.logged_in("read", "admin") as admin:
             assert "from=record" in await page_of(admin, run)
-            html = await page_of(admin, run, "?from=record")
+            html = await call_of(admin, run, "1.2", "&from=record")
             assert f"<del>{SECRET}</del><ins>[card]</ins>" in html
 
 
@@ -120,13 +193,9 @@ async def test_the_record_shows_all_hooks_of_a_point_in_firing_order(tmp_path):
     async with console(tmp_path, work.agent) as made, made.logged_in("read", "run", "admin") as admin:
         run = await start(admin)
         await finished(admin, run)
-        assert 'class="chain"' not in await page_of(admin, run)  # events name only the hooks that spoke
-        html = step(await page_of(admin, run, "?from=record"), 1)
-        chain = next(each for each in html.split('<span class="chain">')[1:] if ">no_deleting<" in each)
-        found = re.findall(
-            r'<span class="(spoke red|passed|skipped)" title="[^"]*">(\w+)</span>', chain.split("</div>")[0]
-        )
-        assert found == [("passed", "earlier"), ("spoke red", "no_deleting"), ("skipped", "later")]
+        html = await page_of(admin, run, "?from=record")
+        found = [(state, title.split()[0]) for state, title in gates(row(html, "1.1"))]
+        assert found[:3] == [("passed", "earlier"), ("blocked", "no_deleting"), ("skipped", "later")]
 
 
 async def test_a_server_without_records_tells_admins_how_to_keep_them(tmp_path):
@@ -160,7 +229,9 @@ async def test_a_run_with_a_tape_has_a_link_to_it_and_is_explained_from_it(tmp_p
             tape = await admin.get(f"/console/runs/{run}/tape")
             assert tape.content == (tmp_path / "tapes" / f"{run}.tape").read_bytes()
             assert "attachment" in tape.headers["content-disposition"]
-            assert SECRET in await page_of(admin, run, "?from=record")
+            html = await page_of(admin, run, "?from=record")
+            key = re.search(r'id="row-([\d.]+)"[^>]*><code>read_card', html)[1]
+            assert SECRET in await call_of(admin, run, key, "&from=record")
         async with made.logged_in(*RIGHTS) as other:
             assert (await other.get(f"/console/runs/{run}/tape")).status_code == 403
 
@@ -170,11 +241,21 @@ async def test_text_of_a_run_never_becomes_html(tmp_path):
     async with console(tmp_path, work.agent) as made, made.logged_in("read", "run", "admin") as admin:
         run = await start(admin, HOSTILE)
         await finished(admin, run)
-        for query in ("", "?from=record"):
-            html = await page_of(admin, run, query)
-            assert "<script>alert" not in html
-            assert "<img src=x" not in html
-            assert html.count("&lt;script&gt;alert(1)") >= 4
+        for query in ("", "&from=record"):
+            for html in (await page_of(admin, run, f"?call=1.2{query}"), await call_of(admin, run, "1.1", query)):
+                assert "<script>alert" not in html
+                assert "<img src=x" not in html
+                assert "&lt;script&gt;alert(1)" in html
+
+
+async def test_text_of_a_run_does_not_turn_around_what_is_shown(tmp_path):
+    async with console(tmp_path) as made, made.logged_in(*RIGHTS) as browser:
+        run = await start(browser, "invoice\u202egnp.exe \u2066x\u2069 \U000e0041 שלום 👩‍💻")
+        await finished(browser, run)
+        for path in (f"/console/runs/{run}", "/console/runs", "/console/find?text=invoice"):
+            html = (await browser.get(path)).text
+            assert "invoice\\u202egnp.exe \\u2066x\\u2069 \\U000e0041 שלום 👩‍💻" in html, path
+            assert not set("\u202e\u2066\u2069\U000e0041") & set(html), path
 
 
 @pytest.mark.parametrize(
@@ -199,20 +280,20 @@ async def test_the_page_is_updated_step_by_step_while_the_run_goes_on(tmp_path):
         await executes(made, browser, run)
         html = await page_of(browser, run)
         assert f'data-live="/console/runs/{run}/live"' in html
-        assert '<span class="pill blue">runs</span>' in html
+        assert '<span class="v now">runs</span>' in html
         assert "last event" in html
         async with browser.stream("GET", f"/console/runs/{run}/live") as stream:
             found = (json.loads(line[6:]) async for line in stream.aiter_lines() if line.startswith("data: "))
             first = await anext(found)
-            assert {"run-head", "run-actions", "run-axis", "run-step-0", "run-step-1"} <= set(first)
+            assert {"run-head", "run-actions", "run-strip", "run-cols", "run-step-0", "run-step-1"} <= set(first)
             work.go_on.set()
             later = {}
             while "completed" not in later.get("run-head", "") or "run-step-2" not in later:  # events are stored later
                 later |= await anext(found)
             assert 'data-into="run-steps"' in later["run-step-2"]
             assert "It is done." in later["run-step-2"]
-            assert "the work is done" in later["run-step-1"]
-            assert "run-step-0" not in later or "run-axis" in later  # an old step comes again only with another scale
+            assert "runs</span>" not in later["run-step-1"]
+            assert "the work is done" in await call_of(browser, run, "1.1")
         assert "data-live" not in await page_of(browser, run)
 
 
@@ -280,16 +361,18 @@ async def test_without_the_right_to_run_there_are_no_forms(tmp_path):
 
 async def test_a_waiting_call_is_decided_on_the_page_of_its_run(tmp_path):
     async with console(tmp_path, cleaner()) as made, made.logged_in(*RIGHTS) as browser:
-        run, row = await waiting_call(made, browser)
+        run, waiting = await waiting_call(made, browser)
         while "waits for approval" not in (html := await page_of(browser, run)):  # the page has what is stored
             await asyncio.sleep(0.01)
         assert 'data-into="run-asks"' in html
         data = {name: field(html, name) for name in ("decision", "digest", "next")}
-        answer = await browser.post(f"/console/approvals/{row.id}", data=data)
+        answer = await browser.post(f"/console/approvals/{waiting.id}", data=data)
         assert answer.headers["location"] == f"/console/runs/{run}"
         await finished(browser, run)
-        html = text_of(await page_of(browser, run))
-        assert re.search(r"approved key key 0 \S+ May this file go\?", html)
+        html = text_of(row(await page_of(browser, run), "1.1"))
+        assert re.search(r"careful files matter · approved by key key 0", html)
+        html = text_of(await call_of(browser, run, "1.1"))
+        assert "approved by key key 0" in html
         assert "a.txt is gone" in html
 
 
@@ -339,11 +422,13 @@ def test_only_steps_that_changed_are_rendered_again():
     sections = RunSections("", Caller("o"), None, dict)
     before = sections.render(run, built.view, set(built.changed))
     built.changed.clear()
-    built.add({"type": "tool_settled", "at": 1.0, "call_id": "c1", "tool": "read", "text": "late", "outcome": "ok"})
+    settled = {"type": "tool_settled", "at": 1.0, "call_id": "c1", "tool": "read", "text": "late", "outcome": "error"}
+    built.add(settled)
     after = sections.render(run, built.view, set(built.changed))
     assert "late" in after["run-step-2"]  # the first row is the start
     assert after["run-step-0"] is before["run-step-0"]
-    assert [name for name in after if after[name] != before[name]] == ["run-head", "run-step-2"]  # one more call
+    changed = {name for name in after if after[name] != before[name]}
+    assert changed == {"run-head", "run-strip", "run-cols", "run-step-2"}  # one more call
 
 
 def test_all_links_of_a_mounted_console_stay_in_it(tmp_path):
@@ -357,10 +442,3 @@ def test_all_links_of_a_mounted_console_stay_in_it(tmp_path):
     links = re.findall(r'(?:href|src|action|data-live)="([^"#?][^"]*)"', page)
     assert len(links) > 5
     assert [link for link in links if not link.startswith("/agents/")] == []
-
-
-async def test_a_step_with_one_token_says_so(tmp_path):
-    agent = Agent("helper", llm=ScriptedModel([reply("hi", usage=Usage(input_tokens=1))]))
-    async with console(tmp_path, agent) as made, made.logged_in(*RIGHTS) as browser:
-        run = (await browser.post("/runs", json={"task": "go", "wait": 30})).json()["id"]
-        assert "1 token ·" in text_of(step(await page_of(browser, run), 1))

@@ -6,7 +6,7 @@ from hookline import call, reply
 from hookline.records.hook import RecordHook
 
 from .asking import cleaner, deleted
-from .browser import LOST, expect, fits, in_browser, opened
+from .browser import LOST, accessibility_problems, expect, fits, in_browser, opened
 from .rig import console
 from .working import Work
 
@@ -25,19 +25,43 @@ async def test_the_page_follows_a_run_and_keeps_what_the_reader_folded(browser, 
     async with console(tmp_path, work.agent) as made:
         run = await started(made)
         async with opened(browser, made, f"/console/runs/{run}") as page:
-            await expect(page.locator("#run-step-2 .pill.blue")).to_have_text("runs")
-            await expect(page.locator("#run-step-2 rect.tool.open").first).to_be_attached()
-            await page.click("#step-line-2")
-            await expect(page.locator("#step-2")).not_to_have_attribute("open", "")
+            await expect(page.locator("#run-step-2 .v.now")).to_have_text("runs")
+            await page.locator("[id='open-2'] > summary").click()
+            await expect(page.locator("[id='open-2']")).not_to_have_attribute("open", "")
             work.go_on.set()
             await expect(page.locator("#run-step-3")).to_contain_text("It is done.")
-            await expect(page.locator("#run-head .pill")).to_have_text("completed")
-            await expect(page.locator("#run-step-2")).to_contain_text("the work is done")
-            assert await page.locator("#step-2").get_attribute("open") is None
-            assert await page.evaluate("document.activeElement.id") == "step-line-2"
+            await expect(page.locator("#run-head .status")).to_have_text("completed")
+            await expect(page.locator("#run-step-2 .v.now")).to_have_count(0)
+            assert await page.locator("[id='open-2']").get_attribute("open") is None
             await expect(page.locator("#run-actions")).to_be_hidden()
+
+
+async def test_keys_go_from_verdict_to_verdict_and_show_each_call_in_full(browser, tmp_path):
+    async with console(tmp_path, Work().agent) as made:
+        run = await started(made)
+        async with made.browser() as client:
+            await client.get(f"/runs/{run}?wait=60")
+        async with opened(browser, made, f"/console/runs/{run}") as page:
+            drawer = page.locator("#run-drawer")
+            await expect(drawer).to_be_hidden()
             await page.keyboard.press("n")
-            assert "no_deleting" in await page.locator(".hit").inner_text()
+            await expect(drawer).to_contain_text("The tool did not run")
+            await expect(drawer).to_be_focused()
+            assert page.url.endswith("?call=1.1")
+            await page.keyboard.press("n")
+            await expect(drawer).to_contain_text("arguments.name")
+            assert await accessibility_problems(page) == []
+            await page.keyboard.press("p")
+            await expect(drawer).to_contain_text("The tool did not run")
+            await page.keyboard.press("Escape")
+            await expect(drawer).to_be_hidden()
+            assert await page.evaluate("document.activeElement.id") == "row-1.1"
+            await page.click("#show-verdicts")
+            await expect(page.locator("[id='line-1.1']")).to_be_visible()
+            await expect(page.locator("[id='line-3']")).to_be_hidden()
+            await page.click("#show-all")
+            await page.locator("#run-strip a").first.click()
+            await expect(drawer).to_contain_text("no_deleting")
 
 
 async def test_a_message_and_a_cancellation_are_sent_from_the_page(browser, tmp_path):
@@ -57,7 +81,7 @@ async def test_a_message_and_a_cancellation_are_sent_from_the_page(browser, tmp_
             await page.click("#run-cancel summary")
             await page.fill("#cancel-reason", "enough")
             await page.click("#run-cancel button")
-            await expect(page.locator("#run-head .pill")).to_have_text("cancelled")
+            await expect(page.locator("#run-head .status")).to_have_text("cancelled")
             await expect(page.locator(".why")).to_contain_text("enough")
 
 
@@ -66,10 +90,11 @@ async def test_an_approval_goes_from_the_click_to_the_result_of_the_tool(browser
     async with console(tmp_path, cleaner()) as made:
         run = await started(made, "old.txt")
         async with opened(browser, made, f"/console/runs/{run}") as page:
-            await expect(page.locator("#run-head .pill")).to_have_text("waiting")
+            await expect(page.locator("#run-head .status")).to_have_text("waiting")
             assert deleted == []
             await page.click("#run-asks [data-key=a]")
-            await expect(page.locator("#run-steps")).to_contain_text("old.txt is gone")
+            await expect(page.locator("#run-steps")).to_contain_text("approved by")
+            await expect(page.locator("#run-head .status")).to_have_text("completed")
             await expect(page.locator("#run-asks article")).to_have_count(0)
             assert deleted == ["old.txt"]
 
@@ -83,7 +108,7 @@ async def test_a_page_whose_server_was_restarted_goes_on(browser, tmp_path):
             await made.server.stop(grace=0)
             await expect(page.locator(".connection")).to_be_visible()
             async with console(tmp_path, Work(SLOW).agent, port=port):
-                await expect(page.locator("#run-head .pill")).to_have_text("interrupted")
+                await expect(page.locator("#run-head .status")).to_have_text("interrupted")
                 await expect(page.locator(".connection")).to_be_hidden()
 
 
@@ -99,4 +124,4 @@ async def test_the_page_fits_on_a_phone(browser, tmp_path, scheme, query):
         async with opened(browser, made, f"/console/runs/{run}{query}", viewport=size, color_scheme=scheme) as page:
             await expect(page.locator("#run-step-3")).to_be_visible()
             assert await fits(page)
-            await expect(page.locator(".nested")).to_contain_text("Jane is fine.")
+            await expect(page.locator("#run-step-2")).to_contain_text("read_card")

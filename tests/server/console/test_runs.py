@@ -53,9 +53,10 @@ async def test_runs_are_listed_with_their_status_and_verdicts_and_the_newest_is_
         page = await browser.get("/console/runs")
         assert listed(page) == [second["id"], first["id"]]
         rows = page.text.partition('<tbody id="runs-rows"')[2].split("<tr ")
-        assert '<span class="pill red">blocked</span>' in rows[1]
+        assert 'aria-label="blocked"' in rows[1]
+        assert '<g class="g blocked"' in rows[1]
         assert "blocked" not in rows[2]
-        assert '<span class="pill green">completed</span>' in rows[2]
+        assert 'class="status completed"' in rows[2]
         assert f'href="/console/runs/{first["id"]}"' in rows[2]
 
 
@@ -115,12 +116,12 @@ async def test_a_wrong_filter_is_an_error_page(tmp_path):
                 assert page.headers["content-type"].startswith("text/html")
 
 
-@pytest.mark.parametrize("path", ["runs", "blocked"])
-async def test_a_long_list_has_pages_and_the_filter_stays(tmp_path, monkeypatch, path):
+@pytest.mark.parametrize(("path", "first"), [("runs", "tool=delete"), ("blocked", "tool=delete&by=events")])
+async def test_a_long_list_has_pages_and_the_filter_stays(tmp_path, monkeypatch, path, first):
     monkeypatch.setattr("hookline.server.console.runs.ROWS", 2)
     async with console(tmp_path, agent()) as made, made.browser() as browser:
         runs = [(await done(browser, "delete it"))["id"] for _ in range(5)]
-        seen, address = [], f"/console/{path}?tool=delete"
+        seen, address = [], f"/console/{path}?{first}"
         while address:
             page = await browser.get(address)
             seen.append(re.findall(r'id="row-(run_[0-9a-f]+)', page.text))
@@ -128,7 +129,7 @@ async def test_a_long_list_has_pages_and_the_filter_stays(tmp_path, monkeypatch,
             address = following[1].replace("&amp;", "&") if following else ""
             assert not address or "tool=delete" in address
         assert seen == [runs[:2:-1], runs[2:0:-1], runs[:1]]
-        assert f'<a href="/console/{path}?tool=delete">Newest</a>' in page.text
+        assert f'<a href="/console/{path}?{first.replace("&", "&amp;")}">Newest</a>' in page.text
 
 
 async def test_a_long_search_stops_and_offers_to_go_on(tmp_path, monkeypatch):
@@ -196,10 +197,24 @@ async def test_a_refusal_is_shown_with_its_reason_hook_tool_and_arguments(tmp_pa
         assert "<b>no_deleting</b>" in page
         assert "<code>delete</code>" in page
         assert f'href="/console/runs/{run["id"]}"' in page
-        arguments = re.search(r'<pre class="arguments">(.*?)</pre>', page, re.DOTALL)[1]
+        assert 'aria-label="blocked by no_deleting"' in page  # the hook line
+        arguments = re.search(r'<code class="arguments">(.*?)</code>', page, re.DOTALL)[1]
         assert arguments.startswith("{&#34;name&#34;:&#34;delete it!!!")
         assert arguments.endswith(" …")
         assert len(arguments) < 400
+
+
+async def test_refusals_are_counted_by_rule_and_reason_and_lead_to_their_events(tmp_path):
+    async with console(tmp_path, agent()) as made, made.browser() as browser:
+        runs = [(await done(browser, "delete it"))["id"] for _ in range(7)]
+        page = (await browser.get("/console/blocked")).text
+        assert page.count('class="grp"') == 1
+        assert re.search(r'<i class="chev"></i>7</span>', page)
+        assert re.findall(r'id="row-(run_[0-9a-f]+)', page) == runs[:1:-1]  # the newest five
+        assert "2 more" in page
+        events = re.search(r'href="([^"]*by=events[^"]*)"[^>]*>2 more', page)[1].replace("&amp;", "&")
+        assert re.findall(r'id="row-(run_[0-9a-f]+)', (await browser.get(events)).text) == runs[::-1]
+        assert "Nothing matches." in (await browser.get("/console/blocked?hook=other")).text
 
 
 async def test_open_lists_learn_of_new_runs_and_refusals(tmp_path):

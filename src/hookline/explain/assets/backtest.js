@@ -11,10 +11,10 @@
     guess: "A hook read something that is not recorded.",
   };
   const TONES = [
-    [/^(newly_blocked|newly_ended|raised)$/, "red"], [/^no_longer_(blocked|ended|raised)$/, "teal"],
+    [/^(newly_blocked|newly_ended|raised)$/, "red"], [/^no_longer_(blocked|ended|raised)$/, "amber"],
     [/asked$/, "violet"], [/(changed|differently)/, "amber"], [/answered$|claimed$/, "blue"], [/^same$/, "grey"],
   ];
-  const tone = (kind) => (TONES.find(([pattern]) => pattern.test(kind)) || [null, "teal"])[1];
+  const tone = (kind) => (TONES.find(([pattern]) => pattern.test(kind)) || [null, "amber"])[1];
   const words = (name) => name.replaceAll("_", " ");
   const total = (count) => count.exact + count.conditional + count.guess;
   const percent = (share) => share === null || share === undefined ? "unknown" : `${(share * 100).toFixed(share === 1 ? 0 : 1)} %`;

@@ -41,7 +41,7 @@
     function drawPair(row) {
       const { left, right, differences } = row.pair, part = left || right, isFirst = row.position === first;
       const kind = isSame(row.pair) ? " equal" : isFirst ? " first" : "";
-      const state = !left ? pill("only in the second run", "green")
+      const state = !left ? pill("only in the second run", "blue")
         : !right ? pill("only in the first run", "red")
         : isSame(row.pair) ? pill("the same")
         : differences.map((difference) => el("span", { class: "label" }, difference.name));

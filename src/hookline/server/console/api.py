@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -23,6 +24,7 @@ from .approvals import ApprovalsPage
 from .audit import AuditPages
 from .chat import ChatPage
 from .figures import FiguresPages
+from .find import FindPage
 from .halt import HaltPage
 from .live import LiveViews
 from .login import LoginPages, error_page
@@ -64,17 +66,20 @@ class ConsoleApi:
         tickets: TicketBoard | None = None,
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._live = LiveViews(service.pulse, service.options.heartbeat, halts)
+        self._live = LiveViews(
+            service.pulse, service.options.heartbeat, halts, partial(_waiting, service), has_tickets=tickets is not None
+        )
         approvals = ApprovalService(service.approvals, audit, service.agents.clean)
         self._pages = (
             self.login,
-            NowPage(service, self._live),
+            NowPage(service, keys, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records, is_audited=log.is_on),
             FiguresPages(service, keys, self._live),
             ApprovalsPage(approvals, keys, self._live),
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
+            FindPage(service, self._live),
             ChatPage(service, self._live, tickets=tickets is not None),
             HaltPage(halts, self._live),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),
@@ -99,3 +104,8 @@ class ConsoleApi:
             raise ApiError(404, "not_found", "the console has no such file")
         media = _TYPES[name.rpartition(".")[2]]
         return Response(data, media_type=media, headers={"cache-control": "public, max-age=31536000, immutable"})
+
+
+def _waiting(service: RunService, owner: str | None) -> int:
+    """Return how many calls of an owner, or of all, wait for a person; at most 100."""
+    return len(service.approvals.rows(status="pending", owner=owner, limit=100))

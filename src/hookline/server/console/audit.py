@@ -100,7 +100,7 @@ class AuditPages:
         return SEARCH_DELAY if self._service.is_search(query.chosen()) else 0.0
 
     async def _record(self, request: Request) -> Response:
-        await self._live.add_banner(request)
+        await self._live.add_frame(request)
         view, chain = await in_thread(self._service.record, record_id(request))
         return page(request, "audit_record.html", title=f"Audit record {view.seq:,}", view=view, chain=chain)
 

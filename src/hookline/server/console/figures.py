@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from itertools import groupby
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import msgspec
 from starlette.requests import Request
@@ -14,15 +13,19 @@ from starlette.responses import Response
 from ..._base.workers import in_thread
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
-from ...stores.run_figures import Costs, Period, period_of
+from ...stores.run_figures import CostBar, Costs, Used, period_of
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
-from ..statistics import AgentHooks, HooksView, Statistics
+from ..statistics import AgentHooks, HooksView, HookView, Statistics
+from ..views import Name
 from .filters import PERIODS, FiguresQuery
+from .lines import APPROVAL
 from .live import LiveViews, Render, Version
 from .login import page_endpoint
 from .render import base_of, caller_names, names_of, page
 from .sections import Sections, draw_all, draw_together
+
+F = TypeVar("F", bound=FiguresQuery)
 
 HOOKS, COST = "/console/hooks", "/console/cost"
 LIVE = "/console/live"
@@ -31,10 +34,15 @@ DELAY = 2.0
 """Seconds between a change and its figures on an open page: other processes have stored theirs by then."""
 
 
-class CostQuery(FiguresQuery):
-    """The parameters of the page with the cost. Its first look is at a week, because it is about days."""
+class HooksQuery(FiguresQuery):
+    """The parameters of the page with the hooks. ``hook`` is the only one to list."""
 
-    range: Period = "week"
+    sort: Literal["total", "calls", "p50", "p95", "verdicts", "failures"] = "total"
+    hook: Name = ""
+
+
+class CostQuery(FiguresQuery):
+    """The parameters of the page with the cost."""
 
 
 class FiguresPages:
@@ -63,12 +71,12 @@ class FiguresPages:
         return [page_endpoint("GET", path, handler, ("read",), name) for path, handler, name in pages]
 
     async def _show_hooks(self, request: Request) -> Response:
-        query = query_of(request, FiguresQuery)
+        query = query_of(request, HooksQuery)
         sections = await self._live.show(request, *self._view(request, "hooks", query, self._hooks), delay=DELAY)
         return await self._page(request, "hooks.html", "Hooks", f"{LIVE}/hooks", query, sections)
 
     async def _stream_hooks(self, request: Request) -> Response:
-        query = query_of(request, FiguresQuery)
+        query = query_of(request, HooksQuery)
         return await self._live.stream(request, *self._view(request, "hooks", query, self._hooks), delay=DELAY)
 
     async def _show_cost(self, request: Request) -> Response:
@@ -84,8 +92,8 @@ class FiguresPages:
         self,
         request: Request,
         name: str,
-        query: FiguresQuery,
-        render: Callable[[FiguresQuery, Caller, str], Awaitable[Sections]],
+        query: F,
+        render: Callable[[F, Caller, str], Awaitable[Sections]],
     ) -> tuple[object, Render, Version]:
         caller, base = caller_of(request), base_of(request)
         key = name, query.query(), caller.id, caller.owner, base
@@ -111,10 +119,10 @@ class FiguresPages:
             live=f"{live}?{given}" if given else live,
         )
 
-    async def _hooks(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
+    async def _hooks(self, query: HooksQuery, caller: Caller, base: str) -> Sections:
         return await draw_together(("hooks-list",), self._found_hooks(query, caller, base))
 
-    async def _found_hooks(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
+    async def _found_hooks(self, query: HooksQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.hooks(caller, query.range, agent=query.agent, owner=query.caller)
         sections: Sections = await in_thread(_render_hooks, found, query, base)
         return sections
@@ -124,10 +132,13 @@ class FiguresPages:
 
     async def _found_cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller)
-        sections: Sections = await in_thread(self._render_cost, found, query, caller, base)
+        week = await self._statistics.costs(caller, "week", agent=query.agent, owner=query.caller)
+        sections: Sections = await in_thread(self._render_cost, found, week.bars, query, caller, base)
         return sections
 
-    def _render_cost(self, found: Costs, query: FiguresQuery, caller: Caller, base: str) -> Sections:
+    def _render_cost(
+        self, found: Costs, days: Sequence[CostBar], query: FiguresQuery, caller: Caller, base: str
+    ) -> Sections:
         by_cost = found.total.cost > 0
         sizes = [bar.used.cost if by_cost else bar.used.tokens for bar in found.bars]
         values: dict[str, Any] = {
@@ -135,6 +146,10 @@ class FiguresPages:
             "by_cost": by_cost,
             "heights": [(bar, 100 * size / (max(sizes) or 1)) for bar, size in zip(found.bars, sizes, strict=True)],
             "most": max(sizes, default=0),
+            "middle": found.bars[len(found.bars) // 2] if len(found.bars) > 6 else None,
+            "words": PERIODS[query.range].capitalize(),
+            "today": days[-1].used if days else Used(),
+            "yesterday": days[-2].used if len(days) > 1 else Used(),
             "is_admin": caller.owner is None,
             "owner_of": partial(names_of, caller, caller_names(self._keys)),
             "query": query,
@@ -142,29 +157,66 @@ class FiguresPages:
         return draw_all("cost_sections.html", base, "cost", COST_PARTS, **values)
 
 
-def _render_hooks(found: HooksView, query: FiguresQuery, base: str) -> Sections:
+class _Order(msgspec.Struct, frozen=True):
+    """What the calls of an agent go through: the name of the call, the rules before it, what it is, the rules after."""
+
+    agent: str
+    lines: list[tuple[str, list[HookView], str, list[HookView]]]
+
+
+_CALLS = (
+    ("Model call", ("before_step", "before_prompt_build", "before_llm"), "model", ("after_llm", "after_step")),
+    ("Tool call", ("before_tool",), "tool", ("after_tool",)),
+)
+_SORTS: Mapping[str, Callable[[HookView], float]] = {
+    "total": lambda hook: hook.seconds,
+    "calls": lambda hook: hook.calls,
+    "p50": lambda hook: hook.p50 or 0.0,
+    "p95": lambda hook: hook.p95 or 0.0,
+    "verdicts": lambda hook: sum(count for verb, count in hook.verbs.items() if verb not in ("cont", "failed")),
+    "failures": lambda hook: hook.verbs.get("failed", 0),
+}
+
+
+def _render_hooks(found: HooksView, query: HooksQuery, base: str) -> Sections:
+    hooks = sorted(found.hooks, key=lambda hook: (-_SORTS[query.sort](hook), -hook.calls, hook.hook))
+    chosen = [hook for hook in hooks if query.hook in ("", hook.hook)]
+    rules = [hook for hook in chosen if _is_rule(hook)]
+    total = sum(hook.seconds for hook in hooks if hook.point not in APPROVAL)
+    slowest = max(rules, key=lambda hook: hook.seconds, default=None)
     values: dict[str, Any] = {
-        "agents": [_AgentView.of(each) for each in found.agents],
+        "rules": rules,
+        "others": [hook for hook in chosen if not _is_rule(hook)],
+        "orders": [] if query.hook else [_order(each) for each in found.agents if any(map(_is_rule, each.hooks))],
+        "total": total,
+        "rest": total - sum(hook.seconds for hook in hooks if _is_rule(hook)),
+        "slowest": slowest if slowest and slowest.seconds else None,
+        "worst": max((hook.seconds for hook in hooks), default=0.0),
+        "run_seconds": found.run_seconds,
+        "share": partial(_share, whole=found.run_seconds),
         "since": found.since,
-        "has_shadow": any(hook.shadow for each in found.agents for hook in each.hooks),
+        "sort": query.sort,
+        "query": query,
+        "has_shadow": any(hook.shadow for hook in hooks),
         "runs": partial(query.runs, found.since),
     }
     return draw_all("hooks_sections.html", base, "hooks", ("list",), **values)
 
 
-class _AgentView(msgspec.Struct, frozen=True):
-    """The hooks of an agent for the page: by point, those that are not registered, and those that never spoke."""
+def _is_rule(hook: HookView) -> bool:
+    """Whether a hook is one of an agent that decides."""
+    return hook.layer == "agent" and hook.phase != "observe"
 
-    name: str
-    points: list[tuple[str, list[Any]]]
-    others: list[Any]
-    silent: list[str]
 
-    @classmethod
-    def of(cls, found: AgentHooks) -> _AgentView:
-        known = [hook for hook in found.hooks if hook.layer]
-        spoke = {hook.hook for hook in known if hook.spoke}
-        deciding = dict.fromkeys(hook.hook for hook in known if hook.phase != "observe" and hook.layer == "agent")
-        silent = [name for name in deciding if name not in spoke]
-        points = [(point, list(group)) for point, group in groupby(known, lambda hook: hook.point)]
-        return cls(found.agent, points, [hook for hook in found.hooks if not hook.layer], silent)
+def _share(seconds: float, whole: float) -> str:
+    share = 100 * seconds / whole if whole else 0.0
+    return f"{min(share, 100):.1f} %" if share >= 0.05 or not share else "< 0.1 %"
+
+
+def _order(found: AgentHooks) -> _Order:
+    rules = [hook for hook in found.hooks if _is_rule(hook)]
+    lines = [
+        (name, [hook for hook in rules if hook.point in before], box, [hook for hook in rules if hook.point in after])
+        for name, before, box, after in _CALLS
+    ]
+    return _Order(found.agent, [line for line in lines if line[1] or line[3]])

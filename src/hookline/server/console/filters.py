@@ -63,6 +63,12 @@ class _Filter(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
         """Return the parameters of an address, with some of them changed."""
         return urlencode(_given(msgspec.structs.replace(self, **changed)), doseq=True)
 
+    def chips(self) -> list[tuple[str, str, str]]:
+        """Return what is chosen in the panel: the name, the value, and the address of the list without it."""
+        names = [name for name in _given(self) if name not in ("before", "range", "text", "status", "type", "by")]
+        values = ((name, str(getattr(self, name))) for name in names)
+        return [(name.replace("_", " "), value, self.query(**{name: "", "before": ""})) for name, value in values]
+
     def begin(self) -> float:
         """Return the Unix time from which on the list has something; 0 if it has everything."""
         seconds = RANGES[self.range][1] if self.range else 0.0
@@ -113,9 +119,9 @@ class FiguresQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
     agent: Name = ""
     caller: Name = ""
 
-    def query(self) -> str:
-        """Return the parameters of an address."""
-        return urlencode(_given(self))
+    def query(self, **changed: str) -> str:
+        """Return the parameters of an address, with some of them changed."""
+        return urlencode(_given(msgspec.structs.replace(self, **changed)))
 
     def runs(self, since: float, until: float = 0.0, **chosen: str) -> str:
         """Return the parameters of the list of the runs that figures are about.
@@ -130,7 +136,19 @@ class FiguresQuery(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=Tru
 
 
 class RefusalsQuery(_Filter):
-    """The parameters of the list of refusals."""
+    """The parameters of the list of refusals. ``by`` is ``events`` for one row for each of them."""
+
+    by: Literal["", "events"] = ""
+
+    @property
+    def is_grouped(self) -> bool:
+        """Whether refusals are counted by rule and reason."""
+        return not (self.by or self.since or self.until or self.before)
+
+    @property
+    def period(self) -> Period:
+        """How far back refusals are counted."""
+        return self.range or "day"
 
     def chosen(self) -> RefusalFilter:
         """Return the filter for the store, without the owner."""

@@ -57,7 +57,7 @@ class HaltPage:
         else:
             await self._halts.halt(checked_reason(fields.get("reason", "")), caller, correlation_id)
         if wants_sections(request):
-            return json_response(await self._live.with_banner(request, partial(self._sections, base_of(request))))
+            return json_response(await self._live.framed(request, partial(self._sections, base_of(request))))
         return RedirectResponse(base_of(request) + PATH, 303)
 
     async def _sections(self, base: str) -> Sections:

@@ -7,17 +7,19 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 from starlette.requests import Request
 
 from ..._base.text import error_text
-from ..._run.halt import Halt
+from ..._base.workers import in_thread
 from ...stores.errors import StoreError
+from ..auth import Caller
 from ..halts import HaltService
 from ..routing import caller_of
 from ..sse import SseResponse
-from .render import BANNER, NOTICES, base_of, fragment, set_banner
+from .render import BANNER, NOTICES, WAITING, Frame, base_of, fragment, set_frame
 from .sections import Sections, draw
 
 log = logging.getLogger("hookline")
@@ -101,12 +103,25 @@ class LiveViews:
         pulse: returns a value that differs after every change of runs, approvals and halts.
         heartbeat: after how many silent seconds a stream sends a comment.
         halts: the stop switch. While it is on, every page says so.
+        waiting: returns the number of calls of an owner, or of all, that wait for a person. Every page shows it;
+            ``None`` if they do not.
+        has_tickets: whether there is a ticket board to link to.
     """
 
-    def __init__(self, pulse: Callable[[], Awaitable[object]], heartbeat: float, halts: HaltService) -> None:
+    def __init__(
+        self,
+        pulse: Callable[[], Awaitable[object]],
+        heartbeat: float,
+        halts: HaltService,
+        waiting: Callable[[str | None], int] | None = None,
+        *,
+        has_tickets: bool = False,
+    ) -> None:
         self._pulse = pulse
         self._heartbeat = heartbeat
         self._halts = halts
+        self._waiting = waiting
+        self._has_tickets = has_tickets
         self._views: dict[object, _View] = {}
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -121,42 +136,48 @@ class LiveViews:
         Raises:
             StoreError: a file cannot be used.
         """
-        key, render = self._with_banner(request, key, render)
+        key, render = self._framed(request, key, render)
         view = await self._made(render, version, delay)
         self._forget()
         known = self._views.get(key)
         if known is None or not known.readers:
             self._views[key] = view
-        set_banner(request, view.sections.get(BANNER, ""))
-        return {id: html for id, html in view.sections.items() if id != BANNER}
+        self._set_frame(request, view.sections)
+        return {id: html for id, html in view.sections.items() if id not in (BANNER, WAITING)}
 
-    async def add_banner(self, request: Request) -> None:
-        """Add the banner of a halt to a page that does not change."""
-        set_banner(
-            request, self._banner(await self._halts.current(), caller_of(request).may("admin"), base_of(request))
-        )
+    async def add_frame(self, request: Request) -> None:
+        """Add what is around all pages to a page that does not change."""
+        self._set_frame(request, await self._frame(caller_of(request), base_of(request)))
 
-    def _with_banner(self, request: Request, key: object, render: Render) -> tuple[object, Render]:
-        """Add the banner of a halt to the sections of a page. Those who may release it have a button there."""
-        is_admin, base = caller_of(request).may("admin"), base_of(request)
+    def _set_frame(self, request: Request, sections: Sections) -> None:
+        found = {id: sections[id] for id in (BANNER, WAITING) if id in sections}
+        waiting = found.get(WAITING, "").partition('data-count="')[2].partition('"')[0]
+        set_frame(request, Frame(found, int(waiting or 0), self._has_tickets))
+
+    def _framed(self, request: Request, key: object, render: Render) -> tuple[object, Render]:
+        """Add what is around all pages to the sections of a page: the banner of a halt, and how many calls wait."""
+        caller, base = caller_of(request), base_of(request)
 
         async def render_all() -> Sections:
-            banner = self._banner(await self._halts.current(), is_admin, base)
-            return {**({BANNER: banner} if banner else {}), **await render()}
+            return {**await self._frame(caller, base), **await render()}
 
-        return (key, is_admin, base), render_all
+        return (key, caller.owner, base), render_all
 
-    async def with_banner(self, request: Request, render: Render) -> Sections:
+    async def framed(self, request: Request, render: Render) -> Sections:
         """Return sections with the banner, after the halt was switched on or off: an empty text removes the banner."""
-        _, render_all = self._with_banner(request, None, render)
+        _, render_all = self._framed(request, None, render)
         return {BANNER: "", **await render_all()}
 
-    @staticmethod
-    def _banner(halt: Halt | None, is_admin: bool, base: str) -> str:
-        def make() -> str:
-            return "" if halt is None else fragment("halt_banner.html", base, halt=halt, is_admin=is_admin)
-
-        return draw(BANNER, make, tag="aside", into=NOTICES)
+    async def _frame(self, caller: Caller, base: str) -> Sections:
+        halt, is_admin = await self._halts.current(), caller.may("admin")
+        made: dict[str, str] = {}
+        if halt is not None:
+            banner = partial(fragment, "halt_banner.html", base, halt=halt, is_admin=is_admin)
+            made[BANNER] = draw(BANNER, banner, tag="aside", into=NOTICES)
+        if self._waiting is not None:
+            count: int = await in_thread(self._waiting, caller.owner)
+            made[WAITING] = fragment("waiting.html", base, count=count)
+        return made
 
     async def stream(
         self, request: Request, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
@@ -173,7 +194,7 @@ class LiveViews:
         Raises:
             StoreError: a file cannot be used.
         """
-        key, render = self._with_banner(request, key, render)
+        key, render = self._framed(request, key, render)
         view = self._views.get(key)
         if view is None:
             made = await self._made(render, version, delay)

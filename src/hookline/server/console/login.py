@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from ..._base.workers import in_thread
 from ..._web.middleware import Scope
 from ...stores.keys import OPERATOR, KeyStore
-from ..auth import LOGIN_COOKIE, PUBLIC, RIGHTS
+from ..auth import ANONYMOUS, LOGIN_COOKIE, PUBLIC, RIGHTS
 from ..errors import ApiError
 from ..routing import Endpoint, Gate, error_body, json_response
 from .render import base_of, page
@@ -139,9 +139,8 @@ def error_page(error: ApiError, scope: Scope) -> Response:
     if error.status == 401 and request.method == "GET":
         wanted = request.url.path.removeprefix(base_of(request)) + (f"?{request.url.query}" * bool(request.url.query))
         return RedirectResponse(f"{base_of(request)}{LOGIN}?next={quote(wanted)}", 303)
-    from ..auth import ANONYMOUS
-
-    made = page(request, "error.html", status=error.status, error=error, caller=ANONYMOUS)
+    caller = scope.get("hookline.caller", ANONYMOUS)
+    made = page(request, "error.html", status=error.status, error=error, caller=caller)
     made.headers.update(error.headers)
     return made
 

@@ -1,29 +1,36 @@
-"""The first page: what runs, what is stuck, what waits for a person, and what was blocked in the last hour."""
+"""The first page: what runs, what is stuck, what waits for a person, what was refused, what failed, and the cost."""
 
 from __future__ import annotations
 
 import time
 from functools import cache, partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
 from ...stores.callers import Caller
+from ...stores.keys import KeyStore
+from ...stores.run_figures import RefusalGroup, activity, refusal_groups
 from ...stores.run_queries import open_runs, queue_state, refusals
-from ...stores.runs import RunStore
+from ...stores.runs import RunRecord, RunStore
 from ..routing import Endpoint, caller_of
 from ..runs import RunService
+from .approvals import approval_card, card_id
+from .filters import RefusalsQuery
 from .live import LiveViews, Render
 from .login import page_endpoint
-from .render import base_of, page
+from .render import base_of, caller_names, page
 from .sections import Sections, draw_all, draw_together
 
 STUCK_SECONDS = 60.0
 """Seconds without an event after which a run that is not waiting for a person is called stuck."""
-BLOCKED_SECONDS = 3600.0
+DAY = 86400.0
 ROWS = 20
-PARTS = ("counts", "queue", "waiting", "stuck", "running", "blocked")
+FAILED, DENIALS = 8, 50
+"""Number of failed runs that are listed, and of denials that are looked through for their reasons."""
+PARTS = ("counts", "queue", "waiting", "stuck", "running", "failed", "blocked")
 
 
 class NowPage:
@@ -31,11 +38,13 @@ class NowPage:
 
     Args:
         service: knows the runs.
+        keys: the API keys, for the names of callers; ``None`` if the host application knows the callers.
         live: keeps open pages up to date.
     """
 
-    def __init__(self, service: RunService, live: LiveViews) -> None:
+    def __init__(self, service: RunService, keys: KeyStore | None, live: LiveViews) -> None:
         self._service = service
+        self._keys = keys
         self._live = live
 
     def endpoints(self) -> list[Endpoint]:
@@ -52,24 +61,33 @@ class NowPage:
 
     def _view(self, request: Request) -> tuple[object, Render]:
         caller, base = caller_of(request), base_of(request)
-        return ("now", caller.owner, caller.scopes, base), partial(self._sections, caller, base)
+        return ("now", caller.id, caller.owner, caller.scopes, base), partial(self._sections, caller, base)
 
     async def _sections(self, caller: Caller, base: str) -> Sections:
         return await draw_together((f"now-{name}" for name in PARTS), in_thread(self._render, caller, base))
 
     def _render(self, caller: Caller, base: str) -> Sections:
         # Each section reads what it shows: a list that cannot be read does not affect the others.
+        service, owner = self._service, caller.owner
+        waiting = cache(partial(service.approvals.rows, status="pending", owner=owner, limit=ROWS))
         values = {
-            "runs": cache(partial(_OpenRuns, self._service.store, caller.owner)),
-            "waiting": cache(partial(self._service.approvals.rows, status="pending", owner=caller.owner, limit=ROWS)),
-            "blocked": cache(
-                partial(refusals, self._service.store, ROWS, since=time.time() - BLOCKED_SECONDS, owner=caller.owner)
-            ),
-            "queue": cache(partial(queue_state, self._service.store)),
+            "runs": cache(partial(_OpenRuns, service.store, owner)),
+            "waiting": waiting,
+            "activity": cache(partial(activity, service.store, owner=owner)),
+            "blocked": cache(partial(_refused, service.store, owner)),
+            "failed": cache(partial(_failed, service.store, owner)),
+            "refused_of": lambda group: RefusalsQuery(hook=group.hook, verb=group.verb).query(),
+            "queue": cache(partial(queue_state, service.store)),
             "rows": ROWS,
             "caller": caller,
         }
-        return draw_all("now_sections.html", base, "now", PARTS, **values)
+        made = draw_all("now_sections.html", base, "now", PARTS, **values)
+        names = caller_names(self._keys)
+        rows = waiting()
+        # The oldest call is the first, so that a new one does not move the others.
+        return made | {
+            card_id(row.id): approval_card(row, caller, names, base, "/", "now-asks") for row in reversed(rows)
+        }
 
 
 class _OpenRuns:
@@ -79,4 +97,21 @@ class _OpenRuns:
         found = open_runs(store, owner, 200)
         self.running = [each for each in found if each.run.status == "running"]
         self.stuck = [each for each in self.running if each.last_event < time.time() - STUCK_SECONDS]
+        self.moving = [each for each in self.running if each not in self.stuck]
         self.queued = sum(each.run.status == "queued" for each in found)
+
+
+def _refused(store: RunStore, owner: str | None) -> list[RefusalGroup]:
+    """Return what was refused in the last 24 hours. People give each denial its own reason: the newest is shown."""
+    groups = refusal_groups(store, "day", owner=owner)[:ROWS]
+    if not any(group.by for group in groups):
+        return groups
+    newest = refusals(store, DENIALS, owner=owner, verb="denied", since=time.time() - DAY)
+    reasons = {each.by: each.reason for each in reversed(newest)}
+    return [msgspec.structs.replace(group, reason=reasons.get(group.by, "")) if group.by else group for group in groups]
+
+
+def _failed(store: RunStore, owner: str | None) -> list[RunRecord]:
+    """Return the newest runs that failed in the last 24 hours."""
+    states = ("failed", "interrupted")
+    return store.runs(FAILED, outermost=True, owner=owner, states=states, created_from=time.time() - DAY)

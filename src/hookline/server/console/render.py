@@ -6,15 +6,16 @@ import time
 from functools import cache, partial
 from hashlib import sha256
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
-from ..._base.text import visible_json
+from ..._base.text import printable, visible_json
 from ...explain.html import asset
-from ...explain.words import DECISIONS, OUTCOMES, STATUSES, verb_words
+from ...explain.words import DECISIONS, OUTCOMES, STATUSES, gate_of, verb_words
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ..auth import LOGIN_COOKIE, USER
@@ -45,21 +46,30 @@ HEADERS = {
 }
 BANNER, NOTICES = "halt", "notices"
 """The ids of the banner of a halt, and of the element that it is added to."""
+WAITING = "waiting"
+"""The id of the number of calls that wait for a person."""
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "explain.css", "common.js", "text.js")
+SHARED = ("theme.css", "text.js")
 """Files of the reports that the console uses as well."""
 NAVIGATION = (
-    ("Now", "/", ""),
-    ("Runs", "/console/runs", ""),
-    ("Approvals", "/console/approvals", ""),
-    ("Blocked", "/console/blocked", ""),
-    ("Hooks", "/console/hooks", ""),
-    ("Cost", "/console/cost", ""),
-    ("Replay", "/console/replay", "admin"),
-    ("Audit", "/console/audit", "admin"),
-    ("Chat", "/console/chat", ""),
+    (
+        ("Now", "/", ""),
+        ("Approvals", "/console/approvals", ""),
+        ("Runs", "/console/runs", ""),
+        ("Blocked", "/console/blocked", ""),
+    ),
+    (
+        ("Hooks", "/console/hooks", ""),
+        ("Cost", "/console/cost", ""),
+        ("Replay", "/console/replay", "admin"),
+        ("Audit", "/console/audit", "admin"),
+    ),
+    (("Chat", "/console/chat", ""), ("Tickets", "/console/tickets", "admin")),
 )
-"""The pages: their names, their paths, and the right that a caller needs to see the link."""
+"""The pages, in groups: their names, their paths, and the right that a caller needs to see the link. The first group is
+always in view; Tickets is shown if there is a board."""
+_SPACES = "\u00a0\u2007\u2009\u202f\u3000"
+"""Spaces that texts have for good reasons."""
 
 
 @cache
@@ -87,6 +97,7 @@ def _environment() -> Environment:
         auto_reload=False,  # it would look at the file for every fragment
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=_visible,
     )
     made.filters |= {
         "seconds": seconds,
@@ -99,6 +110,7 @@ def _environment() -> Environment:
     }
     made.globals |= {
         "verb_word": lambda verb: verb_words(verb)[0],
+        "gate_of": gate_of,
         "verb_tone": lambda verb: verb_words(verb)[1],
         "status_tone": partial(_tone, STATUSES),
         "decision_tone": partial(_tone, DECISIONS),
@@ -108,6 +120,13 @@ def _environment() -> Environment:
         "str": str,
     }
     return made
+
+
+def _visible(value: Any) -> Any:
+    """Return what a template shows: a text in which no character is invisible or turns the others around."""
+    if isinstance(value, str) and not isinstance(value, Markup) and not value.isprintable():
+        return printable(value, keep=f"\n\t\r{_SPACES}")
+    return value
 
 
 def _tone(tones: Mapping[str, str], value: str, unknown: str = "grey") -> str:
@@ -122,23 +141,36 @@ def fragment(template: str, base: str, /, **values: Any) -> str:
 
 def page(request: Request, template: str, /, *, status: int = 200, **values: Any) -> HTMLResponse:
     """Render a whole page for a caller."""
-    base = base_of(request)
+    base, frame = base_of(request), getattr(request.state, _FRAME, Frame())
     html = fragment(
         template,
         base,
         caller=values.pop("caller", None) or caller_of(request),
         path=request.url.path.removeprefix(base) or "/",
         logged_in=LOGIN_COOKIE in request.cookies,
-        banner=getattr(request.state, BANNER, ""),
+        frame=frame.sections,
+        waiting=frame.waiting,
+        has_tickets=frame.has_tickets,
         static=lambda name: base + STATIC.format(version=_version(name), name=name),
         **values,
     )
     return HTMLResponse(html, status, HEADERS)
 
 
-def set_banner(request: Request, html: str) -> None:
-    """Set the banner of the page that answers a request."""
-    setattr(request.state, BANNER, html)
+class Frame(NamedTuple):
+    """What is around all pages: its sections that change, how many calls wait, and whether there is a ticket board."""
+
+    sections: Mapping[str, str] = {}
+    waiting: int = 0
+    has_tickets: bool = False
+
+
+_FRAME = "console_frame"
+
+
+def set_frame(request: Request, frame: Frame) -> None:
+    """Set what is around the page that answers a request."""
+    setattr(request.state, _FRAME, frame)
 
 
 def base_of(request: Request) -> str:

@@ -1,11 +1,11 @@
-"""The page of one run: its timeline with the verdicts of hooks, live, and the forms to steer and to cancel it."""
+"""The page of one run: its calls as hook lines, live, one of them in full, and the forms to steer and to cancel it."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from starlette.requests import Request
@@ -15,8 +15,7 @@ from ..._base.text import counted
 from ..._base.workers import in_thread
 from ...explain.from_events import EventsView
 from ...explain.from_facts import stored_view
-from ...explain.view import HookOutcome, MomentView, RunView, count_totals, hook_outcomes
-from ...explain.words import QUIET_POINTS
+from ...explain.view import DecisionView, ModelCall, MomentView, NestedRun, RunView, ToolCallView, count_totals
 from ...stores.approvals import ApprovalRow
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
@@ -27,16 +26,18 @@ from ..replay import tape_response
 from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService
 from .approvals import approval_card, card_id
+from .lines import Fires, GateCall
 from .live import LiveViews, Render
 from .login import form, page_endpoint, wants_sections
 from .render import base_of, caller_names, fragment, names_of, page
 from .sections import Sections, add_event, draw, draw_all, draw_together
-from .timeline import Timeline, kind_of, step_line
+from .timeline import spans
+from .tree import Row, Strip, Tree
 
-MAX_STEPS = 100
+MAX_STEPS = 200
 """Number of steps that a page shows at once."""
-FEW_STEPS = 30
-"""Up to this number of steps, all of them are open at first."""
+FEW_ROWS = 40
+"""Up to this number of rows, all of them are open at first."""
 CONVERSATION = 20
 """Number of runs of the same conversation that the page links to."""
 
@@ -45,8 +46,9 @@ LIVE = "/console/runs/{id}/live"
 STEER = "/console/runs/{id}/messages"
 CANCEL = "/console/runs/{id}/cancel"
 TAPE = "/console/runs/{id}/tape"
+CALL = "/console/runs/{id}/call"
 TEMPLATE = "run_sections.html"
-PARTS = ("head", "actions", "axis", "older")
+PARTS = ("head", "actions", "strip", "cols", "older")
 
 
 class RunPage:
@@ -74,6 +76,7 @@ class RunPage:
         pages = (
             ("GET", PAGE, self._show, ("read",), "console_run"),
             ("GET", LIVE, self._stream, ("read",), "console_run_live"),
+            ("GET", CALL, self._call, ("read",), "console_call"),
             ("POST", STEER, self._steer, ("run",), "console_steer"),
             ("POST", CANCEL, self._cancel, ("run",), "console_cancel"),
             ("GET", TAPE, self._tape, ("admin",), "console_tape"),
@@ -83,14 +86,14 @@ class RunPage:
     async def _show(self, request: Request) -> Response:
         caller, base = caller_of(request), base_of(request)
         run = await self._service.get(request.path_params["id"], caller)
-        is_record = request.query_params.get("from") == "record"
-        first = _first(request)
+        is_record, first = _is_record(request), _first(request)
         if is_record:
-            if not caller.may("admin"):
-                raise ApiError(403, "forbidden", "the record contains what hooks hid: it needs the right admin")
-            view = await self._records.view(run.id)
-            made = in_thread(RunSections(base, caller, first, self._names).render, run, view)
-            sections = await draw_together((f"run-{name}" for name in PARTS), made)
+            view = await self._recorded(run, caller)
+            sections = await draw_together(
+                (f"run-{name}" for name in PARTS),
+                in_thread(RunSections(base, caller, first, self._names).render, run, view),
+            )
+            await self._live.add_frame(request)
         else:
             sections = await self._live.show(request, *self._view(request, run.id))
         conversation = await self._service.list(caller, session_id=run.session_id, limit=CONVERSATION)
@@ -109,8 +112,45 @@ class RunPage:
             has_record=is_record or await self._has_record(run, caller),
             is_audited=self._is_audited,
             has_tape=caller.may("admin") and self._records.tape(run.id) is not None,
+            drawer=await self._drawer(request, run) if "call" in request.query_params else "",
             **values,
         )
+
+    async def _recorded(self, run: RunRecord, caller: Caller) -> RunView:
+        if not caller.may("admin"):
+            raise ApiError(403, "forbidden", "the record contains what hooks hid: it needs the right admin")
+        return await self._records.view(run.id)
+
+    async def _call(self, request: Request) -> Response:
+        """Answer a script with one call of a run in full, and a browser without scripts with the page that has it."""
+        run = await self._service.get(request.path_params["id"], caller_of(request))
+        if not wants_sections(request):
+            return RedirectResponse(f"{base_of(request)}{PAGE.format(id=quote(run.id))}?{request.url.query}", 303)
+        return json_response({"run-drawer": await self._drawer(request, run)})
+
+    async def _drawer(self, request: Request, run: RunRecord) -> str:
+        """Return one call of a run in full."""
+        caller, key = caller_of(request), request.query_params.get("call", "")
+        if _is_record(request):
+            view: RunView | None = await self._recorded(run, caller)
+        else:
+            view = None
+            await self._service.stored()
+
+        def render() -> str:
+            store = self._service.store
+            shown = stored_view(store, run) if view is None else view
+            fires = Fires(store.tree_facts(run.id) if view is None else ())
+            tree = Tree(shown, run.id, fires, is_open=not run.is_over)
+            row = tree.find(key)
+            if row is None:
+                raise ApiError(404, "not_found", "the run has no such call")
+            return draw(
+                "run-drawer", partial(_draw_call, row, shown, base_of(request), is_open=tree.is_open), tag="aside"
+            )
+
+        html: str = await in_thread(render)
+        return html
 
     async def _has_record(self, run: RunRecord, caller: Caller) -> bool:
         """Return whether the caller may read the record of a run, or of the run that it is nested in."""
@@ -151,6 +191,10 @@ class RunPage:
         return tape_response(self._records, run.id)
 
 
+def _is_record(request: Request) -> bool:
+    return request.query_params.get("from") == "record"
+
+
 def _first(request: Request) -> int | None:
     """Return the position of the first step to show; ``None`` for the last steps."""
     given = request.query_params.get("first", "")
@@ -185,6 +229,8 @@ class _EventSections:
             return self._last
         try:
             run = await self._service.get(self._id, self._caller)
+            if run.is_over:
+                await self._service.stored()  # its last facts
         except UnknownRunError:  # old runs are deleted
             return self._last
         self._last = await in_thread(self._render, run)
@@ -198,9 +244,10 @@ class _EventSections:
         if not built.seq and not run.is_served:
             self._over = run.is_over
             return self._sections.render(run, stored_view(self._service.store, run))
+        fires = Fires(self._service.store.tree_facts(run.id))
         built.view.rules = built.view.rules or self._service.store.rules(run.id)
         waiting = () if run.status != "waiting" else self._service.approvals.rows(status="pending", root_id=run.id)
-        sections = self._sections.render(run, built.view, set(built.changed), waiting)
+        sections = self._sections.render(run, built.view, set(built.changed), waiting, fires)
         built.changed.clear()  # after an error, the same steps are drawn again
         self._over = run.is_over and built.seq >= run.last_seq
         return sections
@@ -222,7 +269,7 @@ class RunSections:
         self._first = first
         self._names = names
         self._steps: dict[int, str] = {}
-        self._scale: tuple[float, bool] = (0.0, True)
+        self._drawn: object = None
 
     def render(
         self,
@@ -230,6 +277,7 @@ class RunSections:
         view: RunView,
         changed: set[int] | None = None,
         waiting: Sequence[ApprovalRow] = (),
+        fires: Fires | None = None,
     ) -> Sections:
         """Return the sections.
 
@@ -238,22 +286,40 @@ class RunSections:
             view: the run.
             changed: the positions of the steps that have changed since the last call; ``None`` for all.
             waiting: its calls that wait for approval.
+            fires: the gates of its calls; ``None`` if the view has them.
         """
         is_open, count = not run.is_over, len(view.steps)
         if is_open:
             count_totals(view)
-        timeline = Timeline(view, is_open)
-        if changed is None or self._scale != (timeline.total, is_open):
-            self._steps.clear()  # every bar has another length
-            self._scale = timeline.total, is_open
+        tree = Tree(view, run.id, fires or Fires(()), is_open=is_open)
+        strip = Strip(tree, max(view.until, view.elapsed))
+        everything = list(tree.walk())
         first = max(0, count - MAX_STEPS) if self._first is None else min(self._first, max(0, count - 1))
         shown = range(first, min(count, first + MAX_STEPS))
+        few = len(everything) <= FEW_ROWS
+        drawn = tree.slots.key, is_open, few
+        if changed is None or self._drawn != drawn:
+            self._steps.clear()  # every line has other columns
+            self._drawn = drawn
         values = {
             "run": run,
             "view": view,
             "is_open": is_open,
             "caller": self._caller,
-            "timeline": timeline,
+            "strip": strip,
+            "slots": tree.slots,
+            "loud": sum(row.loud for row in everything),
+            "failed": sum(row.failed for row in everything),
+            "calls": sum(row.kind == "call" for row in everything),
+            "waited": sum(
+                end - begin
+                for row in everything
+                if row.item
+                for kind, begin, end in spans(row.item)
+                if kind == "wait" and end is not None
+            ),
+            "hooked": sum(gate.took for row in everything for gate in row.gates),
+            "why": _failure(tree) if run.status == "failed" else "",
             "shown": shown,
             "page_of": MAX_STEPS,
             "owner": names_of(self._caller, self._names(), run.owner),
@@ -266,32 +332,57 @@ class RunSections:
         for position in shown:
             # The last steps are rendered again: they are open at first, and the one before was the last until now.
             if position not in self._steps or changed is None or position in changed or position >= count - 2:
-                make = partial(self._step, view, position, values)
+                make = partial(self._step, tree.rows[position], strip, few=few or position == count - 1)
                 self._steps[position] = draw(f"run-step-{position}", make, tag="li", into="run-steps")
             made[f"run-step-{position}"] = self._steps[position]
         return made
 
-    def _step(self, view: RunView, position: int, values: dict[str, object]) -> str:
-        step = view.steps[position]
-        line = step_line(step, position)
-        is_last = position == len(view.steps) - 1
-        return fragment(
-            TEMPLATE,
-            self._base,
-            section="step",
-            step=step,
-            position=position,
-            line=line,
-            is_shown=len(view.steps) <= FEW_STEPS or bool(line.verdicts) or is_last,
-            kind_of=kind_of,
-            step_line=step_line,
-            quiet=QUIET_POINTS,
-            hooks_at=partial(_hooks_at, view),
-            **values,
-        )
+    def _step(self, row: Row, strip: Strip, *, few: bool) -> str:
+        return fragment(TEMPLATE, self._base, section="step", row=row, strip=strip, few=few)
 
 
-def _hooks_at(view: RunView, moment: MomentView) -> list[HookOutcome]:
-    """Return what each hook did at a moment, in firing order; nothing if only those that spoke are known."""
-    chain = view.chains[moment.chain] if view.chains else []
-    return hook_outcomes(moment, chain) if chain else []
+class Shown(NamedTuple):
+    """A gate in the drawer: what is drawn, and what the hook decided there."""
+
+    gate: GateCall
+    decisions: list[DecisionView]
+
+
+def _draw_call(row: Row, view: RunView, base: str, *, is_open: bool) -> str:
+    """Draw one call, with its gates and what they changed."""
+    moments = row.item.moments if row.item is not None and not isinstance(row.item, NestedRun) else []
+    gates = [Shown(gate, _decisions(gate, moments)) for gate in row.gates]
+    known = {id(each) for one in gates for each in one.decisions}
+    others = [each for moment in moments for each in moment.decisions if id(each) not in known]
+    return fragment(
+        "run_drawer.html",
+        base,
+        row=row,
+        view=view,
+        call=row.item if isinstance(row.item, ToolCallView) else None,
+        model=row.item if isinstance(row.item, ModelCall) else None,
+        before=[each for each in gates if each.gate.key[0] < 2],
+        after=[each for each in gates if each.gate.key[0] >= 2],
+        others=others,
+        moments=moments,
+        is_open=is_open,
+        counted=counted,
+    )
+
+
+def _decisions(gate: GateCall, moments: Sequence[MomentView]) -> list[DecisionView]:
+    """Return what a hook decided at its gate."""
+    return [
+        each
+        for moment in moments
+        if GateCall(moment.point, gate.hook, "").key == gate.key
+        for each in moment.decisions
+        if each.hook == gate.hook
+    ]
+
+
+def _failure(tree: Tree) -> str:
+    """Say in which step a run failed."""
+    last = next((row for row in reversed(list(tree.walk())) if row.failed), None)
+    top = None if last is None else tree.rows[int(last.key.partition(".")[0])]
+    return "" if top is None or top.step.index < 0 else f" in {top.name.lower()}"

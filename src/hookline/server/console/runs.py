@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...explain.words import gate_of, verb_words
 from ...stores.callers import Caller
+from ...stores.facts import Gate
 from ...stores.keys import KeyStore
-from ...stores.run_queries import refusals, verdict_counts
-from ...stores.runs import STATES, RunSearch, page_of
+from ...stores.run_figures import RefusalGroup, period_of, refusal_groups
+from ...stores.run_queries import Refusal, RefusalFilter, refused_calls, verdict_times
+from ...stores.runs import OPEN_STATES, STATES, RunRecord, RunSearch, page_of
 from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
+from .lines import GateCall, HookLine, Slots, gate_call
 from .live import LiveViews, Render
 from .login import page_endpoint
 from .render import base_of, caller_names, names_of, page
@@ -29,6 +35,8 @@ Q = TypeVar("Q", RunsQuery, RefusalsQuery)
 RUNS, BLOCKED = "/console/runs", "/console/blocked"
 LIVE = "/console/live"
 ROWS = 50
+MAX_GROUPS, EVENTS, NEWEST = 200, 5, 300
+"""Number of groups of refusals, of events in each of them, and of the newest refusals that are looked through."""
 ARGUMENTS = 300
 """Characters of the arguments of a refused call that a list shows."""
 ORIGINS = ("server", "command line", "library")
@@ -65,7 +73,15 @@ class RunsPages:
         query = query_of(request, RunsQuery)
         sections = await self._live.show(request, *self._view(request, "runs", query, self._runs))
         return await self._page(
-            request, "runs.html", "Runs", f"{LIVE}/runs", query, sections, states=STATES, origins=ORIGINS
+            request,
+            "runs.html",
+            "Runs",
+            f"{LIVE}/runs",
+            query,
+            sections,
+            states=STATES,
+            origins=ORIGINS,
+            counts=await in_thread(self._counts, caller_of(request).owner),
         )
 
     async def _stream_runs(self, request: Request) -> Response:
@@ -129,13 +145,13 @@ class RunsPages:
 
     def _render_runs(self, found: RunSearch, query: RunsQuery, caller: Caller, base: str) -> Sections:
         runs, names = page_of(found.runs, ROWS), self._names()
+        times = verdict_times(self._service.store, [run.id for run in runs])
         last = runs[-1].id if len(found.runs) > len(runs) else found.stopped_at
         values: dict[str, Any] = {
             "rows": runs,
             "more": query.query(before=last) if last else "",
             "search": found,
-            "marks": verdict_counts(self._service.store, [run.id for run in runs]),
-            "quiet": QUIET,
+            "lines": {run.id: _run_line(run, times.get(run.id, ())) for run in runs},
             "owner_of": partial(names_of, caller, names),
             "query": query,
         }
@@ -152,11 +168,19 @@ class RunsPages:
     def _render_blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:
         chosen, names = query.chosen(), self._names()
         chosen["owner"] = (query.caller or None) if caller.owner is None else caller.owner
-        found = refusals(self._service.store, ROWS + 1, before=query.before, **chosen)
-        rows = [msgspec.structs.replace(each, arguments=_short(each.arguments)) for each in found[:ROWS]]
-        last = rows[-1].id if len(found) > len(rows) else ""
+        found, groups = [], []
+        if query.is_grouped:
+            groups = self._groups(query, chosen["owner"])
+        else:
+            found = refused_calls(self._service.store, ROWS + 1, before=query.before, **chosen)
+        rows = [_shortened(*each) for each in found[:ROWS]]
+        last = rows[-1][0].id if len(found) > len(rows) else ""
         values: dict[str, Any] = {
             "rows": rows,
+            "groups": groups,
+            "line_of": _refusal_line,
+            "runs_of": partial(_runs_of, query),
+            "may_replay": caller.may("admin"),
             "more": query.query(before=last) if last else "",
             "choices": CHOICES,
             "owner_of": partial(names_of, caller, names),
@@ -164,10 +188,95 @@ class RunsPages:
         }
         return draw_all("blocked_sections.html", base, "blocked", ("rows", "pages"), **values)
 
+    def _groups(
+        self, query: RefusalsQuery, owner: str | None
+    ) -> list[tuple[RefusalGroup, list[tuple[Refusal, tuple[Gate, ...]]]]]:
+        """Return the refusals by rule and reason, each with the newest of them."""
+        store = self._service.store
+        since = period_of(query.period)[1]
+        chosen: RefusalFilter = {
+            "owner": owner,
+            "agent": query.agent,
+            "tool": query.tool,
+            "hook": query.hook,
+            "verb": query.verb,
+            "since": since,
+        }
+        groups = refusal_groups(
+            store,
+            query.period,
+            owner=owner,
+            agent=query.agent,
+            tool=query.tool,
+            hook=query.hook,
+            verb=query.verb,
+        )[:MAX_GROUPS]
+        newest = refused_calls(store, NEWEST, **chosen)
+        return [(group, [_shortened(*each) for each in newest if _is_in(group, each[0])][:EVENTS]) for group in groups]
+
+    def _counts(self, owner: str | None) -> dict[str, int]:
+        """Return the number of runs in each state that is not an end."""
+        return {state: self._service.store.count(owner=owner, states=(state,)) for state in OPEN_STATES}
+
     def _names(self) -> dict[str, str]:
         """Return the names of callers by their ids."""
         return caller_names(self._keys)
 
 
-def _short(arguments: str) -> str:
-    return arguments if len(arguments) <= ARGUMENTS else f"{arguments[:ARGUMENTS]} …"
+def _shortened(each: Refusal, gates: tuple[Gate, ...]) -> tuple[Refusal, tuple[Gate, ...]]:
+    short = each.arguments if len(each.arguments) <= ARGUMENTS else f"{each.arguments[:ARGUMENTS]} …"
+    return msgspec.structs.replace(each, arguments=short), gates
+
+
+def _is_in(group: RefusalGroup, each: Refusal) -> bool:
+    """Whether a refusal is one of a group: reasons of people and of failures are not counted one by one."""
+    same = (group.hook, group.by, group.verb) == (each.hook, each.by, each.verb)
+    return same and (bool(group.by) or group.verb == "failed" or group.reason == each.reason)
+
+
+def _refusal_line(each: Refusal, gates: tuple[Gate, ...]) -> HookLine:
+    """Return the hook line of a call that was refused: the gates at the point where it was."""
+    passed = [gate_call(each.point, gate) for gate in gates if gate.phase != "observe"]
+    if not each.hook:
+        passed = [GateCall(each.point or "before_tool", each.by or "a person", "denied", "denied", refused=True)]
+    kind = "call" if "tool" in each.point or each.tool else "step"
+    after = each.point in ("after_tool", "after_llm")
+    return Slots([passed]).line(passed, kind, "ok" if after else "no")
+
+
+def _runs_of(query: RefusalsQuery, group: RefusalGroup) -> str:
+    """Return the parameters of the list of the runs that something was refused in."""
+    chosen = RunsQuery(agent=query.agent, caller=query.caller, range=query.range or "day")
+    return chosen.query(hook=group.hook, verb=group.verb, tool=query.tool)
+
+
+class RunLine(NamedTuple):
+    """The verdicts of a run along its time: places, states and words, where it ends, and how many are left out."""
+
+    marks: list[tuple[float, str, str]]
+    end: float
+    more: int
+    words: str
+
+
+_LINE, _APART, _MARKS = 156.0, 8.0, 18
+_WEIGHT = ("passed", "changed", "asked", "failed", "blocked", "denied")
+
+
+def _run_line(run: RunRecord, verdicts: Sequence[tuple[float, str]]) -> RunLine:
+    began = run.started or run.created
+    until = max([run.ended or time.time(), *(at for at, _ in verdicts)])
+    length = max(until - began, 0.001)
+    end = _LINE if run.ended is not None else _LINE * 0.85
+    places: dict[int, tuple[str, str]] = {}
+    spoken = [(at, verb) for at, verb in verdicts if verb not in QUIET]
+    for at, verb in spoken:
+        place = int(min(max((at - began) / length, 0.0), 1.0) * (end - 10) / _APART)
+        state = gate_of(verb)
+        known = places.get(place)
+        if known is None or _WEIGHT.index(state) > _WEIGHT.index(known[0]):
+            places[place] = state, verb_words(verb)[0]
+    marks = [(8.0 + place * _APART, *said) for place, said in sorted(places.items())]
+    counts = Counter(verb_words(verb)[0] for _, verb in spoken)
+    words = ", ".join(f"{count} \u00d7 {word}" if count > 1 else word for word, count in counts.items())
+    return RunLine(marks, end, max(0, len(spoken) - len(marks)), words or "no verdicts")

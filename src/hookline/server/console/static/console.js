@@ -16,7 +16,7 @@
   const sent = new Map();
 
   /** Replace the elements with these ids. An empty text removes the element; data-into names where a new one goes. */
-  function swap(sections) {
+  function swap(sections, { force = false } = {}) {
     for (const [id, html] of Object.entries(sections)) {
       const old = document.getElementById(id);
       held.delete(id);
@@ -28,10 +28,10 @@
       if (!old) { document.getElementById(fresh.dataset.into)?.append(fresh); continue; }
       if ("morph" in fresh.dataset) { morph(old, fresh); continue; }
       const active = old.contains(document.activeElement) ? document.activeElement : null;
-      if (active && !("refocus" in old.dataset)) { held.set(id, html); continue; }
+      if (active && !force && !("refocus" in old.dataset)) { held.set(id, html); continue; }
       const last = sent.get(id);
       sent.set(id, html);
-      if (last === undefined ? plain(old) === plain(fresh) : last === html) continue;
+      if (!force && (last === undefined ? plain(old) === plain(fresh) : last === html)) continue;
       for (const each of old.querySelectorAll("details[id]")) { // what the reader opened stays open
         const same = holder.content.getElementById(each.id);
         if (same) same.open = each.open;
@@ -40,6 +40,9 @@
       if (active?.id) document.getElementById(active.id)?.focus({ preventScroll: true });
     }
     tick();
+    const waiting = Number(document.getElementById("waiting")?.dataset.count ?? 0);
+    document.title = (waiting ? `(${waiting}) ` : "") + document.title.replace(/^\(\d+\) /, "");
+    document.dispatchEvent(new CustomEvent("swapped", { detail: Object.keys(sections) }));
   }
 
   /** Make a long list like a new one: what is the same stays, with its focus, so that many updates cost little. */
@@ -71,6 +74,8 @@
     for (const each of copy.querySelectorAll("details")) each.open = false;
     return copy.outerHTML;
   }
+
+  window.hookline = { swap };
 
   document.addEventListener("focusout", () => setTimeout(() => {
     for (const [id, html] of [...held]) if (!document.getElementById(id)?.contains(document.activeElement)) swap({ [id]: html });
@@ -136,6 +141,55 @@
     setTimeout(() => { for (const each of fields) each.disabled = false; });
   });
 
+  // Dialogs: the keys of the pages, and a search for runs, agents, hooks and tools.
+  function openDialog(name) {
+    const dialog = document.getElementById(name);
+    if (!dialog?.showModal) return false;
+    document.getElementById("more")?.hidePopover?.();
+    if (!dialog.open) dialog.showModal();
+    return true;
+  }
+  document.addEventListener("click", (event) => {
+    const opener = event.target.closest("[data-open-dialog]");
+    if (opener && openDialog(opener.dataset.openDialog)) event.preventDefault();
+    else if (event.target.matches("dialog")) event.target.close(); // outside of it
+  });
+  let going = 0;
+  document.addEventListener("keydown", (event) => {
+    const typing = event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]");
+    if ((event.ctrlKey || event.metaKey) && event.key.toLowerCase() === "k") {
+      if (openDialog("find")) event.preventDefault();
+    } else if (!typing && !event.ctrlKey && !event.metaKey && !event.altKey) {
+      if (event.key === "?") openDialog("keys");
+      const target = { n: "Now", a: "Approvals", r: "Runs", b: "Blocked" }[event.key];
+      if (event.key === "g") { going = Date.now(); return; }
+      if (target && Date.now() - going < 1000) {
+        event.stopImmediatePropagation();
+        document.querySelector(`.rail a[title="${target}"]`)?.click();
+      }
+    }
+    going = 0;
+  });
+  const finder = document.querySelector("#find input");
+  let asked = 0;
+  finder?.addEventListener("input", async () => {
+    const number = ++asked;
+    const address = `${finder.form.action}?${new URLSearchParams({ text: finder.value })}`;
+    await new Promise((done) => setTimeout(done, 120));
+    if (number !== asked) return;
+    const answer = await fetch(address, { headers: { accept: "application/json" } }).catch(() => null);
+    if (answer?.ok && number === asked) swap(await answer.json());
+  });
+  document.getElementById("find")?.addEventListener("keydown", (event) => {
+    const links = [...event.currentTarget.querySelectorAll(".found a")];
+    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (event.key === "Enter" && event.target === finder && links.length) { event.preventDefault(); links[0].click(); }
+    if (!step || !links.length) return;
+    event.preventDefault();
+    const at = links.indexOf(document.activeElement) + step;
+    (at < 0 ? finder : links[Math.min(at, links.length - 1)]).focus();
+  });
+
   // Keys: / goes to the search, j and k go through the rows of a page, other letters press the button or open the part of the chosen row that
   // names them. Without a chosen row they only choose the first one: nothing is decided that nobody has looked at.
   document.addEventListener("keydown", (event) => {
@@ -144,7 +198,8 @@
     if (event.target.closest("input:not([type=checkbox]), textarea, select, [contenteditable]")) return;
     const search = event.key === "/" && document.querySelector("[data-search]");
     if (search) { event.preventDefault(); search.select(); return; }
-    const rows = [...document.querySelectorAll("[data-row]")];
+    if (document.querySelector("dialog[open]")) return;
+    const rows = [...document.querySelectorAll("[data-row]")].filter((each) => each.checkVisibility());
     const current = rows.indexOf(document.activeElement?.closest("[data-row]"));
     const step = { j: 1, k: -1 }[event.key];
     const target = step ? null : rows[Math.max(current, 0)]?.querySelector(`[data-key="${CSS.escape(event.key)}"]`);
@@ -203,7 +258,6 @@
   document.addEventListener("visibilitychange", () => {
     if (document.hidden) { stream?.close(); stream = null; } else { connect(); }
   });
-  document.querySelector(".top nav [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" }); // on a phone
   connect();
   tick();
   setInterval(tick, 1000);
