@@ -48,8 +48,6 @@ OPEN_RUNS = 25
 PAUSE_SECONDS = 40.0
 STUCK_SECONDS = 120.0
 """Seconds after the last fault without the end of another run, after which the runs that have not ended are stuck."""
-FILE_SIZE = 48 << 20
-"""Bytes of a file of the database at which the disk counts as full."""
 
 
 async def serve(folder: Path, url: str, port: int) -> None:
@@ -124,8 +122,7 @@ class Chaos:
         self.place = RunFolder()
         self.folder = Path(self.place.path) / "world"
         self.folder.mkdir()
-        # Autovacuum, because what filled the disk may still be visible to a paused process when it is deleted.
-        self.cluster = Cluster(file_size=FILE_SIZE, autovacuum="on", autovacuum_naptime="3s")
+        self.cluster = Cluster(autovacuum="on", autovacuum_naptime="3s")
         self.proxy = Proxy(self.place.path, self.cluster.folder)
         self.url = f"postgresql://postgres@/postgres?host={self.place.path}&schema=hookline"
         self.ports = [_free_port() for _ in range(2)]
