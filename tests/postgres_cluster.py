@@ -4,12 +4,11 @@ import fcntl
 import glob
 import itertools
 import os
-import resource
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any
 
@@ -103,7 +102,9 @@ class Cluster:
                 connection.execute("SELECT pg_reload_conf()")
                 return
             (largest,) = connection.execute("SELECT max(pg_relation_size(oid)) FROM pg_class").fetchone()
-            self._limit_files(connection, max(largest, 2**24) + 2**20)  # that of the log of transactions has 2**24
+            self._limit_files(
+                connection, str(max(largest, 2**24) + 2**20)
+            )  # the log of transactions has files of 2**24
             for size in (1500, 500, 10):  # until no page has room for an entry
                 with pytest.raises(psycopg.Error, match="could not extend file"):
                     for n in itertools.count():
@@ -111,16 +112,16 @@ class Cluster:
                         numbers = f"generate_series({n * 100}, {n * 100 + 99}) n"
                         connection.execute(f"INSERT INTO {table} {rows} FROM {numbers}")
             yield
-            self._limit_files(connection, resource.RLIM_INFINITY)
+            self._limit_files(connection, "unlimited")
             connection.execute(f"DELETE FROM {table} WHERE run_id LIKE 'junk%'")
             connection.execute(f"VACUUM {table}")
 
-    def _limit_files(self, connection: Any, size: int) -> None:
+    def _limit_files(self, connection: Any, size: str) -> None:
         """Limit the size of files for all processes of the server, and so for those that it starts."""
-        resource.prlimit(self.pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
-        for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall():
-            with suppress(ProcessLookupError):
-                resource.prlimit(pid, resource.RLIMIT_FSIZE, (size, resource.RLIM_INFINITY))
+        pids = [self.pid, *(pid for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall())]
+        limit = f'prlimit --pid "$1" --fsize={size}:'
+        script = f"{limit} && shift && while test $# -gt 0; do {limit} 2>/dev/null; shift; done"  # some have just ended
+        subprocess.run([*self._as, "sh", "-c", script, "sh", *map(str, pids)], check=True)
 
     @property
     def pid(self) -> int:

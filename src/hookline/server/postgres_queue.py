@@ -305,14 +305,11 @@ class PostgresQueue:
             if not _is_gone(error):
                 self._is_unsure = True
         del self._working[job.id]  # type: ignore[arg-type] # it has a number
-        try:
-            for each in self._later.pop(run.session_id, {}).values():
+        for each in self._later.pop(run.session_id, {}).values():
+            with self._logged():  # a run that could not be queued is found again
                 await self._add(each)
-        except StoreError as error:  # they are found again when the queue can be used
-            log.error("the run %s could not be queued: %s", each.run_id, error_text(error))
-        finally:
-            self._slots.release()
-            self._may_have_jobs.set()
+        self._slots.release()
+        self._may_have_jobs.set()
 
     async def _queue_again(self, jobs: Iterable[Job]) -> None:
         """Replace jobs that no process executes: they hold the locks of their conversations."""
