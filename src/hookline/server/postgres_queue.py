@@ -87,8 +87,8 @@ class PostgresQueue:
         self._closing = asyncio.Event()
         self._working: dict[int, asyncio.Task[None]] = {}
         """The tasks that execute jobs, by the ids of these."""
-        self._later: dict[str, dict[str, QueuedRun]] = {}
-        """By the conversations whose lock a job of this process holds, the runs that are queued when it is free."""
+        self._again: dict[str, QueuedRun | None] = {}
+        """The runs of the jobs that this process executes, each with what is queued when its job has been deleted."""
         self._may_have_jobs = asyncio.Event()
         self._worker: int | None = None
         """The number of this process in the queue."""
@@ -120,11 +120,11 @@ class PostgresQueue:
     async def put(self, run: QueuedRun) -> None:
         """Add a job for a run, unless one waits. One that waits for another version of the agent is replaced.
 
-        While a job of this process holds the lock of the conversation, nobody could take the new one: it is added when
-        the lock is free, so that all processes are notified then.
+        While this process executes the run, its job holds the lock of the conversation, and nobody could take another
+        one: that is added when the lock is free, so that all processes are notified then.
         """
-        if (later := self._later.get(run.session_id)) is not None:
-            later[run.run_id] = run
+        if run.run_id in self._again:
+            self._again[run.run_id] = run
         else:
             await self._add(run)
 
@@ -272,7 +272,7 @@ class PostgresQueue:
                 self._slots.release()
                 await wait_at_most(self._may_have_jobs, pause)
             else:
-                self._later.setdefault(_run_of(job).session_id, {})
+                self._again[_run_of(job).run_id] = None
                 self._working[job.id] = asyncio.create_task(self._work(job, execute), name=f"hookline-job-{job.id}")
 
     async def _take(self) -> Job | None:
@@ -281,6 +281,7 @@ class PostgresQueue:
         if self._worker is None:
             await manager.prune_stalled_workers(self._lease)
             self._worker = await manager.register_worker()
+            await self._retry_stalled()  # runs of the process before this one have begun, and come before new ones
         if self._is_unsure:
             self._is_unsure = False
             jobs = await manager.list_jobs_async(status="doing", worker_id=self._worker)
@@ -288,7 +289,7 @@ class PostgresQueue:
         return await manager.fetch_job(self._queues, self._worker)
 
     async def _work(self, job: Job, execute: Execute) -> None:
-        """Execute the run of a job, delete the job, and queue what waited for the lock of its conversation."""
+        """Execute the run of a job, delete the job, and queue the run again if it is to go on."""
         from procrastinate.jobs import Status
 
         run = _run_of(job)
@@ -305,9 +306,9 @@ class PostgresQueue:
             if not _is_gone(error):
                 self._is_unsure = True
         del self._working[job.id]  # type: ignore[arg-type] # it has a number
-        for each in self._later.pop(run.session_id, {}).values():
+        if (again := self._again.pop(run.run_id, None)) is not None:
             with self._logged():  # a run that could not be queued is found again
-                await self._add(each)
+                await self._add(again)
         self._slots.release()
         self._may_have_jobs.set()
 
