@@ -136,6 +136,8 @@ class Chaos:
         self.last_end = time.monotonic()
         self.longest_pause = 0.0
         """Longest time in seconds in which no run ended."""
+        self.calls = self.repeated = 0
+        """Number of tool calls, and how often one was made again because it was in flight when its process ended."""
         self.is_posting = True
 
     # Processes.
@@ -290,25 +292,28 @@ class Chaos:
         found = [f"{name}: {row}" for name, query in _INVARIANTS.items() for row in self.rows(query)[:5]]
         if len(set(self.accepted.values())) != self.posted or len(self.accepted) != self.posted:
             found.append(f"{self.posted} requests, {len(set(self.accepted.values()))} runs")
-        stored = {id for (id,) in self.rows("SELECT run_id FROM runs WHERE transport != ''")}
-        found += [f"accepted, but not stored: {id}" for id in sorted({*self.accepted.values()} - stored)[:5]]
-        found += [f"stored, but not accepted: {id}" for id in sorted(stored - {*self.accepted.values()})[:5]]
+        stored = dict(self.rows("SELECT run_id, correlation_id FROM runs WHERE transport != ''"))
+        accepted = {*self.accepted.values()}
+        found += [f"accepted, but not stored: {id}" for id in sorted(accepted - {*stored})[:5]]
+        found += [f"stored, but not accepted: {id}" for id in sorted({*stored} - accepted)[:5]]
         fleet = Fleet(self.folder, self.cluster.url("hookline"), PACE, LEASE)
         ran = defaultdict[str, list[list[str]]](list)
         for line in fleet.world.lines("ran"):  # the file is long: it is read once for all runs
             ran[line[3]].append(line)
         try:
             await fleet.service.open()
-            for id in sorted(stored.intersection(self.accepted.values())):
+            for id in sorted(accepted.intersection(stored)):
                 try:
-                    await fleet.check(id, ADMIN, ran[id])
+                    made = await fleet.check(id, ADMIN, ran[stored[id]])
+                    self.calls += len(made)
+                    self.repeated += made.total() - len(made)
                 except AssertionError as error:
                     found.append(f"{id}: {str(error) or traceback.extract_tb(error.__traceback__)[-1].line}")
         finally:
             await fleet.service.close(grace=0)
             fleet.service.approvals.close()
             fleet.store.close()
-        return found
+        return found if self.calls else [*found, "no tool call was found in the journals"]
 
     async def explain(self) -> None:
         """Write what the database says of the runs that have not ended, and what each process is doing, to the logs."""
@@ -408,6 +413,7 @@ def main() -> int:
         problems = asyncio.run(chaos.run())
         made = ", ".join(f"{count} × {what}" for what, count in sorted(chaos.faults.items()))
         print(f"Faults: {made}.\n{len(chaos.accepted)} runs were accepted, {len(chaos.ended)} ended.")
+        print(f"They made {chaos.calls} tool calls, and {chaos.repeated} of these again, which were in flight.")
         print(f"The longest time in which no run ended was {chaos.longest_pause:.0f} s.")
     finally:
         if options.keep_logs or problems:
