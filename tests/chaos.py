@@ -6,19 +6,22 @@
 Every few seconds a process is killed, stopped with SIGTERM or paused for 40 seconds, PostgreSQL is restarted, its
 connections are cut or hang, or it refuses to write because it is read-only or its disk is full. The client repeats each
 request with the same key until it is accepted. At the end everything may settle, and a report says whether each
-accepted run ended exactly once, and whether what the database says is consistent.
+accepted run ended exactly once, and whether what the database says is consistent. If something is wrong, the logs of
+the processes are kept, with what the database says of the runs that have not ended, and what each process is doing.
 
 As ``python -m tests.chaos serve FOLDER URL PORT`` it is one of the servers.
 """
 
 import argparse
 import asyncio
+import math
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -35,6 +38,7 @@ from tests.run_folder import RunFolder
 from tests.server.fleet import Fleet
 from tests.server.rig import ADMIN
 from tests.server.worker_scene import settings_of
+from tests.stacks import log_with_times, write_stacks_on_signal
 
 ROOT = Path(__file__).parent.parent
 LEASE = 6.0
@@ -42,14 +46,13 @@ PACE = 0.1
 OPEN_RUNS = 25
 """Number of accepted runs that have not ended at a time: a machine can execute only so many."""
 PAUSE_SECONDS = 40.0
-SETTLE_SECONDS = 180.0
-"""Seconds after the last fault in which all runs have to end."""
-FILE_SIZE = 48 << 20
-"""Bytes of a file of the database at which the disk counts as full."""
+STUCK_SECONDS = 120.0
+"""Seconds after the last fault without the end of another run, after which the runs that have not ended are stuck."""
 
 
 async def serve(folder: Path, url: str, port: int) -> None:
     """Serve without executing, until SIGTERM."""
+    write_stacks_on_signal()
     settings = settings_of(folder, url)
     options = {"port": port, "execute": False, "rate": 1e6, "burst": 100_000, "max_runs_per_caller": 10_000}
     settings = msgspec.structs.replace(settings, server={**settings.server, "max_queued": 10_000, **options})
@@ -119,8 +122,7 @@ class Chaos:
         self.place = RunFolder()
         self.folder = Path(self.place.path) / "world"
         self.folder.mkdir()
-        # Autovacuum, because what filled the disk may still be visible to a paused process when it is deleted.
-        self.cluster = Cluster(file_size=FILE_SIZE, autovacuum="on", autovacuum_naptime="3s")
+        self.cluster = Cluster(autovacuum="on", autovacuum_naptime="3s")
         self.proxy = Proxy(self.place.path, self.cluster.folder)
         self.url = f"postgresql://postgres@/postgres?host={self.place.path}&schema=hookline"
         self.ports = [_free_port() for _ in range(2)]
@@ -131,6 +133,11 @@ class Chaos:
         """The runs, by the keys of their requests."""
         self.posted = 0
         self.ended: set[str] = set()
+        self.last_end = time.monotonic()
+        self.longest_pause = 0.0
+        """Longest time in seconds in which no run ended."""
+        self.calls = self.repeated = 0
+        """Number of tool calls, and how often one was made again because it was in flight when its process ended."""
         self.is_posting = True
 
     # Processes.
@@ -187,7 +194,11 @@ class Chaos:
         """Note which runs have ended, as the database says."""
         while True:
             with suppress(Exception):  # the database is being restarted
-                self.ended |= {id for (id,) in await asyncio.to_thread(self.rows, _ENDED)}
+                ended = {id for (id,) in await asyncio.to_thread(self.rows, _ENDED)}
+                if ended != self.ended:
+                    self.ended, self.last_end = ended, time.monotonic()
+            if not self.ended.issuperset(self.accepted.values()):
+                self.longest_pause = max(self.longest_pause, time.monotonic() - self.last_end)
             await asyncio.sleep(0.5)
 
     def rows(self, query: str) -> list[tuple]:
@@ -245,10 +256,16 @@ class Chaos:
             for name in list(self.paused):
                 self.paused[name] = 0.0
             print(f"{time.strftime('%X')} everything may settle", flush=True)
-            await asyncio.wait_for(client, SETTLE_SECONDS)
-            await self._until(lambda: self.ended.issuperset(self.accepted.values()), SETTLE_SECONDS)
+            self.last_end = time.monotonic()
+            await self._until(client.done)
+            if client.done():
+                client.result()
+            await self._until(lambda: self.ended.issuperset(self.accepted.values()))
             await self._until(lambda: not self.rows(_JOBS), 3 * LEASE)
-            return await self.problems()
+            found = await self.problems()
+            if found:
+                await self.explain()
+            return found
         finally:
             for task in (*tasks, client):
                 task.cancel()
@@ -260,9 +277,12 @@ class Chaos:
             self.proxy.cut()
             await asyncio.sleep(0.1)  # the connections end
 
-    async def _until(self, condition, seconds: float) -> None:
+    async def _until(self, condition, seconds: float = math.inf) -> None:
+        """Wait for a condition: for some seconds, or as long as runs end."""
         until = time.monotonic() + seconds
-        while time.monotonic() < until and not await asyncio.to_thread(condition):
+        while time.monotonic() < min(until, self.last_end + STUCK_SECONDS if seconds == math.inf else until):
+            if await asyncio.to_thread(condition):
+                return
             await asyncio.sleep(0.5)
 
     # The report.
@@ -272,25 +292,50 @@ class Chaos:
         found = [f"{name}: {row}" for name, query in _INVARIANTS.items() for row in self.rows(query)[:5]]
         if len(set(self.accepted.values())) != self.posted or len(self.accepted) != self.posted:
             found.append(f"{self.posted} requests, {len(set(self.accepted.values()))} runs")
-        stored = {id for (id,) in self.rows("SELECT run_id FROM runs WHERE transport != ''")}
-        found += [f"accepted, but not stored: {id}" for id in sorted({*self.accepted.values()} - stored)[:5]]
-        found += [f"stored, but not accepted: {id}" for id in sorted(stored - {*self.accepted.values()})[:5]]
+        stored = dict(self.rows("SELECT run_id, correlation_id FROM runs WHERE transport != ''"))
+        accepted = {*self.accepted.values()}
+        found += [f"accepted, but not stored: {id}" for id in sorted(accepted - {*stored})[:5]]
+        found += [f"stored, but not accepted: {id}" for id in sorted({*stored} - accepted)[:5]]
         fleet = Fleet(self.folder, self.cluster.url("hookline"), PACE, LEASE)
         ran = defaultdict[str, list[list[str]]](list)
         for line in fleet.world.lines("ran"):  # the file is long: it is read once for all runs
             ran[line[3]].append(line)
         try:
             await fleet.service.open()
-            for id in sorted(stored.intersection(self.accepted.values())):
+            for id in sorted(accepted.intersection(stored)):
                 try:
-                    await fleet.check(id, ADMIN, ran[id])
+                    made = await fleet.check(id, ADMIN, ran[stored[id]])
+                    self.calls += len(made)
+                    self.repeated += made.total() - len(made)
                 except AssertionError as error:
                     found.append(f"{id}: {str(error) or traceback.extract_tb(error.__traceback__)[-1].line}")
         finally:
             await fleet.service.close(grace=0)
             fleet.service.approvals.close()
             fleet.store.close()
-        return found
+        return found if self.calls else [*found, "no tool call was found in the journals"]
+
+    async def explain(self) -> None:
+        """Write what the database says of the runs that have not ended, and what each process is doing, to the logs."""
+        with open(self.folder / "database.log", "w") as out:
+            for title, query in _ABOUT_OPEN.items():
+                print(f"--- {title}", file=out)
+                try:
+                    for row in self.rows(query):
+                        print(*row, sep=" | ", file=out)
+                except Exception as error:  # noqa: BLE001 - the other queries may tell more
+                    print(error, file=out)
+        for process in self.processes.values():
+            process.send_signal(signal.SIGUSR1)
+        await asyncio.sleep(3)  # they write their stacks
+
+    def keep_logs(self, folder: str) -> str:
+        """Copy the logs to a folder, or to a new one, and return its path."""
+        path = Path(folder or tempfile.mkdtemp(prefix="hookline-chaos-"))
+        path.mkdir(parents=True, exist_ok=True)
+        for log in (*self.folder.glob("*.log"), Path(self.cluster.folder, "log")):
+            (path / log.name).write_bytes(log.read_bytes())
+        return str(path)
 
 
 _FAULTS = {"kill": 10, "stop": 3, "pause": 2, "cut": 4, "hang": 2, "restart": 2, "read-only": 1, "full disk": 1}
@@ -313,6 +358,33 @@ _INVARIANTS = {
 """Queries that find nothing after everything has settled, when all runs have ended."""
 
 
+_OPEN_RUNS = f"SELECT run_id FROM runs WHERE transport != '' AND status NOT IN {_OVER}"
+_NOW = "extract(epoch FROM clock_timestamp())"
+_ABOUT_OPEN = {
+    "runs by status": "SELECT status, count(*) FROM runs GROUP BY 1",
+    "open runs: id, conversation, status, seconds since accepted": f"""SELECT run_id, session_id, status,
+        round({_NOW} - created::numeric, 1) FROM runs WHERE run_id IN ({_OPEN_RUNS}) ORDER BY created""",
+    "journals of open runs: id, status, epoch, attempts, lease left, host, pid, since change, entries": f"""
+        SELECT d.run_id, d.status, d.epoch, d.attempts, round(d.lease::numeric - {_NOW}, 1), d.host, d.pid,
+        round({_NOW} - d.changed::numeric, 1), (SELECT count(*) FROM journal j WHERE j.run_id = d.run_id)
+        FROM durable_runs d WHERE d.run_id IN ({_OPEN_RUNS}) ORDER BY d.created""",
+    "jobs: id, run, status, queue, conversation, priority, worker, seconds since its heartbeat": """
+        SELECT j.id, j.queueing_lock, j.status, j.queue_name, j.lock, j.priority, j.worker_id,
+        round(extract(epoch FROM now() - w.last_heartbeat), 1) FROM hookline_queue.procrastinate_jobs j
+        LEFT JOIN hookline_queue.procrastinate_workers w ON w.id = j.worker_id ORDER BY j.id""",
+    "workers of the queue: id, seconds since heartbeat": """SELECT id,
+        round(extract(epoch FROM now() - last_heartbeat), 1) FROM hookline_queue.procrastinate_workers""",
+    "leases of processes: id, pid, seconds left": f"""SELECT id, pid, round(until::numeric - {_NOW}, 1)
+        FROM hookline_leases.leases""",
+    "connections: pid, application, state, seconds, waits for, blocked by, statement": """SELECT pid, application_name,
+        state, round(extract(epoch FROM now() - state_change), 1), wait_event_type || ' ' || wait_event,
+        pg_blocking_pids(pid), left(query, 200) FROM pg_stat_activity WHERE backend_type = 'client backend'""",
+    "size of the largest relations": """SELECT oid::regclass, pg_relation_size(oid) FROM pg_class
+        WHERE relkind IN ('r', 'i', 't') ORDER BY 2 DESC LIMIT 20""",
+}
+"""Queries that say why runs may not have ended."""
+
+
 def _free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
@@ -322,12 +394,13 @@ def _free_port() -> int:
 def main() -> int:
     """Run the trial and print its report; with ``serve``, be one of the servers."""
     if sys.argv[1:2] == ["serve"]:
+        log_with_times()
         asyncio.run(serve(Path(sys.argv[2]), sys.argv[3], int(sys.argv[4])))
         return 0
     parser = argparse.ArgumentParser(description="A fleet under constant faults.")
     parser.add_argument("--minutes", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=None)
-    parser.add_argument("--keep-logs", default="", help="folder for the logs of the processes")
+    parser.add_argument("--keep-logs", default="", help="folder for the logs, which are kept then in any case")
     options = parser.parse_args()
     if MISSING:
         print(MISSING)
@@ -340,10 +413,11 @@ def main() -> int:
         problems = asyncio.run(chaos.run())
         made = ", ".join(f"{count} × {what}" for what, count in sorted(chaos.faults.items()))
         print(f"Faults: {made}.\n{len(chaos.accepted)} runs were accepted, {len(chaos.ended)} ended.")
+        print(f"They made {chaos.calls} tool calls, and {chaos.repeated} of these again, which were in flight.")
+        print(f"The longest time in which no run ended was {chaos.longest_pause:.0f} s.")
     finally:
-        if options.keep_logs:
-            for log in chaos.folder.glob("*.log"):
-                Path(options.keep_logs, log.name).write_bytes(log.read_bytes())
+        if options.keep_logs or problems:
+            print(f"The logs are in {chaos.keep_logs(options.keep_logs)}.")
         chaos.cluster.remove()
         chaos.place.remove()
     for problem in problems:

@@ -8,8 +8,9 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from importlib.util import find_spec
+from typing import Any
 
 import pytest
 
@@ -42,17 +43,14 @@ class Cluster:
     Args:
         folder: folder of a test run, whose processes share one server; the first of them starts it. Without it, the
             server belongs to this process.
-        file_size: number of bytes beyond which no file of the server can grow; 0 means no limit.
         options: settings of the server, which replace those of ``OPTIONS``.
     """
 
-    def __init__(self, folder: str = "", *, file_size: int = 0, **options: str) -> None:
+    def __init__(self, folder: str = "", **options: str) -> None:
         self.options = OPTIONS | options
         self._own = None if folder else RunFolder()
         self.folder = f"{self._own.path if self._own else folder}/postgres"
         self._as = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
-        if file_size:
-            self._as += ["prlimit", f"--fsize={file_size}:"]
         with open(f"{os.path.dirname(self.folder)}/postgres.lock", "w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not os.path.exists(f"{self.folder}/data/postmaster.pid"):
@@ -89,8 +87,8 @@ class Cluster:
     def full(self, how: str, table: str) -> Iterator[None]:
         """Let writes fail inside the block, as on a full disk.
 
-        With ``file size``, the file of the table is as large as ``file_size`` allows. With ``read-only``, the server
-        refuses all changes, as managed servers do when their disk is almost full.
+        With ``file size``, no file can grow beyond the size of the largest one, and that of the table has this size.
+        With ``read-only``, the server refuses all changes, as managed servers do when their disk is almost full.
         """
         import psycopg
 
@@ -103,6 +101,10 @@ class Cluster:
                 connection.execute("ALTER SYSTEM RESET default_transaction_read_only")
                 connection.execute("SELECT pg_reload_conf()")
                 return
+            (largest,) = connection.execute("SELECT max(pg_relation_size(oid)) FROM pg_class").fetchone()
+            self._limit_files(
+                connection, str(max(largest, 2**24) + 2**20)
+            )  # the log of transactions has files of 2**24
             for size in (1500, 500, 10):  # until no page has room for an entry
                 with pytest.raises(psycopg.Error, match="could not extend file"):
                     for n in itertools.count():
@@ -110,17 +112,16 @@ class Cluster:
                         numbers = f"generate_series({n * 100}, {n * 100 + 99}) n"
                         connection.execute(f"INSERT INTO {table} {rows} FROM {numbers}")
             yield
+            self._limit_files(connection, "unlimited")
             connection.execute(f"DELETE FROM {table} WHERE run_id LIKE 'junk%'")
-            has_room = False
-            while not has_room:  # transactions that began before still see the deleted rows, so that these stay
-                connection.execute(f"VACUUM {table}")
-                with suppress(psycopg.Error):
-                    connection.execute(
-                        f"INSERT INTO {table} SELECT 'junk', n, repeat('x', 1500)::bytea FROM generate_series(1, 100) n"
-                    )
-                    has_room = True
-            connection.execute(f"DELETE FROM {table} WHERE run_id = 'junk'")
             connection.execute(f"VACUUM {table}")
+
+    def _limit_files(self, connection: Any, size: str) -> None:
+        """Limit the size of files for all processes of the server, and so for those that it starts."""
+        pids = [self.pid, *(pid for (pid,) in connection.execute("SELECT pid FROM pg_stat_activity").fetchall())]
+        limit = f'prlimit --pid "$1" --fsize={size}:'
+        script = f"{limit} && shift && while test $# -gt 0; do {limit} 2>/dev/null; shift; done"  # some have just ended
+        subprocess.run([*self._as, "sh", "-c", script, "sh", *map(str, pids)], check=True)
 
     @property
     def pid(self) -> int:

@@ -937,3 +937,39 @@ async def test_a_cancellation_that_comes_while_a_run_is_being_suspended_ends_it_
         assert (run.status, run.reason) == ("cancelled", "not needed")
         assert service._store.journal.get(run.id).status == service._store.get(run.id).status == "cancelled"
     assert (paid, ended) == ([], ["cancelled"])
+
+
+async def test_a_run_that_cannot_store_what_its_model_answers_calls_it_less_and_less_often(tmp_path, monkeypatch):
+    """On a full disk, for example: otherwise, it would call its model each second until there is space."""
+    full, asked, looked = [True], [], []
+
+    def turn(request):
+        asked.append(1)
+        return reply("done")
+
+    async with serving(tmp_path, Agent("helper", llm=ScriptedModel([turn], loop=True)), durable=True) as service:
+        store, durable = service.store, service._durable
+        append, to_execute = store.journal.append, store.to_execute
+
+        def append_if_there_is_space(write, **options):
+            if full and write.entries:
+                raise StoreError("the disk is full")
+            append(write, **options)
+
+        def look(**options):
+            looked.append(1)
+            return to_execute(**options)
+
+        monkeypatch.setattr(store.journal, "append", append_if_there_is_space)
+        monkeypatch.setattr(store, "to_execute", look)
+        monkeypatch.setattr(durable_module, "FIRST_PAUSE", 3600.0)
+        monkeypatch.setattr(durable_module, "MAX_PAUSE", 3600.0)
+        run = await service.start(ME, "task")
+        await wait_until(lambda: durable._is_failing(run.id))
+        before = len(looked)
+        await wait_until(lambda: len(looked) > before + 20)
+        assert len(asked) == 2  # at first it went on at once
+        full.clear()
+        monkeypatch.setattr(durable, "_is_failing", lambda run_id: False)  # an hour later
+        assert (await service.wait(run.id, ME, timeout=60)).status == "completed"
+        assert len(asked) == 3

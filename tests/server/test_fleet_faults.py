@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 @pytest.fixture
 def own_cluster():
     """A PostgreSQL server that a test may stop. It keeps what it has committed, as a server does."""
-    cluster = Cluster(file_size=2**24, fsync="on")
+    cluster = Cluster(fsync="on")
     yield cluster
     cluster.remove()
 

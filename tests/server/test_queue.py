@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
+from procrastinate.exceptions import ConnectorException
 
 from hookline import call, reply, tool
 from hookline.server import durable as durable_module
@@ -81,6 +82,71 @@ async def test_a_process_that_takes_its_own_run_again_first_ends_what_it_does_fo
         assert kinds == ["model", "tool", "model", "run"]
 
 
+async def test_a_process_begins_runs_although_the_queue_failed_while_another_one_goes_on(tmp_path, postgres_url):
+    """Other processes have forgotten it, as they do with one that was paused, so it cannot take the next job."""
+    blocker = Blocker()
+    async with server_at(postgres_url, tmp_path, blocker.agent(), durable=True, max_runs=2) as service:
+        long = await service.start(ME, "task")
+        await wait_until(lambda: blocker.entered == 1)
+        await service._durable._queue._app.connector.execute_query_async("DELETE FROM procrastinate_workers")
+        await service.start(ME, "task")
+        await wait_until(lambda: blocker.entered == 2)
+        blocker.open.set()
+        assert (await service.wait(long.id, ME, timeout=60)).status == "completed"
+
+
+async def test_the_next_run_of_a_conversation_begins_when_the_one_before_it_has_ended(tmp_path, postgres_url):
+    """The process looks for jobs only when it is told of one: otherwise, the lease gives it a third of an hour."""
+    blocker, options = Blocker(), {"durable": True, "max_runs": 2}
+    async with server_at(postgres_url, tmp_path, blocker.agent(), lease=3600.0, **options) as service:
+        runs = [await service.start(ME, "task", session="one")]
+        await wait_until(lambda: blocker.entered == 1)
+        runs += [await service.start(ME, "task", session="one") for _ in range(2)]
+        blocker.open.set()
+        for run in runs:
+            assert (await service.wait(run.id, ME, timeout=60)).status == "completed"
+
+
+async def test_a_job_is_not_lost_with_the_answer_of_the_database_that_gave_it(tmp_path, postgres_url, monkeypatch):
+    """The process lives, so no other one ever takes its jobs."""
+    blocker = Blocker(closed=False)
+    async with server_at(postgres_url, tmp_path, blocker.agent(), durable=True) as service:
+        manager, lost = service._durable._queue._app.job_manager, []
+        fetch = manager.fetch_job
+
+        async def lose_the_first(*args):
+            job = await fetch(*args)
+            if job is not None and not lost:
+                lost.append(job)
+                raise ConnectorException("the connection was cut")
+            return job
+
+        monkeypatch.setattr(manager, "fetch_job", lose_the_first)
+        run = await service.start(ME, "task")
+        assert (await service.wait(run.id, ME, timeout=60)).status == "completed"
+        assert lost
+
+
+async def test_a_job_that_cannot_be_deleted_is_deleted_when_the_database_is_back(tmp_path, postgres_url, monkeypatch):
+    """Until then it holds the lock of its conversation."""
+    blocker = Blocker(closed=False)
+    async with server_at(postgres_url, tmp_path, blocker.agent(), durable=True) as service:
+        manager, failed = service._durable._queue._app.job_manager, []
+        finish = manager.finish_job
+
+        async def fail_once(*args, **options):
+            if not failed:
+                failed.append(1)
+                raise ConnectorException("the connection was cut")
+            await finish(*args, **options)
+
+        monkeypatch.setattr(manager, "finish_job", fail_once)
+        for _ in range(2):
+            run = await service.start(ME, "task", session="one")
+            assert (await service.wait(run.id, ME, timeout=60)).status == "completed"
+        assert failed
+
+
 async def test_a_process_uses_the_queues_of_several_schemas(tmp_path, postgres_url):
     """They share connections, on which statements are prepared."""
     agent = Blocker().agent()
@@ -99,8 +165,8 @@ def place(request, tmp_path):
 
 
 @asynccontextmanager
-async def server_at(place, folder, agent, **options):
-    store, approvals = RunStore(place, pinned=True), ApprovalStore(folder / "approvals.db")
+async def server_at(place, folder, agent, *, lease=15.0, **options):
+    store, approvals = RunStore(place, pinned=True, lease_seconds=lease), ApprovalStore(folder / "approvals.db")
     service = RunService(
         Agents({"helper": agent}),
         store,

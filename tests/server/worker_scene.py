@@ -20,6 +20,7 @@ from hookline.server.build import build_worker
 from hookline.stores.controls import ControlStore
 from hookline.stores.journal import Journal
 from tests.durable_scene import World, make_agent
+from tests.stacks import log_with_times, write_stacks_on_signal
 
 LEASE = float(os.environ.get("LEASE", "1.5"))
 
@@ -63,6 +64,7 @@ def reach_moments_of_controls(world: World) -> None:
 
 async def main() -> None:
     """Work until SIGTERM."""
+    write_stacks_on_signal()
     world = World(Path(sys.argv[1]), pace=float(os.environ.get("PACE", "0.05")))
     if os.environ.get("KILL_AT", "").startswith("control"):
         reach_moments_of_controls(world)
@@ -76,4 +78,5 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
+    log_with_times()
     asyncio.run(main())

@@ -78,6 +78,10 @@ CANCEL_SECONDS = 5.0
 """Seconds for which a server that executes no runs leaves the cancellation of a run to a worker."""
 MAX_ASK_SECONDS = 60.0
 """Longest interval in seconds at which a run is continued that waits for an approver of its own."""
+FIRST_PAUSE = 1.0
+"""Seconds for which a run waits that the database interrupted twice before it had stored anything new. They double."""
+MAX_PAUSE = 60.0
+"""Maximum number of seconds for which such a run waits."""
 MAX_WAITING = 100_000
 """Maximum number of waiting runs and calls that are looked at."""
 
@@ -103,6 +107,17 @@ class ServedHead(RunHead, frozen=True, omit_defaults=True):
 
 
 _heads = msgspec.json.Decoder(ServedHead)
+
+
+class _Failing(msgspec.Struct, frozen=True):
+    """A run that the database interrupted: with how many entries it had begun, and until when it waits.
+
+    ``times`` is how often it was interrupted with the same entries before.
+    """
+
+    entries: int
+    times: int
+    until: float
 
 
 class DurableRuns:
@@ -148,6 +163,8 @@ class DurableRuns:
         self._durable: dict[str, DurableRun] = {}
         self._unreleased: dict[str, DurableRun] = {}
         """Runs that this process ceased to execute because of the database, and whose lease it could not end yet."""
+        self._failing: dict[str, _Failing] = {}
+        """Runs of this process that the database interrupted before they had stored anything new."""
         self._logged: set[str] = set()
         """Runs that this process leaves to others for a reason that has been logged."""
         self._stop_reasons: dict[str, str] = {}
@@ -294,6 +311,8 @@ class DurableRuns:
         if not have.issuperset(each.digest for each in free):
             have |= await asyncio.to_thread(self._store.workers.digests)
         for each in free:
+            if self._is_failing(each.run_id):
+                continue
             if each.digest in have and queued.get(each.run_id, "missing") not in (None, each.digest):
                 await self._put(each)
         await self._queue.fill()  # after those that have begun, which go on before new ones
@@ -357,9 +376,12 @@ class DurableRuns:
 
     async def execute(self, run_id: str) -> None:
         """Execute a run until it ends or is suspended. Do nothing if it is not its turn."""
+        if run_id not in self._stop_reasons and self._is_failing(run_id):
+            return  # it is found again
         try:
             while await self._execute(run_id):
                 pass
+            self._failing.pop(run_id, None)
         except RunHeldError:
             pass  # another process executes it
         except LeaseLostError as lost:
@@ -373,7 +395,8 @@ class DurableRuns:
         if self._is_leaving or is_halted:  # after a halt, it is found again
             record = await asyncio.to_thread(self._store.get, run_id)
             if record is not None and not record.is_over and self._is_leaving:
-                await self._put(QueuedRun(run_id, record.session_id, record.owner))
+                begun = record.started is not None
+                await self._put(QueuedRun(run_id, record.session_id, record.owner, begun=begun))
             return False
         try:
             async with self._claiming_of(run_id):
@@ -419,6 +442,23 @@ class DurableRuns:
             await self._queue.fill(owner)
         except StoreError as error:  # it is queued later
             log.error("the next run of a caller could not be queued: %s", error_text(error))
+
+    def _is_failing(self, run_id: str) -> bool:
+        """Whether a run waits because the database interrupted it again and again."""
+        failing = self._failing.get(run_id)
+        return failing is not None and time.monotonic() < failing.until
+
+    def _failed(self, run_id: str, entries: int) -> None:
+        """Note that the database interrupted a run, which began with this many entries in its journal.
+
+        On a full disk, for example, a run cannot store what its model answered. Each time that it goes on, it calls
+        the model again.
+        """
+        before, now = self._failing.get(run_id), time.monotonic()
+        times = before.times + 1 if before is not None and before.entries == entries else 0
+        pause = min(FIRST_PAUSE * 2.0 ** (times - 1), MAX_PAUSE) if times else 0.0
+        self._failing = {id: each for id, each in self._failing.items() if now < each.until + MAX_PAUSE}
+        self._failing[run_id] = _Failing(entries, times, now + pause)
 
     def _leave_to_others(self, run_id: str, reason: Exception) -> None:
         """Log, once, why this process does not execute a run."""
@@ -487,6 +527,8 @@ class DurableRuns:
             self._durable.pop(run_id, None)
             live.detach()
             self._on_executing(run_id)
+            if isinstance(durable.error, StoreError):
+                self._failed(run_id, len(claim.entries))
             if isinstance(durable.error, (StoreError, RunSuspendedError)) and not await durable.release():
                 self._unreleased[run_id] = durable
         if live.closed and durable.may_have_asked:

@@ -4,6 +4,9 @@ It is procrastinate: a job for each run, a lock for each conversation, heartbeat
 jobs. What it does not do is done by the journal: it decides who may execute a run. So a job says only that a run should
 be executed now, and is deleted when a process has done so or has suspended the run.
 
+The loop that takes jobs is our own: after any error of the database, that of procrastinate takes no job before all runs
+that it executes have ended, and one of them may take hours.
+
 Jobs are taken in the order in which they were added, whoever owns them. So only a few conversations of a caller have a
 waiting job at a time (``SHARE``): the other runs are held back, without a job, and get one as the former begin.
 """
@@ -12,12 +15,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from .._base.tasks import abandon, wait_at_most
 from .._base.text import error_text
 from ..stores.errors import StoreError
 from ..stores.runs import DURABLE, IN_TURN, QueuedRun, RunRecord, RunStore
@@ -25,7 +30,6 @@ from ..stores.sql import Connection
 from .queue import Execute
 
 if TYPE_CHECKING:
-    from procrastinate import JobContext
     from procrastinate.jobs import Job
 
     from ..stores.postgres import PostgresDatabase
@@ -40,6 +44,8 @@ SHARE = 10
 """Number of conversations of a caller that may have a waiting job."""
 CHECK_SECONDS = 1.0
 """Interval in seconds at which jobs of processes that have ended are looked for."""
+POLLS = 3
+"""How often in the time of a lease a process looks for jobs of which it was not notified, and shows that it lives."""
 RETRY_SECONDS = 1.0
 """Seconds until the queue is used again after an error."""
 CLOSE_SECONDS = 10.0
@@ -73,16 +79,25 @@ class PostgresQueue:
         self._db: PostgresDatabase = store.db  # type: ignore[assignment]
         self._jobs = jobs_of(self._db)
         self._lease = store.journal.lease_seconds
-        self._concurrency = concurrency
-        self._execute: Execute | None = None
+        self._slots = asyncio.Semaphore(concurrency)
         self._queues: list[str] = []
-        self._tasks: list[asyncio.Task[None]] = []
+        self._taking: asyncio.Task[None] | None = None
+        self._listening: asyncio.Task[None] | None = None
+        self._keeping: list[asyncio.Task[None]] = []
+        self._closing = asyncio.Event()
+        self._working: dict[int, asyncio.Task[None]] = {}
+        """The tasks that execute jobs, by the ids of these."""
+        self._again: dict[str, QueuedRun | None] = {}
+        """The runs of the jobs that this process executes, each with what is queued when its job has been deleted."""
+        self._may_have_jobs = asyncio.Event()
+        self._worker: int | None = None
+        """The number of this process in the queue."""
+        self._is_unsure = False
+        """Whether the queue may say that this process executes jobs of which it knows nothing, because of an error."""
         self._paused = False
         self._held_back: set[str] = set()
         """The callers that have runs without a job, as far as this process knows."""
         self._filling: set[str] = set()
-        self._ended: dict[int, float] = {}
-        """When jobs ended here. The queue deletes them, unless the database accepts no changes just then."""
 
     async def open(self, execute: Execute | None, digests: Sequence[str]) -> None:
         """Create the tables of the queue if there are none, and start to execute runs."""
@@ -94,25 +109,35 @@ class PostgresQueue:
         pool: dict[str, Any] = {"min_size": 1, "max_size": 5, "timeout": 10.0, "configure": configure}
         connector = PsycopgConnector(pool_factory=_pool, conninfo=self._db.conninfo, **pool)
         self._app = App(connector=connector)
-        self._run_task = self._app.task(name=TASK, queue=NAME, pass_context=True)(self._run)
         with self._errors():
             await self._app.open_async()
-        self._execute = execute
         self._queues = [NAME, *(f"{NAME}-{digest}" for digest in digests)]
         if execute is not None:
-            self._tasks = [asyncio.create_task(self._work()), asyncio.create_task(self._keep_retrying())]
+            self._taking = asyncio.create_task(self._take_jobs(execute), name="hookline-queue")
+            self._listening = asyncio.create_task(self._listen())
+            self._keeping = [asyncio.create_task(self._keep_alive()), asyncio.create_task(self._keep_retrying())]
 
     async def put(self, run: QueuedRun) -> None:
-        """Add a job for a run, unless one waits. One that waits for another version of the agent is replaced."""
+        """Add a job for a run, unless one waits. One that waits for another version of the agent is replaced.
+
+        While this process executes the run, its job holds the lock of the conversation, and nobody could take another
+        one: that is added when the lock is free, so that all processes are notified then.
+        """
+        if run.run_id in self._again:
+            self._again[run.run_id] = run
+        else:
+            await self._add(run)
+
+    async def _add(self, run: QueuedRun) -> None:
         from procrastinate.exceptions import AlreadyEnqueued
 
-        options, arguments = _job(run)
-        defer = partial(self._run_task.configure(**options).defer_async, **arguments)
+        job = _job(run)
+        defer = partial(self._app.job_manager.defer_job_async, job)
         with self._errors(), suppress(AlreadyEnqueued):
             try:
                 await defer()
             except AlreadyEnqueued:
-                if await self._delete(run.run_id, but_not_in=options["queue"]):
+                if await self._delete(run.run_id, but_not_in=job.queue):
                     await defer()
 
     def put_in(self, db: Connection, runs: Sequence[RunRecord]) -> None:
@@ -137,15 +162,11 @@ class PostgresQueue:
     def defer(self, db: Connection, runs: Sequence[QueuedRun]) -> None:
         """Add jobs inside a transaction, as the last part of it."""
         from procrastinate import App, SyncPsycopgConnector
-        from procrastinate.jobs import Job
 
         with self._errors():
             connection = self._db.lend(db, namespace_of(self._db))
             app = App(connector=SyncPsycopgConnector())  # it uses the given connection only, so it is not opened
-            jobs = [
-                Job(id=None, task_name=TASK, task_kwargs=arguments, **options) for options, arguments in map(_job, runs)
-            ]
-            app.job_manager.batch_defer_jobs(jobs, connection)
+            app.job_manager.batch_defer_jobs(list(map(_job, runs)), connection)
 
     async def fill(self, owner: str | None = None) -> None:
         """Add jobs for runs that were held back, up to the share of their callers, and for those whose job was lost.
@@ -230,46 +251,103 @@ class PostgresQueue:
             await manager.cancel_job_by_id_async(id, delete_job=True)
         return bool(ids)
 
-    async def _run(self, context: JobContext, run_id: str, session_id: str, digest: str) -> None:
-        if self._paused or self._execute is None:
-            await self.put(QueuedRun(run_id, session_id, "", digest))
-            return
-        try:
-            await self._execute(run_id)
-        except Exception:
-            log.exception("the run %s could not be executed", run_id)
-        finally:
-            if context.job.id is not None:
-                self._ended[context.job.id] = time.monotonic()
+    # Executing.
 
-    async def _work(self) -> None:
-        """Execute jobs until the queue is paused."""
+    async def _take_jobs(self, execute: Execute) -> None:
+        """Take jobs while there are free slots, until the queue is paused."""
+        from psycopg.errors import ForeignKeyViolation
+
         while not self._paused:
+            await self._slots.acquire()
+            self._may_have_jobs.clear()
+            job, pause = None, self._lease / POLLS
             try:
-                await self._app.run_worker_async(
-                    queues=self._queues,
-                    concurrency=self._concurrency,
-                    install_signal_handlers=False,
-                    delete_jobs="always",
-                    fetch_job_polling_interval=self._lease / 3,
-                    update_heartbeat_interval=self._lease / 3,
-                    stalled_worker_timeout=self._lease,
-                )
-            except asyncio.CancelledError:
-                return
+                job = await self._take()
             except Exception as error:  # noqa: BLE001 - the database may be back soon
-                log.error("the queue of runs cannot be used: %s", error_text(error))
+                self._is_unsure, pause = True, RETRY_SECONDS
+                if isinstance(error.__cause__, ForeignKeyViolation):  # others took this process for one that has ended
+                    self._worker = None
+                log.error("the queue of runs cannot be used: %s", _reason(error))
+            if job is None or job.id is None:
+                self._slots.release()
+                await wait_at_most(self._may_have_jobs, pause)
+            else:
+                self._again[_run_of(job).run_id] = None
+                self._working[job.id] = asyncio.create_task(self._work(job, execute), name=f"hookline-job-{job.id}")
+
+    async def _take(self) -> Job | None:
+        """Take the next job from the queue, if there is one."""
+        manager = self._app.job_manager
+        if self._worker is None:
+            await manager.prune_stalled_workers(self._lease)
+            self._worker = await manager.register_worker()
+            await self._retry_stalled()  # runs of the process before this one have begun, and come before new ones
+        if self._is_unsure:
+            self._is_unsure = False
+            jobs = await manager.list_jobs_async(status="doing", worker_id=self._worker)
+            await self._queue_again(job for job in jobs if job.id not in self._working)
+        return await manager.fetch_job(self._queues, self._worker)
+
+    async def _work(self, job: Job, execute: Execute) -> None:
+        """Execute the run of a job, delete the job, and queue the run again if it is to go on."""
+        from procrastinate.jobs import Status
+
+        run = _run_of(job)
+        try:
+            if self._paused:
+                await self.put(run)
+            else:
+                await execute(run.run_id)
+        except Exception:
+            log.exception("the run %s could not be executed", run.run_id)
+        try:
+            await self._app.job_manager.finish_job(job, Status.SUCCEEDED, delete_job=True)
+        except Exception as error:  # noqa: BLE001 - it is deleted when the database is back
+            if not _is_gone(error):
+                self._is_unsure = True
+        del self._working[job.id]  # type: ignore[arg-type] # it has a number
+        if (again := self._again.pop(run.run_id, None)) is not None:
+            with self._logged():  # a run that could not be queued is found again
+                await self._add(again)
+        self._slots.release()
+        self._may_have_jobs.set()
+
+    async def _queue_again(self, jobs: Iterable[Job]) -> None:
+        """Replace jobs that no process executes: they hold the locks of their conversations."""
+        from procrastinate.exceptions import ProcrastinateException
+        from procrastinate.jobs import Status
+
+        for job in jobs:
+            try:
+                await self._app.job_manager.finish_job(job, Status.FAILED, delete_job=True)
+            except ProcrastinateException as error:
+                if not _is_gone(error):
+                    raise
+            else:
+                await self._add(msgspec.structs.replace(_run_of(job), begun=True))
+
+    async def _listen(self) -> None:
+        """Look for jobs at once when the database says that there are some."""
+
+        async def notified(**_: object) -> None:
+            self._may_have_jobs.set()
+
+        while True:
+            with suppress(Exception):  # without notifications, it takes longer
+                await self._app.job_manager.listen_for_jobs(on_notification=notified, queues=self._queues)
             await asyncio.sleep(RETRY_SECONDS)
 
-    async def _keep_retrying(self) -> None:
-        from procrastinate.exceptions import ProcrastinateException
+    async def _keep_alive(self) -> None:
+        """Show that this process lives, so that its jobs stay its own."""
+        while not await wait_at_most(self._closing, self._lease / POLLS):
+            if self._worker is not None:
+                with self._logged():
+                    await self._app.job_manager.update_heartbeat(self._worker)
 
-        while not self._paused:
-            await asyncio.sleep(CHECK_SECONDS)
-            try:
+    async def _keep_retrying(self) -> None:
+        while not await wait_at_most(self._closing, CHECK_SECONDS):
+            with self._logged():
                 await self._retry_stalled()
-            except (ProcrastinateException, StoreError) as error:
-                log.error("the queue of runs cannot be used: %s", error_text(error))
 
     async def _retry_stalled(self) -> None:
         """Queue the runs of processes that have ended: their jobs hold the locks of their conversations.
@@ -277,43 +355,37 @@ class PostgresQueue:
         A process shows every third of a lease that it lives. So if it has not done so for two thirds, its job is free
         no later than its run. If the process lives nevertheless, the journal keeps its run from others.
         """
-        from procrastinate.exceptions import ProcrastinateException
-        from procrastinate.jobs import Status
-
-        manager = self._app.job_manager
-        stalled = list(await manager.get_stalled_jobs(seconds_since_heartbeat=self._lease * 2 / 3))
-        stalled += await self._left_over()
-        for job in stalled:
-            with suppress(ProcrastinateException):  # another process has done it
-                await manager.finish_job(job, Status.FAILED, delete_job=True)
-                run_id, session_id, digest = (str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest"))
-                await self.put(QueuedRun(run_id, session_id, "", digest, begun=True))
-
-    async def _left_over(self) -> list[Job]:
-        """Return the jobs that ended in this process a while ago, and could not be deleted."""
-        before = time.monotonic() - CHECK_SECONDS
-        ended = {id for id, at in self._ended.items() if at < before}
-        if not ended:
-            return []
-        found = [job for job in await self._app.job_manager.list_jobs_async(status="doing") if job.id in ended]
-        for id in ended.difference(job.id for job in found):
-            del self._ended[id]
-        return found
+        seconds = self._lease * 2 / 3
+        await self._queue_again(await self._app.job_manager.get_stalled_jobs(seconds_since_heartbeat=seconds))
 
     def pause(self) -> None:
         """Take no more jobs from the queue."""
-        if not self._paused:
-            self._paused = True
-            for task in self._tasks:
-                task.cancel()
+        self._paused = True
+        self._may_have_jobs.set()
 
     async def close(self) -> None:
         """Wait for the last jobs, and close the connections."""
         self.pause()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=CLOSE_SECONDS)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while busy := {task for task in (self._taking, *self._working.values()) if task and not task.done()}:
+                    await asyncio.wait(busy)
+        self._closing.set()
+        if self._listening is not None:
+            abandon(self._listening)
+            await asyncio.wait(self._keeping, timeout=CLOSE_SECONDS)
         with suppress(Exception):  # the database may be gone
+            if self._worker is not None:
+                await self._app.job_manager.unregister_worker(self._worker)
+        with suppress(Exception):
             await self._app.close_async()
+
+    @contextmanager
+    def _logged(self) -> Iterator[None]:
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - the database may be back soon
+            log.error("the queue of runs cannot be used: %s", _reason(error))
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
@@ -324,14 +396,42 @@ class PostgresQueue:
         except AlreadyEnqueued:
             raise
         except (ProcrastinateException, OSError) as error:
-            raise StoreError(f"the queue of runs in {self._db.path} cannot be used ({error_text(error)})") from error
+            raise StoreError(f"the queue of runs in {self._db.path} cannot be used ({_reason(error)})") from error
 
 
-def _job(run: QueuedRun) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the options and the arguments of the job of a run."""
-    queue = f"{NAME}-{run.digest}" if run.digest else NAME
-    options = {"queue": queue, "lock": run.session_id, "queueing_lock": run.run_id, "priority": int(run.begun)}
-    return options, {"run_id": run.run_id, "session_id": run.session_id, "digest": run.digest}
+def _job(run: QueuedRun) -> Job:
+    """Return the job of a run."""
+    from procrastinate.jobs import Job
+
+    return Job(
+        id=None,
+        task_name=TASK,
+        task_kwargs={"run_id": run.run_id, "session_id": run.session_id, "digest": run.digest},
+        queue=f"{NAME}-{run.digest}" if run.digest else NAME,
+        lock=run.session_id,
+        queueing_lock=run.run_id,
+        priority=int(run.begun),
+    )
+
+
+def _run_of(job: Job) -> QueuedRun:
+    """Return the run of a job."""
+    run_id, session_id, digest = (str(job.task_kwargs[name]) for name in ("run_id", "session_id", "digest"))
+    return QueuedRun(run_id, session_id, "", digest, begun=job.priority > 0)
+
+
+def _is_gone(error: Exception) -> bool:
+    """Whether a job could not be deleted because another process has done it."""
+    from psycopg.errors import RaiseException
+
+    return isinstance(error.__cause__, RaiseException)
+
+
+def _reason(error: BaseException) -> str:
+    """Return what the database said. The exceptions of procrastinate have no message of their own."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error_text(error).strip().partition("\n")[0]
 
 
 async def _configure(settings: str, connection: Any) -> None:
