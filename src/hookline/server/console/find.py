@@ -8,7 +8,7 @@ from urllib.parse import urlencode
 from starlette.requests import Request
 from starlette.responses import Response
 
-from ..auth import Caller
+from ...stores.callers import Caller
 from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, json_response
 from ..runs import RunService

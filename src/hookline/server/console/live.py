@@ -14,8 +14,8 @@ from starlette.requests import Request
 
 from ..._base.text import error_text
 from ..._base.workers import in_thread
+from ...stores.callers import Caller
 from ...stores.errors import StoreError
-from ..auth import Caller
 from ..halts import HaltService
 from ..routing import caller_of
 from ..sse import SseResponse
