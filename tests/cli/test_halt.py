@@ -19,17 +19,14 @@ async def pause(ctx, result):
         await asyncio.sleep(0.01)
 """
 UNTIL_HALTED = """
-import asyncio, gc, pathlib
+import asyncio, pathlib
 from hookline import hook
-from hookline._run.halt import HaltSwitch
-
-def is_halted():
-    return any(each.latest() is not None for each in gc.get_objects() if isinstance(each, HaltSwitch))
+from hookline._run.context import services_of
 
 @hook("after_tool")
 async def pause(ctx, result):
     pathlib.Path("paused").touch()
-    while not pathlib.Path("go").exists() and not is_halted():
+    while not pathlib.Path("go").exists() and not any(each.latest() for each in services_of(ctx).halts):
         await asyncio.sleep(0.05)
 """
 RUNS = ("--runs", "runs.db")
