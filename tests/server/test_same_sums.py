@@ -171,21 +171,20 @@ async def from_console(browser):
     """The same numbers, from what the pages Hooks, Cost and Blocked show."""
     page = (await browser.get("/console/hooks?range=all")).text
     verdicts = Counter()
-    for row in re.findall(r"<tr>(.*?)</tr>", page, re.DOTALL):
-        for link, text in re.findall(r'<a class="pill \w+" href="([^"]*)"[^>]*>(.*?)</a>', row):
-            query = dict(each.split("=") for each in html.unescape(link).partition("?")[2].split("&"))
-            if query["verb"] != "shadow":
-                verdicts[query["hook"], query["verb"]] += int(text.split()[-1].replace(",", ""))
+    for link, text in re.findall(r'<a class="vc ?[^"]*" href="([^"]*)"[^>]*>(.*?)</a>', page, re.DOTALL):
+        query = dict(each.split("=") for each in html.unescape(link).partition("?")[2].split("&"))
+        if query["verb"] != "shadow":
+            verdicts[query["hook"], query["verb"]] += int(text.rpartition(">")[2].replace(",", ""))
     cost = (await browser.get("/console/cost?range=all")).text
     rows = re.search(r"Tokens and cost by agent</caption>(.*?)</table>", cost, re.DOTALL)[1].partition("<tbody>")[2]
     cells = [
         re.findall(r"<td[^>]*>(.*?)</td>", row, re.DOTALL) for row in re.findall(r"<tr>(.*?)</tr>", rows, re.DOTALL)
     ]
     numbers = [[re.sub(r"<[^>]+>|[,$\s]", "", cell) for cell in row] for row in cells]
-    refused, address = 0, "/console/blocked"
+    refused, address = 0, "/console/blocked?by=events"
     while address:
         text = (await browser.get(address)).text
-        refused += len(re.findall(r'<article id="refusal-', text))
+        refused += len(re.findall(r'<tr id="refusal-', text))
         following = re.search(r'href="([^"]*)" rel="next"', text)
         address = html.unescape(following[1]) if following else ""
     return {

@@ -219,7 +219,7 @@ def refusal_groups(
         owner: only in runs of this caller; ``None`` for all.
         agent: only in runs of this agent and their subagents; all if empty.
         tool: only calls of this tool.
-        hook: only what this hook prevented.
+        hook: only what this hook prevented, or this person, who denied it.
         verb: only with this verb.
         now: the end of the period, as Unix time; now if left out.
 
@@ -243,11 +243,7 @@ def refusal_groups(
 
 def _fits(key: tuple[Any, ...], tool: str, hook: str, verb: str) -> bool:
     name, said, _, used, *_ = key
-    return (
-        (not tool or used == tool)
-        and (not verb or said == verb)
-        and (not hook or (name, said != "denied") == (hook, True))
-    )
+    return (not tool or used == tool) and (not verb or said == verb) and (not hook or name == hook)
 
 
 def _refusal_group(

@@ -74,63 +74,80 @@ class Api(Served):
 
 
 class Console(Served):
-    """The page of a run, and the list of what was blocked."""
+    """The page of a run with each of its calls in full, and the list of what was blocked."""
 
     id = "console"
 
     async def tell(self, vector: Vector, folder: Path) -> Story:
         run = await self.run(vector)
-        page = BeautifulSoup((await self.client.get(f"/console/runs/{run['id']}")).text, "html.parser")
+        address = f"/console/runs/{run['id']}"
+        page = await self.page(address)
         head = page.select_one("#run-head")
-        reply = head.select_one(".ending pre")
-        blocked = BeautifulSoup(
-            (await self.client.get(f"/console/blocked?agent={self.names[vector.id]}")).text, "html.parser"
-        )
+        reply = head.select_one(".reply pre")
+        keys = [link["data-call"] for link in page.select("#run-steps a.nm")]
+        calls = [(await self.page(f"{address}?call={key}")).select_one("#run-drawer") for key in keys]
+        blocked = await self.page(f"/console/blocked?agent={self.names[vector.id]}&by=events")
         return Story(
-            head.select_one(".pill").text,
+            head.select_one(".status").text,
             reply="" if reply is None else reply.text,
-            verdicts=tuple(_decisions(page)),
-            calls=tuple(_calls(page)),
+            verdicts=tuple(each for call in calls for each in _decisions(call)),
+            calls=tuple(each for call in calls for each in _calls(call)),
             refusals=tuple(_refusals(blocked, run["id"])),
         )
+
+    async def page(self, address: str) -> Any:
+        """Return a page."""
+        return BeautifulSoup((await self.client.get(address)).text, "html.parser")
 
 
 VERB_OF = {word: verb for verb, (word, _) in VERBS.items()}
 
 
-def _decisions(page: Any) -> Iterator[HookVerdict]:
-    for point in page.select(".point"):
-        name = point.select_one("code")
-        for decision in point.select(".decision"):
-            reason, error = decision.select_one(".reason"), decision.select_one(".bad-text")
-            yield HookVerdict(
-                name.text,
-                VERB_OF[decision.select_one(".pill").text],
-                decision.select_one(".who").text,
-                "" if reason is None else reason.text,
-                error="" if error is None else re.sub(r" \(\w+\.py:\d+\)$", "", error.text),
-            )
+def _decisions(call: Any) -> Iterator[HookVerdict]:
+    """Yield what each hook decided about a call, from the gates of its line and what is listed after them."""
+    for gate in call.select(".gate-row, .decided"):
+        decided = gate.select(".did") or [gate]
+        reasons = gate.find_all("p", class_="why", recursive=False)
+        for each, place in zip(decided, [each.select_one(".at").text for each in decided], strict=True):
+            word, (point, _, _) = each.select_one(".w").text, place.partition(" · ")
+            said = _said(gate, each, reasons)
+            if said is not None or word not in ("passed", "not called"):
+                is_error = said is not None and "bad" in said["class"]
+                text = "" if said is None else said.text
+                yield HookVerdict(
+                    point,
+                    VERB_OF["asked" if word == "asks" or word == "denied" else word],
+                    gate.select_one("b").text,
+                    "" if is_error else text,
+                    error=re.sub(r" \(\w+\.py:\d+\)$", "", text) if is_error else "",
+                )
 
 
-def _calls(page: Any) -> Iterator[CallTold]:
-    for item in page.select(".item"):
-        tool = item.select_one(".lane > .line > .who.mono")
-        if tool is not None:
-            outcome = item.select_one(".lane > .line > .pill").text
-            read = item.select_one(":scope > .lane-body > .more > pre.box")
-            yield CallTold(tool.text, outcome, "" if read is None else read.text)
+def _said(gate: Any, decided: Any, reasons: list[Any]) -> Any:
+    """Return the reason of a decision: it follows the line of the decision, if the gate has several."""
+    if decided is gate:
+        return reasons[0] if reasons else None
+    following = decided.find_next_sibling("p")
+    return following if following in reasons else None
+
+
+def _calls(call: Any) -> Iterator[CallTold]:
+    tool, outcome = call.select_one("h2 code"), call.select_one(".outcome")
+    if tool is not None:
+        read = call.select_one(".reads pre")
+        yield CallTold(tool.text, outcome.text, "" if read is None else read.text)
 
 
 def _refusals(page: Any, run_id: str) -> Iterator[Refusal]:
-    for row in page.select("#blocked-rows article"):
+    for row in page.select("#blocked-rows tbody tr"):
         if row.select_one(f'a[href$="{run_id}"]') is not None:
-            word, reason = row.select_one(".pill").text, row.select_one(".reason").text
-            hook, about, point = row.select_one("b"), row.select("code")[0].text, row.select("code")[-1].text
+            rule, reason, about = row.select_one(".rule"), row.select_one(".ev-w").text, row.select_one(".ev-x code")
+            word = rule.select_one("svg")["aria-label"]
             yield Refusal(
-                "" if hook is None else hook.text,
-                point,
+                rule.select_one("b").text,
+                about["title"],
                 VERB_OF.get(word, word),
-                about if about != point else "",  # without a tool, the row begins with the point
+                about.text if about.text != about["title"] else "",  # without a tool, it is the point
                 why="" if reason == "No reason was given." else reason,
             )
 

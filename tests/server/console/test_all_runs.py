@@ -61,7 +61,7 @@ def write(path):
 def rows(html):
     """The id, status and origin of each run in the list of the console."""
     found = re.findall(r'<tr id="run-([^"]*)">(.*?)</tr>', html, re.DOTALL)
-    pills = [re.search(r'class="pill [^"]*">([^<]*)<', row)[1] for _, row in found]
+    pills = [re.search(r'class="status (\w+)"', row)[1] for _, row in found]
     origins = [re.search(r'data-label="from">([^<]*)<', row)[1] for _, row in found]
     return list(zip((id for id, _ in found), pills, origins, strict=True))
 
@@ -113,7 +113,7 @@ async def test_runs_of_the_command_line_are_in_the_list_of_a_server_with_the_sam
             assert [row[0] for row in rows((await browser.get(f"/console/runs?{chosen}")).text)] == expected, chosen
         for chosen, expected in ((f"hook={person}", denied), ("hook=judge&verb=block", blocked)):
             page = (await browser.get(f"/console/blocked?{chosen}")).text
-            shown = re.findall(r'<article id="refusal-.*?</article>', page, re.DOTALL)
+            shown = re.findall(r'<tr id="refusal-.*?</tr>', page, re.DOTALL)
             assert [expected in each for each in shown] == [True], chosen
         for name, id, word in ((person, denied, "denied"), ("judge", blocked, "blocked")):
             told = await asyncio.to_thread(project, "explain", id, "--hook", name)

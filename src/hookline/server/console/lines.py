@@ -27,7 +27,8 @@ _GROUPS: Mapping[str, int] = {
 """Where the gates of a point are: before the model, before the tool, after the tool, after the model.
 What decides about an approval, and how long that takes, belongs to the gate that asked."""
 APPROVAL = ("approval_requested", "approval_decided")
-BEFORE_MODEL = tuple(point for point, group in _GROUPS.items() if group == 0)
+BEFORE_MODEL = ("before_step", "before_llm")
+"""Points whose gates belong to the model call that follows. A prompt is built once, at the start of a run."""
 _STEP, _GAP, _CALL, _EDGE = 15, 7, 22, 8
 _STRENGTH = ("skipped", "passed", "changed", "asked", "waits", "failed", "blocked", "denied")
 
@@ -85,7 +86,7 @@ class Fires:
     """The gates of each model call and tool call of a run and its subagents, from its facts."""
 
     def __init__(self, facts: Iterable[RunFact]) -> None:
-        self._calls: dict[tuple[str, int, str], list[GateCall]] = {}
+        self._calls: dict[tuple[str, int, int, str], list[GateCall]] = {}
         before, hops = dict[str, list[GateCall]](), dict[str, int]()
         for fact in facts:
             run = fact.run.run_id
@@ -97,15 +98,20 @@ class Fires:
             if fact.kind == "model":
                 if fact.purpose == "step":
                     hops[run] = fact.hop
-                self._calls.setdefault((run, fact.hop, ""), []).extend([*before.pop(run, ()), *gates])
+                key = run, fact.hop, fact.attempt, ""
+                self._calls.setdefault(key, []).extend([*before.pop(run, ()), *gates])
             elif fact.kind == "fire" and fact.call_id:
-                self._calls.setdefault((run, hops.get(run, 0), fact.call_id), []).extend(gates)
+                self._calls.setdefault((run, hops.get(run, 0), 0, fact.call_id), []).extend(gates)
             elif fact.kind == "fire" and fact.point in BEFORE_MODEL:
                 before.setdefault(run, []).extend(gates)
 
-    def of(self, run_id: str, step: int, call_id: str = "") -> list[GateCall]:
-        """Return the gates of a tool call, or of the model call of a step."""
-        return self._calls.get((run_id, step, call_id), [])
+    def of_model(self, run_id: str, step: int, attempt: int) -> list[GateCall]:
+        """Return the gates of an attempt of the model call of a step."""
+        return self._calls.get((run_id, step, attempt, ""), [])
+
+    def of_tool(self, run_id: str, step: int, call_id: str) -> list[GateCall]:
+        """Return the gates of a tool call, of all its attempts."""
+        return self._calls.get((run_id, step, 0, call_id), [])
 
 
 class GateMark(NamedTuple):

@@ -15,7 +15,7 @@ from ..._base.text import counted
 from ..._base.workers import in_thread
 from ...explain.from_events import EventsView
 from ...explain.from_facts import stored_view
-from ...explain.view import DecisionView, ModelCall, MomentView, NestedRun, RunView, ToolCallView, count_totals
+from ...explain.view import DecisionView, ModelCall, NestedRun, RunView, ToolCallView, count_totals
 from ...stores.approvals import ApprovalRow
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
@@ -341,19 +341,26 @@ class RunSections:
         return fragment(TEMPLATE, self._base, section="step", row=row, strip=strip, few=few)
 
 
+class Decided(NamedTuple):
+    """What a hook decided at a point."""
+
+    point: str
+    view: DecisionView
+
+
 class Shown(NamedTuple):
     """A gate in the drawer: what is drawn, and what the hook decided there."""
 
     gate: GateCall
-    decisions: list[DecisionView]
+    decisions: list[Decided]
 
 
 def _draw_call(row: Row, view: RunView, base: str, *, is_open: bool) -> str:
     """Draw one call, with its gates and what they changed."""
     moments = row.item.moments if row.item is not None and not isinstance(row.item, NestedRun) else []
-    gates = [Shown(gate, _decisions(gate, moments)) for gate in row.gates]
-    known = {id(each) for one in gates for each in one.decisions}
-    others = [each for moment in moments for each in moment.decisions if id(each) not in known]
+    decided = [Decided(moment.point, each) for moment in moments for each in moment.decisions]
+    gates = [Shown(gate, [each for each in decided if _is_at(each, gate)]) for gate in row.gates]
+    others = [each for each in decided if not any(_is_at(each, gate) for gate in row.gates)]
     return fragment(
         "run_drawer.html",
         base,
@@ -370,15 +377,9 @@ def _draw_call(row: Row, view: RunView, base: str, *, is_open: bool) -> str:
     )
 
 
-def _decisions(gate: GateCall, moments: Sequence[MomentView]) -> list[DecisionView]:
-    """Return what a hook decided at its gate."""
-    return [
-        each
-        for moment in moments
-        if GateCall(moment.point, gate.hook, "").key == gate.key
-        for each in moment.decisions
-        if each.hook == gate.hook
-    ]
+def _is_at(decided: Decided, gate: GateCall) -> bool:
+    """Whether a hook decided something at this gate."""
+    return GateCall(decided.point, decided.view.hook, "").key == gate.key
 
 
 def _failure(tree: Tree) -> str:

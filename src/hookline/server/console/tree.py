@@ -142,7 +142,7 @@ class Tree:
 
     def _model(self, row: Row, call: ModelCall, run_id: str, step: StepView) -> None:
         row.item, row.took = call, call.duration or None
-        fired = self._fires.of(run_id, step.index) if call.purpose == "step" else []
+        fired = self._fires.of_model(run_id, step.index, call.attempt) if call.purpose == "step" else []
         row.gates = self._gates(call.moments, fired)
         row.brief = shorten(" ".join(call.text.split()), _BRIEF)
         row.says = [Said(gate.state, gate.hook, gate.reason) for gate in row.gates if gate.spoke]
@@ -191,7 +191,7 @@ class Tree:
         row = Row("call", key, call.tool, depth, call.at, run, step, call, shorten(" · ".join(values), _BRIEF))
         row.took = call.duration or None
         waits = bool(call.questions) and not call.decision and not call.outcome and self.is_open
-        fired = self._fires.of(run_id, step.index, call.id)
+        fired = self._fires.of_tool(run_id, step.index, call.id)
         asked = "waits" if waits else "denied" if call.decision == "denied" else "asked"
         row.gates = [
             gate._replace(state=asked) if gate.state == "asked" else gate for gate in self._gates(call.moments, fired)
