@@ -34,18 +34,6 @@ GATES: Mapping[str, str] = {
 }
 """How the hook line draws each verb: ``passed`` is hollow, ``blocked`` a cut. All others ``changed`` something."""
 
-GLYPHS: Mapping[str, str] = {
-    "passed": "○",
-    "changed": "◆",
-    "asked": "●",
-    "waits": "◎",
-    "blocked": "┃",
-    "denied": "┃",
-    "failed": "✕",
-    "skipped": "·",
-}
-"""The gates of the hook line in a terminal."""
-
 
 def gate_of(verb: str) -> str:
     """Return how the hook line draws a verb."""
