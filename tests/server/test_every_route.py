@@ -67,6 +67,7 @@ PATHS = {
 
 PAGES = {
     "GET /",
+    "GET /console",
     "GET /console/now",
     "GET /console/find",
     "GET /console/static/{version}/{name}",

@@ -43,3 +43,13 @@ async def test_the_first_page_has_the_counts_of_today_and_what_is_usual(tmp_path
         tiles = re.findall(r'<a class="tile".*?</a>', (await browser.get("/")).text, re.DOTALL)
         words = [" ".join(re.sub(r"<[^>]+>", " ", tile).split()) for tile in tiles]
         assert words[2:] == ["Refused today 3 usually 6", "Failed today 1 of 1 runs", "Cost today $1.50 usually $1.50"]
+
+
+async def test_the_obvious_address_leads_to_the_first_page_after_the_login(tmp_path):
+    async with console(tmp_path) as made:
+        async with made.logged_in("read") as browser:
+            answer = await browser.get("/console")
+            assert (answer.status_code, answer.headers["location"]) == (303, "/")
+        async with made.browser() as stranger:  # now that there is a key, everybody has to log in
+            answer = await stranger.get("/console")
+            assert (answer.status_code, answer.headers["location"]) == (303, "/console/login?next=/console")

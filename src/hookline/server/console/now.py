@@ -7,7 +7,7 @@ from functools import cache, partial
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
 
 from ..._base.workers import in_thread
 from ...stores.callers import Caller
@@ -49,8 +49,15 @@ class NowPage:
 
     def endpoints(self) -> list[Endpoint]:
         """Return the endpoints."""
-        pages = (("/", self._show, "console_now"), ("/console/now", self._stream, "console_now_live"))
+        pages = (
+            ("/", self._show, "console_now"),
+            ("/console", self._go, "console"),
+            ("/console/now", self._stream, "console_now_live"),
+        )
         return [page_endpoint("GET", path, handler, ("read",), name) for path, handler, name in pages]
+
+    async def _go(self, request: Request) -> Response:
+        return RedirectResponse(f"{base_of(request)}/", 303)
 
     async def _show(self, request: Request) -> Response:
         sections = await self._live.show(request, *self._view(request))
