@@ -49,11 +49,11 @@ STREAMS = (
 """The streams of the pages that are open during a run: each of them is rendered for itself."""
 DRAWN = """() => new Promise((done) => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))"""
 COUNT = """() => {
-  const table = document.querySelector(".runs");
+  const table = document.querySelector("#runs-rows");
   window.swaps = 0;
-  const isMark = (each) => each.target.parentElement?.closest(".marks");
+  const isMark = (each) => each.target.closest?.(".r-line");
   const observer = new MutationObserver((changes) => { window.swaps += changes.some(isMark); });
-  observer.observe(table, { childList: true, characterData: true, subtree: true });
+  observer.observe(table, { attributes: true, childList: true, subtree: true });
 }"""
 """Count the updates of the table."""
 STEPS = 5
@@ -208,7 +208,7 @@ def live(rows: int, seconds: float) -> dict[str, float]:
             return {}
         ids = [client.post("/runs", json={"task": "1000000 rm 0.4"}).json()["id"] for _ in range(rows)]
         tab.goto(f"{url}/console/runs", wait_until="domcontentloaded")
-        tab.locator(".marks .pill").nth(min(rows, 50) - 1).wait_for()
+        tab.locator(".rl .g").nth(min(rows, 50) - 1).wait_for(state="attached")
         tab.evaluate(COUNT)
         busy = _meter(tab)
         before, began = busy(), time.perf_counter()
