@@ -15,7 +15,7 @@ from .context import AgentContext
 DepsT = TypeVar("DepsT")
 
 Approval = bool | str | Mapping[str, Any] | HookResult | None
-"""What an ``approve`` function returns: see :class:`hookline.Agent`."""
+"""The return value of an ``approve`` function: see :class:`hookline.Agent`."""
 Approve = Callable[[AgentContext[DepsT], ApprovalRequest], Approval | Awaitable[Approval]]
 
 

@@ -54,7 +54,7 @@ _OF_CLONES = {"extensions": "objectformat partialclone refstorage", "submodule":
 
 _FILES_OF_SETTINGS = ("config", "config.worktree", "commondir")
 _DECIDING = (*_FILES_OF_SETTINGS, "hooks", "index")
-"""What decides which programs git runs in a repository; the index decides which files it writes."""
+"""The files that decide which programs git runs in a repository; the index decides which files it writes."""
 _INCLUDES = re.compile(r"include(if\..*)?\.path", re.DOTALL)
 _STATE = re.compile(
     r"HEAD|index|sharedindex\.[0-9a-f]+|packed-refs|shallow|AUTO_MERGE|COMMIT_EDITMSG|FETCH_HEAD|ORIG_HEAD|"

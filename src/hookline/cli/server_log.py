@@ -1,4 +1,4 @@
-"""What ``hookline serve`` prints without a terminal: log lines."""
+"""The output of ``hookline serve`` without a terminal: log lines."""
 
 from __future__ import annotations
 

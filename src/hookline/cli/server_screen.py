@@ -1,4 +1,4 @@
-"""What ``hookline serve`` shows on a terminal: the address, the current runs, and the calls that wait for approval."""
+"""The screen of ``hookline serve`` on a terminal: address, current runs, and the calls that wait for approval."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What took time in a run, and where it is drawn."""
+"""A part of a run that took time, and where it is drawn."""
 
 from hookline.explain.totals import SubagentTotals
 from hookline.explain.view import DecisionView, ModelCall, MomentView, RunView, StepView, ToolCallView, count_totals

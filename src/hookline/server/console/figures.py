@@ -158,7 +158,7 @@ class FiguresPages:
 
 
 class _Order(msgspec.Struct, frozen=True):
-    """What the calls of an agent go through: the name of the call, the rules before it, what it is, the rules after."""
+    """The firing order of an agent: the name of a kind of call, the rules before it, the call, the rules after it."""
 
     agent: str
     lines: list[tuple[str, list[HookView], str, list[HookView]]]

@@ -57,7 +57,7 @@ class GateCall(NamedTuple):
 
     @property
     def word(self) -> str:
-        """What the gate did, as a word."""
+        """The action of the gate, as a word."""
         if self.state in ("skipped", "waits", "denied"):
             return {"skipped": "not called", "waits": "asks", "denied": "denied"}[self.state]
         return "passed" if self.state == "passed" else verb_words(self.verb)[0]

@@ -158,7 +158,7 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
 
 
 class Frame(NamedTuple):
-    """What is around all pages: its sections that change, how many calls wait, and whether there is a ticket board."""
+    """The frame of all pages: its sections that change, the number of waiting calls, and whether there are tickets."""
 
     sections: Mapping[str, str] = {}
     waiting: int = 0

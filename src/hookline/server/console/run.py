@@ -342,7 +342,7 @@ class RunSections:
 
 
 class Decided(NamedTuple):
-    """What a hook decided at a point."""
+    """The decision of a hook at a point."""
 
     point: str
     view: DecisionView

@@ -1,4 +1,4 @@
-"""What took time in a run: the beginning and the end of each model call, tool call and wait for a person."""
+"""The times of a run: the beginning and the end of each model call, tool call and wait for a person."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from ...explain.view import Item, ModelCall, ToolCallView
 
 Span = tuple[str, float, float | None]
-"""What took time, ``model``, ``tool`` or ``wait``; when it began; and when it ended, ``None`` if it has not."""
+"""A kind, ``model``, ``tool`` or ``wait``; when it began; and when it ended, ``None`` if it has not."""
 
 
 def spans(item: Item) -> Iterator[Span]:

@@ -29,7 +29,7 @@ _BRIEF = 160
 
 
 class Said(msgspec.Struct, frozen=True):
-    """What the row of a call says about a gate, a person or an error."""
+    """The words in the row of a call about a gate, a person or an error."""
 
     state: str
     who: str
@@ -50,7 +50,7 @@ class Row(msgspec.Struct):
     brief: str = ""
     to: str = ""
     state: str = ""
-    """What the call does now, or why there is no result; empty if it has one."""
+    """The current activity of the call, or why there is no result; empty if it has one."""
     gates: list[GateCall] = []
     says: list[Said] = []
     call: str = "ok"
@@ -302,7 +302,7 @@ class Fold(msgspec.Struct, frozen=True):
 
 
 _LONG, _FOLDED = 5.0, 0.08
-"""Waits for people that last longer than so many seconds are drawn with this share of the rest of the strip."""
+"""Waits for people that last longer than this number of seconds are drawn with this share of the rest of the strip."""
 _NICE = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1800, 3600, 7200)
 _JOIN = 0.12
 _APART = 1.15
