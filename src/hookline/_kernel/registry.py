@@ -200,12 +200,13 @@ def _with_own_names(guards: Sequence[HookEntry]) -> Iterator[HookEntry]:
     """Number guards that share a name, because a remembered approval answers the questions of one guard only."""
     taken, seen = {entry.name for entry in guards}, set[str]()
     for entry in guards:
-        if entry.name in seen:
-            own = next(name for n in count(2) if (name := f"{entry.name} ({n})") not in taken)
-            taken.add(own)
-            entry = msgspec.structs.replace(entry, asks_as=own)
-        seen.add(entry.name)
-        yield entry
+        if entry.name not in seen:
+            seen.add(entry.name)
+            yield entry
+            continue
+        own = next(name for n in count(2) if (name := f"{entry.name} ({n})") not in taken)
+        taken.add(own)
+        yield msgspec.structs.replace(entry, asks_as=own)
 
 
 def _with_guards(entry: HookEntry, guards: tuple[HookEntry, ...]) -> HookEntry:
