@@ -118,10 +118,38 @@ async def test_a_remembered_approval_answers_no_question_of_another_guard_with_t
     (row,) = await waiting(store)
     decide_with(store, "approve", remember="always", pattern={"env": "*"})(row)
     (other,) = await waiting(store)
-    assert (row.hooks, other.hooks, ran) == (("careful",), ("careful (2)",), ["test", "test"])
+    assert (row.hooks, other.hooks, ran) == (("careful (1)",), ("careful (2)",), ["test", "test"])
     decide_with(store, "deny")(other)
     await asyncio.wait_for(running, 60)
     assert ran == ["test", "test"]
+
+
+async def test_a_remembered_approval_answers_no_question_of_a_guard_that_comes_before_one_of_the_same_name(store):
+    def asking():
+        @guard("before_tool")
+        def careful(ctx, request):
+            return HookResult.ask("May it?")
+
+        return careful
+
+    @tool
+    def deploy(env: str) -> str:
+        """Deploy."""
+        return "ok"
+
+    def agent_with(*guards):
+        return scripted_agent([call("deploy", env="a"), "done"], tools=[deploy], hooks=[*guards, ApprovalsHook(store)])
+
+    own = asking()
+    running = asyncio.create_task(agent_with(own).arun("go"))
+    (row,) = await waiting(store)
+    decide_with(store, "approve", remember="always")(row)
+    await asyncio.wait_for(running, 60)
+    running = asyncio.create_task(agent_with(asking(), own).arun("go"))
+    (other,) = await waiting(store)
+    assert (row.hooks, other.hooks) == (("careful",), ("careful (1)", "careful (2)"))
+    decide_with(store, "deny")(other)
+    await asyncio.wait_for(running, 60)
 
 
 async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(store):

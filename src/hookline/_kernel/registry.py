@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from inspect import ismethod
@@ -197,14 +198,17 @@ def _chain(entries: list[HookEntry]) -> Chain:
 
 
 def _with_own_names(guards: Sequence[HookEntry]) -> Iterator[HookEntry]:
-    """Number guards that share a name, because a remembered approval answers the questions of one guard only."""
-    taken, seen = {entry.name for entry in guards}, set[str]()
+    """Number guards that share a name, because a remembered approval answers the questions of one guard only.
+
+    The first one is numbered too: elsewhere, the name alone may be that of another of them.
+    """
+    names = Counter(entry.name for entry in guards)
+    taken = set(names)
     for entry in guards:
-        if entry.name not in seen:
-            seen.add(entry.name)
+        if names[entry.name] == 1:
             yield entry
             continue
-        own = next(name for n in count(2) if (name := f"{entry.name} ({n})") not in taken)
+        own = next(name for n in count(1) if (name := f"{entry.name} ({n})") not in taken)
         taken.add(own)
         yield msgspec.structs.replace(entry, asks_as=own)
 
