@@ -102,4 +102,4 @@ def test_the_program_tells_its_version_and_what_it_lacks(empty, tmp_path):
     assert (told.returncode, told.stdout) == (0, f"hookline {hookline.__version__}\n")
     lacking = ran(empty, "-I", "-m", "hookline", "run", "hello", cwd=tmp_path)
     assert lacking.returncode == 2
-    assert "pip install -e '.[cli]'" in lacking.stderr
+    assert "pip install 'hookline[cli]'" in lacking.stderr
