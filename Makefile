@@ -104,7 +104,7 @@ agentdojo: $(VENV)/.dev
 
 # The packages of a release in dist/, from the last commit: built, checked, installed from nothing and used (docs/releasing.md).
 dist: $(VENV)/.dev
-	@$(BIN)/pip install -q -c constraints.txt --group release
+	@$(BIN)/pip install -qq -c constraints.txt --group release
 	@$(BIN)/python tests/release/dist.py
 
 # The generated pages, and the site of all pages; a warning is a failure.

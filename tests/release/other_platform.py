@@ -29,17 +29,21 @@ slack_bolt starlette.testclient starlette.websockets telegram tomlkit typer type
 MODULES = {"curses", "_curses", "fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
 NAMES = {
     "win32": {
-        os: """fork forkpty getuid geteuid getgid getegid getgroups getpgid getsid setsid setpgid killpg chown fchown lchown
-            fchmod mkfifo mknod uname O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_PATH wait3 wait4 waitid posix_spawn nice
-            sched_getaffinity getloadavg sysconf pread pwrite preadv sendfile openpty register_at_fork memfd_create statvfs
-            fstatvfs WNOHANG confstr pidfd_open posix_fallocate chroot ttyname tcgetpgrp lockf fdatasync sync""",
-        signal: """SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGPIPE SIGTSTP SIGCONT SIGSTOP SIGWINCH SIGQUIT SIGTTOU
+        os: """
+            fork forkpty getuid geteuid getgid getegid getgroups getpgid getsid setsid setpgid killpg chown fchown
+            lchown fchmod mkfifo mknod uname O_NOFOLLOW O_DIRECTORY O_CLOEXEC O_NONBLOCK O_PATH wait3 wait4 waitid
+            posix_spawn nice sched_getaffinity getloadavg sysconf pread pwrite preadv sendfile openpty chroot statvfs
+            register_at_fork memfd_create fstatvfs WNOHANG confstr pidfd_open posix_fallocate ttyname tcgetpgrp lockf
+            fdatasync sync""",
+        signal: """
+            SIGKILL SIGHUP SIGUSR1 SIGUSR2 SIGALRM SIGCHLD SIGPIPE SIGTSTP SIGCONT SIGSTOP SIGWINCH SIGQUIT SIGTTOU
             SIGTTIN setitimer alarm pthread_kill pthread_sigmask pause sigwait siginterrupt""",
         socket: "AF_UNIX SO_PEERCRED SCM_RIGHTS",
         time: "tzset clock_gettime CLOCK_BOOTTIME CLOCK_MONOTONIC",
     },
     "darwin": {
-        os: """memfd_create pidfd_open sched_getaffinity sched_setaffinity O_PATH getrandom eventfd copy_file_range
+        os: """
+            memfd_create pidfd_open sched_getaffinity sched_setaffinity O_PATH getrandom eventfd copy_file_range
             posix_fadvise setns unshare listxattr getxattr setxattr removexattr""",
         signal: "sigtimedwait SIGPWR SIGSTKFLT",
         socket: "SO_PEERCRED AF_NETLINK",
@@ -70,7 +74,8 @@ def without_posix():
     os.lseek = lambda file, at, how: seek(file, min(at, 1 << 40), how)  # file systems here have shorter files
     sys.modules["msvcrt"] = msvcrt = types.ModuleType("msvcrt")
     msvcrt.LK_NBLCK, msvcrt.LK_UNLCK = 2, 0
-    msvcrt.locking = lambda file, how, count: fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB if how else fcntl.LOCK_UN)
+    flags = {msvcrt.LK_NBLCK: fcntl.LOCK_EX | fcntl.LOCK_NB, msvcrt.LK_UNLCK: fcntl.LOCK_UN}
+    msvcrt.locking = lambda file, how, count: fcntl.flock(file, flags[how])
 
 
 def unsupported(*args):

@@ -4,23 +4,21 @@ import importlib
 import io
 import os
 import pkgutil
-import sys
 from contextlib import redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 
 import hookline
+from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline.cli.app import run_app
 from hookline.errors import HooklineError, NotInstalledError
+from hookline.hooks import AuditLogHook, PathGuard, TapeHook
+from hookline.tape import replay
+from hookline.tools import file_tools, shell_tool
 
 for module in pkgutil.walk_packages(hookline.__path__, "hookline."):
     if not module.name.endswith(("__main__", "_sandbox_launcher")):  # programs; the second is for Linux
         with suppress(NotInstalledError):
             importlib.import_module(module.name)
-
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
-from hookline.cli.app import run_app
-from hookline.hooks import AuditLogHook, PathGuard, TapeHook
-from hookline.tape import replay
-from hookline.tools import file_tools, shell_tool
 
 
 @tool
