@@ -1,8 +1,8 @@
 """What the package says about itself that depends on where it is built.
 
 In a release, ``HOOKLINE_REPOSITORY`` is the address of the repository, such as ``https://example.com/team/hookline``.
-The package then links to it, and the relative links of the README, which lead nowhere on a package index, become links to
-the files of this version. Other builds have no links.
+The package then links to it, and the relative links of the README, which lead nowhere on a package index, become
+links to the files of this version. Other builds have no links.
 """
 
 from __future__ import annotations

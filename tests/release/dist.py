@@ -50,9 +50,8 @@ def build(folder):
     version = tagged_version()
     if version:
         package.write_text(re.sub('__version__ = ".*"', f'__version__ = "{version}"', package.read_text()))
-        if not re.search(
-            rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.M
-        ):
+        changes = (ROOT / "CHANGELOG.md").read_text()
+        if not re.search(rf"^## {re.escape(version)} \(\d{{4}}-\d\d-\d\d\)$", changes, re.MULTILINE):
             sys.exit(f"CHANGELOG.md has no heading '## {version} (YYYY-MM-DD)'")
     else:
         print("The commit has no tag such as v1.2.3: these packages are not for publishing.")
@@ -96,7 +95,7 @@ def install(wheel, extras, folder):
         output += ran(python, "-c", "from hookline.server import asgi, build_server", cwd=folder)
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     packages = len(ran(python, "-m", "pip", "list", "--format=freeze").splitlines())
-    print(f"  {what if not extras else f'[{extras}]'!s:<20} {packages:>4} packages {size / 1e6:>6.0f} MB   works")
+    print(f"  {f'[{extras}]' if extras else 'hookline':<20} {packages:>4} packages {size / 1e6:>6.0f} MB   works")
     return output
 
 
@@ -120,16 +119,13 @@ def main():
         for number, extras in enumerate(EXTRAS):
             install(wheel, extras, folder / f"env{number}")
         home = {"PIPX_HOME": str(folder / "pipx"), "PIPX_BIN_DIR": str(folder / "pipx-bin")}
-        print(
-            f"  pipx run             {ran(BIN / 'pipx', 'run', '--spec', f'{wheel}[cli]', 'hookline', '--version', env=home).strip()}"
-        )
+        told = ran(BIN / "pipx", "run", "--spec", f"{wheel}[cli]", "hookline", "--version", env=home)
+        print(f"  pipx run: {told.strip()}")
         sbom = ROOT / "build" / f"{wheel.name.split('-py3')[0]}.cdx.json"
         sbom.parent.mkdir(exist_ok=True)
         everything = folder / f"env{len(EXTRAS) - 1}/bin/python"
         ran(BIN / "cyclonedx-py", "environment", "--output-reproducible", "--output-file", sbom, everything)
-        print(
-            f"\ndist/ has the packages, {sbom.relative_to(ROOT)} the bill of materials of an installation with all extras."
-        )
+        print(f"\nThe packages are in dist/, the bill of materials of [all] is {sbom.relative_to(ROOT)}.")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Run a program as on Windows or macOS, as far as that is possible here: ``python other_platform.py win32 program.py ...``.
+"""Run a program as on Windows or macOS, as far as possible: ``python other_platform.py win32 program.py ...``.
 
 It takes away the modules, functions and constants that the other system does not have, and then names that system in
 ``sys.platform``. The standard library and the libraries that Hookline uses are imported before: they have their own
@@ -18,13 +18,14 @@ import time
 import types
 
 LIBRARIES = """
-asyncio.unix_events concurrent.futures.thread ctypes.util doctest email.mime.text getpass http.server importlib.metadata
-logging.handlers multiprocessing.pool platform readline selectors shutil sqlite3 ssl tarfile tempfile urllib.request uuid
-webbrowser zipfile
-a2a.types aiohttp anthropic anyio._backends._asyncio docstring_parser httpx jinja2 markdown_it mcp.client.stdio msgspec openai prometheus_client
-opentelemetry.sdk.trace procrastinate prompt_toolkit.input.vt100 prompt_toolkit.output.vt100 prompt_toolkit.shortcuts pydantic rich.console rich.live
-rich.markdown rich.progress rich.prompt rich.syntax rich.table starlette.applications starlette.templating
-slack_bolt starlette.testclient starlette.websockets telegram tomlkit typer typer.testing uvicorn.main websockets
+asyncio.unix_events concurrent.futures.thread ctypes.util doctest email.mime.text getpass http.server
+importlib.metadata logging.handlers multiprocessing.pool platform readline selectors shutil sqlite3 ssl tarfile
+tempfile urllib.request uuid webbrowser zipfile a2a.types aiohttp anthropic anyio._backends._asyncio
+docstring_parser httpx jinja2 markdown_it mcp.client.stdio msgspec openai prometheus_client
+opentelemetry.sdk.trace procrastinate prompt_toolkit.input.vt100 prompt_toolkit.output.vt100
+prompt_toolkit.shortcuts pydantic rich.console rich.live rich.markdown rich.progress rich.prompt rich.syntax
+rich.table starlette.applications starlette.templating slack_bolt starlette.testclient starlette.websockets
+telegram tomlkit typer typer.testing uvicorn.main websockets
 """
 MODULES = {"curses", "_curses", "fcntl", "grp", "pty", "pwd", "readline", "resource", "syslog", "termios", "tty"}
 NAMES = {
