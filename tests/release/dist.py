@@ -87,7 +87,7 @@ def install(wheel, extras, folder):
     block = re.search(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)[1]
     output = ran(python, "-c", block, cwd=folder)
     if "cli" in extras or extras == "all":
-        output += ran(program, "--version", cwd=folder) + ran(program, "doctor", cwd=folder, codes=(0, 1))
+        output += ran(program, "--version", cwd=folder) + ran(program, "doctor", cwd=folder, codes=(0, 1, 2))
     if "local" in extras or extras == "all":
         output += tour(program, folder)
     if "server" in extras or extras == "all":
