@@ -20,7 +20,7 @@ from .._kernel.registry import HookRegistry, plugin_names
 from .._kernel.results import Verdict
 from .._kernel.scope import BaseContext, HookState, Scope, scope_of
 from .._kernel.state import AgentState
-from .._kernel.values import Ids, Message, ToolSpec
+from .._kernel.values import Ids, Message, ToolSpec, Usage
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry, ToolsView
 from .budget import Budget, BudgetView
@@ -111,6 +111,11 @@ class GatedModel:
         """Return the number of tokens in a whole request, including tools; exact if the model supports it."""
         return int(await in_thread(getattr(self._counter, "count_request", self._count_parts), request))
 
+    def price(self, usage: Usage) -> float | None:
+        """Return the price of these tokens in USD; ``None`` if it is not known."""
+        price: Callable[[Usage], float | None] | None = getattr(self._counter, "price", None)
+        return None if price is None else price(usage)
+
     @property
     def _counter(self) -> Model:
         """The model that counts tokens. In a replay, the counts come from the recording."""
@@ -184,6 +189,9 @@ class RunAccess(Protocol):
         """Whether a consumer wants events of this type."""
         ...
 
+
+CALLED_MODEL: ContextVar[Model | None] = ContextVar("hookline_called_model", default=None)
+"""The model of the call that the current code is part of."""
 
 CALL: ContextVar[ToolCallRequest | None] = ContextVar("hookline_call", default=None)
 """The tool call that the current code is part of."""
@@ -431,6 +439,20 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         """The model, subject to the hooks and the budget of this run; ``None`` outside a run."""
         llm, lane = self._services.llm, lane_of(self)
         return llm if llm is None or lane is None or lane_in(lane) is not lane else llm._in_lane(lane)
+
+    @property
+    def called_model(self) -> GatedModel | None:
+        """At the points of a model call: its model, which is not that of ``llm`` after ``ctx.llm.using(model)``.
+
+        Elsewhere it is that of ``llm``.
+        """
+        llm, model = self.llm, CALLED_MODEL.get()
+        return llm if llm is None or model is None or model is llm.model else llm.using(model)
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the run is a replay or a backtest: nothing is called, so nothing outside the run should change."""
+        return self._services.environment.boundary.is_replay
 
     @property
     def clock(self) -> Any:

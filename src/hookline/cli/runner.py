@@ -140,7 +140,12 @@ def run_once(
     store: RunStore | None = None,
     run_id: str | None = None,
 ) -> RunOutcome:
-    """Run an agent once. A failed run is an outcome too, not an exception."""
+    """Run an agent once. A failed run is an outcome too, not an exception.
+
+    Its user is that of the terminal, unless the metadata name one.
+    """
+    from .approval_prompt import current_user
+
     set_origin(ctx, "command line")
     failed_hooks: set[str] = set()
     subagents = SubagentTotals()
@@ -158,7 +163,7 @@ def run_once(
         task,
         ctx=ctx,
         sinks=[*sinks, note],
-        metadata=metadata,
+        metadata={"user": current_user(), **metadata},
         attachments=attachments,
         durable=store,
         run_id=run_id,
