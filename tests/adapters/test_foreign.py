@@ -13,7 +13,7 @@ import pytest
 from hookline import Agent, HookResult, Limits, Message, ModelRequest, guard, hook, hooks, observer, tool
 from hookline.adapters._foreign import Adapter, RunOverError, Support, checked_names
 from hookline.errors import HooklineError, NotInstalledError, RegistrationError, RunFailedError, RunWaitingError
-from hookline.hooks import HookRegistry, PassThrough, Strict
+from hookline.hooks import HookRegistry, PassThrough, SpendingLimit, Strict
 from hookline.models import ModelResponse, Price, ScriptedModel, call, reply
 from hookline.payloads import StopSignal, ToolCall, ToolSpec, Usage
 from hookline.plugins import Plugin
@@ -868,3 +868,21 @@ async def test_a_framework_in_a_tool_of_a_durable_run_is_guarded_and_its_committ
     assert (await agent.arun("go", durable=store, run_id="r")).reply == "It said: ['Done.']"
     assert asked == ["framework"]
     store.close()
+
+
+async def test_a_spending_limit_stops_the_runs_of_a_user_at_the_price_of_the_frameworks_model(tmp_path):
+    limit = SpendingLimit(0.05, store=tmp_path / "spending.db", max_reply_tokens=20)
+
+    async def costly(request):
+        return ModelResponse("Done.", usage=Usage(10, 20))
+
+    async def ask(model, **options):
+        run = attach(limit, metadata={"user": "ann"}, **options).start("Go.")
+        await run.call_model(ASK.replace({"model": model}), costly)
+        return await run.end()
+
+    await ask("theirs", price=Price(input=1000, output=1000))
+    with pytest.raises(RunOverError) as over:
+        await ask("theirs", price=Price(input=1000, output=1000))
+    assert over.value.result.stop.kind == "cost_limit"
+    assert limit.store.accounts()[0].spent.usd == 0.03

@@ -28,7 +28,7 @@ from ..models.errors import (
 )
 from ..stores.callers import user_of
 from ..stores.paths import default_spending_path
-from ..stores.spending import WINDOW_NAMES, Account, Amount, Calendar, Reservation, SpendingStore, Window
+from ..stores.spending import REACHED, WINDOW_NAMES, Account, Amount, Calendar, Reservation, SpendingStore, Window
 
 _REPLY_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _NOT_BILLED = (
@@ -270,7 +270,7 @@ class SpendingLimit:
             then = f"There is room again at {self.calendar.time_text(account.until)}."
         return (
             kind,
-            f"Spending limit {whose} reached: {taken} of {limit} used {window}, and this call may {needed}. {then}",
+            f"{REACHED}{whose} reached: {taken} of {limit} used {window}, and this call may {needed}. {then}",
         )
 
 

@@ -26,6 +26,9 @@ Window = Literal["1h", "1d", "1w", "1mo"]
 WINDOWS: tuple[str, ...] = get_args(Window)
 WINDOW_NAMES: Mapping[str, str] = {"1h": "this hour", "1d": "today", "1w": "this week", "1mo": "this month"}
 
+REACHED = "Spending limit "
+"""The beginning of the message of a run that was stopped, which is for the user of the run."""
+
 KEEP_SECONDS = 7 * 86400.0
 """Seconds for which the calls of a window are kept after its end."""
 _PRUNE_SECONDS = 600.0
@@ -297,8 +300,10 @@ class SpendingStore:
             return []
         where, values = ("", ()) if subject is None else (" AND subject = ?", (storable(subject),))
         with self._db.transaction() as db:
-            query = f"SELECT {_COLUMNS} FROM accounts WHERE until > ?{where} ORDER BY {_LEAST_LEFT_FIRST} LIMIT ?"
-            rows = db.execute(query, (self._now(db), *values, limit)).fetchall()
+            query = f"""SELECT {_COLUMNS} FROM accounts WHERE since <= ? AND until > ?{where}
+                ORDER BY {_LEAST_LEFT_FIRST} LIMIT ?"""
+            now = self._now(db)
+            rows = db.execute(query, (now, now, *values, limit)).fetchall()
         return list(map(_account, rows))
 
     def reset(self, subject: str, account: str | None = None) -> list[Account]:
