@@ -343,8 +343,8 @@ def test_another_version_of_the_framework_is_refused_with_the_supported_range(su
 @pytest.mark.parametrize(
     ("option", "advice"),
     [
-        ("max_step", r"no option max_step=\. Did you mean 'max_steps'\? Known: .*strict"),
-        ("xyz", r"no option xyz=\. Known: .*max_steps"),
+        ("limit", r"no option limit=\. Did you mean 'limits'\? Known: .*strict"),
+        ("xyz", r"no option xyz=\. Known: .*limits"),
         ("hooks", r"no option hooks=: write the hooks as arguments"),
         ("durable", r"no option durable=: a journal cannot continue the loop of a framework.* durable hookline\.Agent"),
         ("run_id", r"no option run_id=: a journal cannot continue the loop of a framework"),
@@ -529,7 +529,7 @@ async def test_the_framework_may_go_on_after_a_final_reply():
 
 
 async def test_a_limit_counts_also_when_the_framework_goes_on_after_a_final_reply():
-    run = attach(max_steps=1).start("Go.")
+    run = attach(limits=Limits(steps=1)).start("Go.")
     await run.call_model(ASK, says_done)
     with pytest.raises(RunOverError) as over:
         await run.call_model(ASK, says_done)

@@ -4,7 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from hookline import Agent, AgentContext, HookResult, ScriptedModel, Session, call, guard, hook, observer, reply, tool
+from hookline import (
+    Agent,
+    AgentContext,
+    HookResult,
+    Limits,
+    ScriptedModel,
+    Session,
+    call,
+    guard,
+    hook,
+    observer,
+    reply,
+    tool,
+)
 from hookline.channels.factory import build_gateway
 from hookline.channels.gateway import Gateway
 from hookline.channels.in_memory import MemoryChannel
@@ -194,7 +207,7 @@ async def test_a_reply_says_that_a_limit_stopped_its_run(gateways):
         """Look."""
         return "nothing"
 
-    agent = Agent("bot", llm=ScriptedModel([call("look")], loop=True), tools=[look], max_steps=2)
+    agent = Agent("bot", llm=ScriptedModel([call("look")], loop=True), tools=[look], limits=Limits(steps=2))
     gateway, channel = await gateways(answerer=agent)
     await channel.say("hi")
     await gateway.wait_until_idle()

@@ -30,7 +30,6 @@ from hookline.payloads import Usage
 from hookline.stores import SpendingStore
 from hookline.tape import replay
 from hookline.teams import Team
-from tests.waiting import wait_until
 
 PRICE = Price(input=1000, output=1000)  # a tenth of a cent per token
 USED = Usage(10, 20)  # 3 cents
@@ -275,9 +274,16 @@ def test_a_reply_without_usage_counts_with_what_was_reserved(store):
 
 
 async def test_a_cancelled_call_counts_with_what_was_reserved(store):
-    agent = Agent("helper", llm=Priced(delay=60), hooks=[limited(store)])
+    asked = asyncio.Event()
+
+    class Hanging(Priced):
+        async def complete(self, request):
+            asked.set()
+            await asyncio.sleep(60)
+
+    agent = Agent("helper", llm=Hanging(), hooks=[limited(store)])
     run = agent.start("Help.", metadata=ANN)
-    await wait_until(lambda: store.accounts() and store.accounts()[0].reserved.usd)
+    await asked.wait()
     run.cancel("enough")
     assert (await run.result()).status == "cancelled"
     assert spent(store) == 3

@@ -23,7 +23,7 @@ from .._kernel.state import AgentState
 from .._kernel.values import Ids, Message, ToolSpec, Usage
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry, ToolsView
-from .budget import Budget, BudgetView
+from .budget import NO_LIMITS, Budget, BudgetView, Limits
 from .cancellation import Interrupt
 from .environment import Environment, make_id
 from .events import ENGINE_EVENTS
@@ -295,12 +295,13 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
     """The context of a run for hooks and tools: ids, services and the current state.
 
     Create one for a conversation and pass it to the runs with ``ctx=``; each run derives its own context from it. The
-    context cannot change the run; a hook does that with the verb that it returns. You may write to ``scratch``, and
+    context cannot change the run; a hook does that with the verb that it returns. ``limits`` hold for all runs of the
+    conversation together; conversations that share limits get one ``budget``. You may write to ``scratch``, and
     ``deps`` can be any object that your tools and hooks need. With a stop switch as ``halts``, such as
     ``RunStore("runs.db").halts``, its runs and the runs nested in them begin no call while that switch is on.
 
     Example:
-        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(Limits(cost=0.50)))
+        >>> ctx = AgentContext(deps=Database("shop.db"), limits=Limits(cost=0.50))
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
@@ -311,6 +312,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         *,
         session: Session | None = None,
         hooks: HookRegistry | Iterable[Hook] = (),
+        limits: Limits | None = None,
         budget: Budget | None = None,
         memory: Any = None,
         artifacts: Any = None,
@@ -326,6 +328,10 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits= takes Limits(tokens=20000, cost=0.50), not {limits!r:.80}")
+        if limits is not None and budget is not None:
+            raise TypeError("give limits= or budget=, which has limits of its own: budget=Budget(Limits(cost=0.50))")
         if halts is not None and not isinstance(halts, HaltSwitch):
             raise TypeError(f"halts= takes a stop switch such as RunStore('runs.db').halts, not {type(halts).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
@@ -335,7 +341,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             environment=Environment(clock, new_id, random),
             session=session if session is not None else Session(new_id("session")),
             hooks=hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks),
-            budget=budget if budget is not None else Budget(clock=clock),
+            budget=budget if budget is not None else Budget(NO_LIMITS if limits is None else limits, clock=clock),
             interrupt=interrupt if interrupt is not None else Interrupt(),
             memory=memory,
             artifacts=artifacts,

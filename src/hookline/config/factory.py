@@ -18,7 +18,7 @@ from .._kernel.errors import RegistrationError
 from .._kernel.hook import Hook
 from .._kernel.registry import HookRegistry
 from .._run.agent import Agent
-from .._run.budget import Budget, Limits
+from .._run.budget import Limits
 from .._run.context import AgentContext
 from .._run.deps import need_of_deps
 from .._run.events import log
@@ -96,7 +96,7 @@ def build_agent(
         tools=build_tools(settings, home),
         hooks=registry,
         plugins=bundles,
-        max_steps=settings.max_steps,
+        limits=Limits(steps=settings.max_steps),
         params=settings.params,
         stream=settings.stream,
         max_attachment=settings.max_attachment,
@@ -469,7 +469,7 @@ def make_context(
         cost=settings.max_cost,
         tool_calls=settings.max_tool_calls,
     )
-    return AgentContext(session=session, budget=Budget(limits), halts=halts or halts_of(settings))
+    return AgentContext(session=session, limits=limits, halts=halts or halts_of(settings))
 
 
 def find_deps_factory(
