@@ -376,7 +376,7 @@ TURN = st.lists(st.sampled_from(["ok", "blocked", "asked", "unknown", "answered"
 @settings(max_examples=examples(60), deadline=None)
 @given(
     script=st.lists(TURN, min_size=1, max_size=8),
-    limits=Limits(steps=st.integers(1, 6)),
+    max_steps=st.integers(1, 6),
     max_calls=st.integers(1, 6),
     retry=st.booleans(),
 )

@@ -277,9 +277,10 @@ async def test_a_cancelled_call_counts_with_what_was_reserved(store):
     asked = asyncio.Event()
 
     class Hanging(Priced):
-        async def complete(self, request):
+        async def stream(self, request):
             asked.set()
             await asyncio.sleep(60)
+            yield ""
 
     agent = Agent("helper", llm=Hanging(), hooks=[limited(store)])
     run = agent.start("Help.", metadata=ANN)

@@ -146,6 +146,8 @@ def run_once(
     """
     from .approval_prompt import current_user
 
+    kept = ctx.session.metadata.get("user")  # a saved session keeps what --metadata said
+    user = kept if kept and not str(kept).endswith("@terminal") else current_user()
     set_origin(ctx, "command line")
     failed_hooks: set[str] = set()
     subagents = SubagentTotals()
@@ -163,7 +165,7 @@ def run_once(
         task,
         ctx=ctx,
         sinks=[*sinks, note],
-        metadata={"user": current_user(), **metadata},
+        metadata={"user": user, **metadata},
         attachments=attachments,
         durable=store,
         run_id=run_id,
