@@ -457,3 +457,16 @@ def test_a_view_shows_what_is_used_and_left_and_can_change_nothing():
             setattr(view, name, 0)
     ledger.charge(Usage(5, 0), None)
     assert (view.exceeded().kind, view.left.tokens) == ("token_limit", 0)
+
+
+def test_a_run_and_a_conversation_have_limits_of_their_own_and_the_lowest_applies():
+    agent = endless(limits=Limits(steps=6))
+    assert len(agent.run("x", limits=Limits(steps=3)).steps) == 3
+    assert len(agent.run("x", limits=Limits(steps=9)).steps) == 6
+    ctx = AgentContext(limits=Limits(tokens=1))
+    runs = [agent.run("x", ctx=ctx, limits=Limits(steps=5)) for _ in range(2)]
+    assert [(run.stop.kind, len(run.steps)) for run in runs] == [("token_limit", 1), ("token_limit", 0)]
+    with pytest.raises(TypeError, match=r"limits= takes Limits\(steps=10, tokens=20000\), not 5"):
+        agent.run("x", limits=5)
+    with pytest.raises(TypeError, match="give limits= or budget="):
+        AgentContext(limits=Limits(cost=1), budget=Budget(Limits(cost=2)))
