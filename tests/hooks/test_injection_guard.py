@@ -675,13 +675,15 @@ def test_the_fence_survives_the_truncator(tmp_path, size, kept):
         assert "‹|im_end|›" in store.load(artifact.name).decode()
 
 
-def test_a_truncated_result_keeps_the_start_of_its_fence():
-    agent = scripted_agent(
-        [call("fetch"), reply("ok")],
-        tools=[fetch_giving("x" * 5000)],
-        hooks=[InjectionGuard(), ToolOutputTruncatorHook(200)],
-    )
-    assert fenced(agent.run("go").messages[2].content) == ("fetch", False)
+@pytest.mark.parametrize(("text", "suspicious"), [("x" * 5000, False), (ATTACK + "x" * 5000, True)])
+@pytest.mark.parametrize("artifacts", [None, "artifacts"])
+def test_a_result_that_is_cut_short_keeps_its_fence(tmp_path, text, suspicious, artifacts):
+    cut = ToolOutputTruncatorHook(200, artifacts=artifacts and tmp_path / artifacts)
+    agent = scripted_agent([call("fetch"), reply("ok")], tools=[fetch_giving(text)], hooks=[InjectionGuard(), cut])
+    content = agent.run("go").messages[2].content
+    assert fenced(content) == ("fetch", suspicious)
+    assert FENCE.fullmatch(content)
+    assert len(content) < 500
 
 
 def test_a_hook_that_quotes_a_result_in_the_reply_keeps_the_fence_around_it():

@@ -645,7 +645,7 @@ def test_many_new_folders_do_not_hide_a_repository(place, monkeypatch):
     assert "Read-only" in asyncio.run(shell("cp plant.sh b/.git/hooks/pre-commit"))
 
 
-# --- Folders that a command closes. This binds only ordinary users, so as root the tests run as one too. ---------------
+# --- Folders that a command closes. This binds only ordinary users, so as root the tests run as one too. ---
 
 
 def in_a_closed_folder(mode):

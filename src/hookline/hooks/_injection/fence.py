@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
+from .._support.messages import excerpt
+
 _BEGIN = re.compile(r"\[untrusted text from ([\w.-]{1,64}), id ([\w-]{1,64})(, suspicious)?:")
 _WHOLE = re.compile(
     r"(?P<head>(?:\[[^\n]*\]\n)?"
@@ -66,6 +68,15 @@ def unfenced(text: str) -> str:
     """Return the text inside the fence if all of it is fenced, else the text itself."""
     whole = _WHOLE.match(text)
     return whole["text"] if whole else text
+
+
+def excerpt_with_fence(text: str, limit: int, hint: str = "") -> str:
+    """Shorten a text as :func:`excerpt` does. A fence stays whole, also where that is longer than ``limit``."""
+    whole = _WHOLE.match(text) if len(text) > limit else None
+    if whole is None:
+        return excerpt(text, limit, hint)
+    room = max(limit - len(whole["head"]) - len(whole["tail"]), limit // 2)
+    return f"{whole['head']}{excerpt(whole['text'], room, hint)}{whole['tail']}"
 
 
 def as_fenced(text: str, shown: str) -> str:
