@@ -375,8 +375,8 @@ class ConfinedFolder:
                 pages += _pages(pid)[1]
                 files |= _memory_files(pid)
             except PermissionError:
-                with suppress(OSError):  # what is owned by a process that ends cannot be read either
-                    if _pages(pid)[0]:
+                with suppress(OSError):  # the files of a process that ends cannot be read either
+                    if _pages(pid)[0] and not (self.level == "bubblewrap" and _is_bubblewrap(pid, pids)):
                         return "hid the files that it has open (PR_SET_DUMPABLE), so its memory cannot be counted"
             except OSError:
                 continue  # it has ended
@@ -391,6 +391,20 @@ _GIT_SETTINGS = (
     "[user]\n\tname = Hookline\n\temail = hookline@localhost\n[init]\n\tdefaultBranch = main\n"
     "[gc]\n\tauto = 0\n\tpackRefs = false\n"  # packed references would be missing outside until the command ends
 )
+
+
+def _is_bubblewrap(pid: int, pids: Collection[int]) -> bool:
+    """Return whether a process is that of bubblewrap, or its child, the first process inside.
+
+    Where bubblewrap has the rights of root (setuid), their files cannot be read.
+    """
+    parent = _parent(pid)
+    return parent not in pids or _parent(parent) not in pids
+
+
+def _parent(pid: int) -> int:
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        return int(file.read().rpartition(b")")[2].split()[1])
 
 
 def _pages(pid: int) -> tuple[int, int]:
