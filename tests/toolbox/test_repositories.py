@@ -702,9 +702,19 @@ def test_folders_that_the_user_closed_stay_closed(place):
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="the tests above run as an ordinary user already")
 def test_folders_are_opened_for_ordinary_users_too(tmp_path):
-    done = run_as_an_ordinary_user(tmp_path, __file__, "closed or beforehand")
+    done = run_as_an_ordinary_user(tmp_path, __file__, "closed or beforehand or may_not_read")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[100%]" in done.stdout
+
+
+def test_a_file_of_git_that_this_user_may_not_read_does_not_stop_commands(place):
+    place.init()
+    (place.folder / ".git" / "index").chmod(0)
+    result = place.shell("cat a.txt; git status")
+    (place.folder / ".git" / "index").chmod(0o600)
+    assert result.startswith("a\n")
+    assert "index" not in result or "Permission denied" in result
+    assert place.git("ls-files").stdout == "a.txt\n"
 
 
 # --- Hard links ---------------------------------------------------------------------------------------------------

@@ -184,7 +184,7 @@ class Repositories:
         with self._lock:
             with _running_lock:
                 _running.discard(snapshot)
-            notes = [note for folder in snapshot.copied for note in self._bring_back(folder)]
+            notes = [note for folder in snapshot.copied for note in self._bring_back(folder, snapshot)]
             for path in snapshot.made:
                 with suppress(OSError):
                     if os.path.getsize(path) == 0:
@@ -379,8 +379,12 @@ class Repositories:
             elif _STATE.fullmatch(name):
                 _separate(outside)
                 if name not in same or _state(outside) != same[name].outside:
-                    with suppress(FileNotFoundError):  # another git has just removed it
+                    try:
                         same[name] = _copied(outside, inside)
+                    except FileNotFoundError:
+                        pass  # another git has just removed it
+                    except PermissionError:  # of another user: git says so in the sandbox too
+                        snapshot.mount(outside)
             else:
                 if os.path.isdir(inside):
                     _remove(inside)
@@ -390,11 +394,13 @@ class Repositories:
             _remove(os.path.join(copy, name))
             del same[name]
 
-    def _bring_back(self, folder: str) -> Iterator[str]:
+    def _bring_back(self, folder: str, snapshot: Snapshot) -> Iterator[str]:
         """Bring the state that git changed in the copy back into the repository."""
         copy, same = self._copy_of(folder), self._same[folder]
         for name in sorted({name for name in _names_in(copy) if _STATE.fullmatch(name)} | same.keys()):
             inside, outside = os.path.join(copy, name), os.path.join(folder, name)
+            if outside in snapshot.mounts:
+                continue  # it could not be copied
             before, now = same.pop(name, _Pair(None, None)), _state(inside)
             if now == before.inside:
                 same[name] = before

@@ -136,5 +136,4 @@ def _cut(messages: Sequence[Message], limit: int) -> tuple[Message, ...]:
     return tuple(
         msgspec.structs.replace(m, content=excerpt_with_fence(m.content, limit)) if m.role == "tool" else m
         for m in messages
-        for m in messages
     )
