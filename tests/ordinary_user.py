@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ _PYTHON = "/usr/bin/python3"
 _NOBODY = 65534
 
 
-def run_python(code_or_options, folder="/"):
+def run_python(options, folder="/"):
     """Run Python as an ordinary user, with Hookline and the packages of this environment.
 
     Without a Python of this version for ordinary users, or if they cannot read this repository, the test is skipped.
@@ -22,7 +23,7 @@ def run_python(code_or_options, folder="/"):
     if not version.startswith(f"Python {here[0]}.{here[1]}."):
         pytest.skip("ordinary users have no Python of this version")
     packages = os.path.dirname(os.path.dirname(sys.modules["msgspec"].__file__))
-    command = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", _PYTHON, *code_or_options]
+    command = ["setpriv", f"--reuid={_NOBODY}", f"--regid={_NOBODY}", "--clear-groups", _PYTHON, *options]
     env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{ROOT / 'src'}:{packages}", "HOME": "/nonexistent"}
     done = subprocess.run(command, env=env, cwd=folder, capture_output=True, text=True, check=False)
     if "ModuleNotFoundError" in done.stderr or "PermissionError" in done.stderr:
@@ -30,13 +31,9 @@ def run_python(code_or_options, folder="/"):
     return done
 
 
-def run_as_an_ordinary_user(tmp_path, file, names):
+def run_as_an_ordinary_user(file, names):
     """Run the tests of a file whose names match, as an ordinary user."""
-    own = tmp_path / "of-nobody"
-    own.mkdir()
-    os.chown(own, _NOBODY, _NOBODY)
-    for parent in (tmp_path, *tmp_path.parents):
-        if parent.stat().st_uid == 0 and not parent.stat().st_mode & 0o001:
-            parent.chmod(parent.stat().st_mode | 0o001)
-    options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={own / 'tests'}", "-k", names, file]
-    return run_python(options, ROOT)
+    with tempfile.TemporaryDirectory(dir="/tmp", ignore_cleanup_errors=True) as folder:  # that of pytest is private
+        os.chown(folder, _NOBODY, _NOBODY)
+        options = ["-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={folder}/tests", "-k", names, file]
+        return run_python(options, ROOT)

@@ -701,8 +701,8 @@ def test_folders_that_the_user_closed_stay_closed(place):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="the tests above run as an ordinary user already")
-def test_folders_are_opened_for_ordinary_users_too(tmp_path):
-    done = run_as_an_ordinary_user(tmp_path, __file__, "closed or beforehand or may_not_read")
+def test_folders_are_opened_for_ordinary_users_too():
+    done = run_as_an_ordinary_user(__file__, "closed or beforehand or may_not_read")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[100%]" in done.stdout
 

@@ -423,8 +423,8 @@ def test_a_process_that_hides_its_open_files_uses_no_memory_uncounted(level, fol
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="the tests above run as an ordinary user already")
-def test_memory_of_ordinary_users_is_counted_too(tmp_path):
-    done = run_as_an_ordinary_user(tmp_path, __file__, "hides_its_open_files")
+def test_memory_of_ordinary_users_is_counted_too():
+    done = run_as_an_ordinary_user(__file__, "hides_its_open_files")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "[100%]" in done.stdout
 
