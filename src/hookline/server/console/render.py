@@ -23,7 +23,7 @@ from ..auth import LOGIN_COOKIE, USER
 from ..routing import caller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 POLICY = "; ".join(
     (
@@ -50,8 +50,8 @@ BANNER, NOTICES = "halt", "notices"
 WAITING = "waiting"
 """The id of the number of calls that wait for a person."""
 STATIC = "/console/static/{version}/{name}"
-THEME = "theme.css"
-"""The style sheet of the reports that the console uses as well."""
+SHARED: Mapping[str, Callable[[str], str]] = {"theme.css": asset, **dict.fromkeys(ASSETS, chat_asset)}
+"""Files of the reports and of the chat that the console uses as well, and what reads them."""
 NAVIGATION = (
     (
         ("Now", "/", ""),
@@ -76,8 +76,8 @@ _SPACES = "\u00a0\u2007\u2009\u202f\u3000"
 @cache
 def static_file(name: str) -> bytes | None:
     """Return a style sheet or script of the console; ``None`` if there is none of this name."""
-    if name == THEME or name in ASSETS:
-        return (asset if name == THEME else chat_asset)(name).encode()
+    if name in SHARED:
+        return SHARED[name](name).encode()
     found = files("hookline.server.console") / "static" / name
     return found.read_bytes() if "/" not in name and not name.startswith(".") and found.is_file() else None
 

@@ -93,7 +93,7 @@ function timeElement(seconds) {
 function createMessage(side, seconds, name) {
   const who = part("span", "who", side === "in" ? "You" : visible(name || title));
   const text = part("div", "text");
-  const item = part("li", `message ${side}`, part("header", "", who, timeElement(seconds)), text);
+  const item = part("article", `message ${side}`, part("header", "", who, timeElement(seconds)), text);
   item.dataset.side = side;
   item.dataset.who = who.textContent;
   item.dataset.at = seconds;
