@@ -799,8 +799,8 @@ function openChat(id) {
 function showOpening() {
   const { description = settings.about ?? "", suggestions = settings.suggestions ?? [] } = speakers.find(({ id }) => id === agent) ?? {};
   const about = part("span", "", visible(description || ""));
-  at("about").replaceChildren(about);
-  if (commands) at("about").append(...(description ? [" "] : []), part("code", "", "/help"), " shows what else you can type.");
+  at("about").replaceChildren(...(description ? [about, document.createElement("br")] : []));
+  if (commands) at("about").append(part("code", "", "/help"), "shows what else you can type.");
   const offered = suggestions.length ? suggestions : settings.suggestions ?? [];
   at("suggestions").replaceChildren(...offered.map((words) => {
     const made = button("quiet", visible(words), () => { sendText(words); box.focus(); });
