@@ -52,6 +52,8 @@ class Office:
             last = request.messages[-1]
             if last.role == "tool":
                 return reply(last.content)
+            if last.attachments:
+                return reply(" and ".join(f"{each.name}: {each.size}" for each in last.attachments))
             if last.content in ("long", "rich"):
                 return reply({"long": LONG, "rich": RICH}[last.content])
             if last.content.startswith("say "):

@@ -235,3 +235,19 @@ async def test_axe_finds_nothing_serious_in_a_conversation_in_light_and_dark(bro
         for scheme in ("light", "dark"):
             await talk.page.emulate_media(color_scheme=scheme)
             assert await accessibility_problems(talk.page) == []
+
+
+@pytest.mark.slow
+async def test_files_are_attached_and_reach_the_agent(browser, tmp_path, door):
+    async with talking(browser, tmp_path, door) as talk:
+        names = ("<b>a.txt", "b.txt", "\u202egnp.txt")
+        files = [{"name": name, "mimeType": "text/plain", "buffer": b"some text"} for name in names]
+        await talk.page.set_input_files("#picker", files)
+        await expect(talk.page.locator("#files .name")).to_have_text(["<b>a.txt", "b.txt", "\\u202egnp.txt"])
+        await talk.page.click("#files li:nth-child(2) button")
+        await expect(talk.page.locator("#files .name")).to_have_count(2)
+        await talk.say("")
+        await expect(talk.replies).to_contain_text("<b>a.txt: 9 and ")
+        await expect(talk.page.locator(".message.in .text")).to_contain_text("[<b>a.txt]")
+        await expect(talk.page.locator("#files .name")).to_have_count(0)
+        assert "\u202e" not in await talk.page.inner_text("body")

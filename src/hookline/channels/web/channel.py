@@ -444,11 +444,14 @@ class WebChannel:
                 for message in found:
                     parts[f"message:{message.seq}"] = message_part(message)
                     page.rev = message.rev
-                yield encode(parts) if parts else BEAT
-                if len(found) < _BATCH:
+                if parts:
+                    yield encode(parts)
+                while len(found) < _BATCH and not page.wake.is_set():
                     with suppress(TimeoutError):
                         async with asyncio.timeout(BEAT_SECONDS):
                             await page.wake.wait()
+                    if not page.wake.is_set():
+                        yield BEAT
         except StoreError as error:  # the page reconnects and gets the messages then
             log.error("the web chat %r cannot read its messages: %s", self.name, error)
         finally:

@@ -341,7 +341,7 @@ function showDock() {
     if (card?.state === state) continue;
     card?.element.remove();
     cards.set(prompt.key, { state, element: cardOf(prompt) });
-    at("say").textContent = `${prompt.agent || "The agent"} wants to call ${prompt.tool}. The call waits for your answer.`;
+    at("say").textContent = visible(`${prompt.agent || "The agent"} wants to call ${prompt.tool}. The call waits for your answer.`);
   }
   shown = Math.max(0, Math.min(shown, open.length - 1));
   const current = open.length ? cards.get(open[shown].key).element : null;
