@@ -235,7 +235,7 @@ class _Conversation:
         draft, unfinished = Draft(), [run for run in runs if not run.is_over]
         for run in runs:
             exchange = self._exchanges.setdefault(run.id, _Exchange(f"{self._base}/console/runs/{quote(run.id)}"))
-            broken = (Message(_seq(run), "out", run.created, problem=NOT_SHOWN),)
+            broken: tuple[Message, ...] = (Message(_seq(run), "out", run.created, problem=NOT_SHOWN),)
             messages = _guarded(f"chat-{run.id}", partial(exchange.messages, self._service, run), broken)
             made |= {f"message:{each.seq}": each for each in messages}
             if unfinished and run is unfinished[0]:

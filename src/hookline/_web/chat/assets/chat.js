@@ -17,6 +17,7 @@ const DEAD_MS = 12000;
 const POST_MS = 20000;
 const MAX_FILES = 20;
 const MAX_CHATS = 40;
+const UNSENT = "Will be sent when you are online";
 const PART_BYTES = 500000;
 
 const memory = new Map();
@@ -320,7 +321,7 @@ function showUnsent(one) {
   byId.set(one.id, item);
   log.append(item);
   groupWithPrevious(item);
-  setState(item, "waiting", ready ? "" : "Will be sent when you are online");
+  setState(item, "waiting", ready ? "" : UNSENT);
   stickToEnd();
   updateView(false);
 }
@@ -458,7 +459,7 @@ function cardOf(prompt) {
     editor.append(text, run);
     const edit = button("quiet", "Edit", () => {
       editor.hidden = !editor.hidden;
-      whole.hidden = !editor.hidden;
+      for (const each of [whole, approve, scope]) each.hidden = !editor.hidden; // what is approved is what is shown
       edit.setAttribute("aria-expanded", String(!editor.hidden));
       problem.textContent = "";
       if (!editor.hidden) text.focus();
@@ -710,7 +711,7 @@ async function post(path, body, chatId = chat, agentId = agent) {
     const problem = problemOf(await answer.json().catch(() => ({})));
     return { ok: false, again, problem: problem || "The server did not accept it." };
   } catch {
-    return { ok: false, again: true, problem: "The server does not answer. Try again." };
+    return { ok: false, again: true, lost: true, problem: "The server does not answer. Try again." };
   }
 }
 
@@ -725,7 +726,7 @@ async function sendNext() {
   sending = false;
   if (answer.again) {
     const item = one.chat === chat && byId.get(id);
-    if (item && ready) setState(item, "waiting", answer.problem ? `Not sent yet: ${answer.problem}` : "");
+    if (item) setState(item, "waiting", answer.lost ? UNSENT : `Not sent yet: ${answer.problem}`);
     laterTimer = setTimeout(sendNext, 2000);
     return;
   }

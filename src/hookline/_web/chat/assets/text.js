@@ -98,7 +98,7 @@ function written(name, ...children) {
 
 function block(name, rows, first) {
   if (name === "blockquote") return written(name, ...lines(rows));
-  const made = written(name, ...rows.map((row) => written("li", ...inline(row))));
+  const made = written(name, ...rows.map((row) => element("li", ...inline(row))));
   if (name === "ol" && first > 1) made.start = first;
   return made;
 }
