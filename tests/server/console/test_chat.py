@@ -315,7 +315,7 @@ async def test_what_cannot_be_shown_says_so_and_the_rest_is_shown(tmp_path, monk
             parts = await shown(browser)
             assert parts["chats"]["problem"] == NOT_SHOWN
             assert parts.texts == ["one", "echo one"]
-    assert caplog.text.count("ValueError: a bug") == 2
+    assert caplog.text.count("ValueError: a bug") >= 2  # also open streams render the page
 
 
 @pytest.mark.parametrize("path", [PATH, f"{PATH}/stream"])
