@@ -95,6 +95,63 @@ async def test_an_event_has_the_id_of_the_waiting_approval(store):
     assert (event.approval, event.call_id, event.expires) == (row.id, row.call_id, row.expires)
 
 
+async def test_a_remembered_approval_answers_no_question_of_another_guard_with_the_same_name(store):
+    def asking(about):
+        @guard("before_tool")
+        def careful(ctx, request):
+            return HookResult.ask(f"Is {about} right?") if request.arguments["env"] == about else None
+
+        return careful
+
+    ran = []
+    turns = [call("deploy", env=env) for env in ("test", "test", "prod")]
+    guards = [asking("test"), asking("prod")]
+
+    @tool
+    def deploy(env: str) -> str:
+        """Deploy."""
+        ran.append(env)
+        return "ok"
+
+    agent = scripted_agent([*turns, "done"], tools=[deploy], hooks=[*guards, ApprovalsHook(store)])
+    running = asyncio.create_task(agent.arun("go"))
+    (row,) = await waiting(store)
+    decide_with(store, "approve", remember="always", pattern={"env": "*"})(row)
+    (other,) = await waiting(store)
+    assert (row.hooks, other.hooks, ran) == (("careful (1)",), ("careful (2)",), ["test", "test"])
+    decide_with(store, "deny")(other)
+    await asyncio.wait_for(running, 60)
+    assert ran == ["test", "test"]
+
+
+async def test_a_remembered_approval_answers_no_question_of_a_guard_that_comes_before_one_of_the_same_name(store):
+    def asking():
+        @guard("before_tool")
+        def careful(ctx, request):
+            return HookResult.ask("May it?")
+
+        return careful
+
+    @tool
+    def deploy(env: str) -> str:
+        """Deploy."""
+        return "ok"
+
+    def agent_with(*guards):
+        return scripted_agent([call("deploy", env="a"), "done"], tools=[deploy], hooks=[*guards, ApprovalsHook(store)])
+
+    own = asking()
+    running = asyncio.create_task(agent_with(own).arun("go"))
+    (row,) = await waiting(store)
+    decide_with(store, "approve", remember="always")(row)
+    await asyncio.wait_for(running, 60)
+    running = asyncio.create_task(agent_with(asking(), own).arun("go"))
+    (other,) = await waiting(store)
+    assert (row.hooks, other.hooks) == (("careful",), ("careful (1)", "careful (2)"))
+    decide_with(store, "deny")(other)
+    await asyncio.wait_for(running, 60)
+
+
 async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(store):
     observed = await outcome(store, decide_with(store, "deny", message="Use the other one."))
     assert observed == ([], "Use the other one.", ("denied", "ann"), "denied")
