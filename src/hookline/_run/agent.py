@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         stream: StreamMode
         strict: bool
         max_attachment: int | None
+        suggestions: Iterable[str]
 
     class AgentOptions(CommonAgentOptions[DepsT], Generic[DepsT], total=False):
         """The keyword options of :class:`Agent` except ``output_type``."""
@@ -124,6 +125,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         strict: whether to refuse tools that no guard names. Short for the hook :class:`hookline.hooks.Strict`, which is
             added to ``hooks``; use the hook itself to allow some tools.
         max_attachment: the largest size of an attachment in bytes, of a task or a tool result; ``None`` for no limit.
+        suggestions: what people could write first, which chats show before a conversation begins.
 
     Raises:
         RegistrationError: a hook, tool, plugin or option cannot work.
@@ -192,6 +194,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         stream: StreamMode = "safe",
         strict: bool = False,
         max_attachment: int | None = MAX_SIZE,
+        suggestions: Iterable[str] = (),
     ) -> None:
         _check_text("name", name)
         description = "" if description is None else description
@@ -245,6 +248,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         self.sinks = event_sinks(sinks)
         self.stream_mode: StreamMode = stream
         self.max_attachment = max_attachment
+        self.suggestions = _texts("suggestions", suggestions)
         self.tools = ToolRegistry(tools)
         self.unchecked_globs = True
         self.tools.specs  # noqa: B018 - fail here, not in a run, if a tool has no valid schema
@@ -626,6 +630,18 @@ class Agent(Generic[DepsT_contra, OutputT]):
         elif (ctx := options.get("ctx")) is not None:
             run.follow_interrupt(ctx.interrupt)
         return run
+
+
+def _texts(option: str, values: Iterable[str]) -> tuple[str, ...]:
+    """Return an option that is a list of texts.
+
+    Raises:
+        RegistrationError: it is something else.
+    """
+    found = None if isinstance(values, str) or not isinstance(values, Iterable) else tuple(values)
+    if found is None or not all(isinstance(each, str) and each.strip() for each in found):
+        raise RegistrationError(f'{option} must be a list of texts, such as ["What can you do?"], not {values!r:.80}')
+    return found
 
 
 def _check_text(option: str, value: object) -> None:

@@ -100,6 +100,7 @@ def build_agent(
         params=settings.params,
         stream=settings.stream,
         max_attachment=settings.max_attachment,
+        suggestions=settings.suggestions,
     )
     plugins = build_plugins(settings, home) if plugins is None else plugins
     for note in use_plugins(plugins, agent, settings.plugins):

@@ -225,6 +225,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         Count | None,
         KeyInfo("largest size of an attachment, of a task or a tool result, in bytes", LIMITS, "--max-attachment", "N"),
     ] = MAX_SIZE
+    suggestions: Annotated[
+        tuple[str, ...],
+        KeyInfo("what people could write first, shown by chat pages before a conversation begins", MODEL, ""),
+    ] = ()
     metadata: Annotated[
         Mapping[str, Any],
         KeyInfo("metadata of the user for hooks, such as user_role=admin", CONTROL, "--metadata", "KEY=VALUE"),

@@ -13,12 +13,16 @@ from .errors import UnknownAgentError
 
 
 class ServedAgent(Frozen, frozen=True):
-    """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them."""
+    """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them.
+
+    ``suggestions`` are what people could write first.
+    """
 
     name: str
     description: str = ""
     tools: tuple[str, ...] = ()
     about: Mapping[str, str] = EMPTY
+    suggestions: tuple[str, ...] = ()
 
 
 class Answerer(NamedTuple):
@@ -115,4 +119,4 @@ def _describe(name: str, answerer: Any, id: str) -> ServedAgent:
     personality = getattr(answerer, "personalities", {}).get(id)
     description = getattr(personality, "description", "") or getattr(agent, "description", "")
     tools = freeze_flat({tool.name: tool.spec.description for tool in getattr(agent, "tools", ())})
-    return ServedAgent(name, description, tuple(tools), tools)
+    return ServedAgent(name, description, tuple(tools), tools, getattr(agent, "suggestions", ()))

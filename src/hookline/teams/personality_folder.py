@@ -273,6 +273,7 @@ def make_agent(
         output_retries=base.output_retries,
         stream=base.stream_mode,
         sinks=base.sinks,
+        suggestions=base.suggestions if personality.suggestions is None else personality.suggestions,
     )
     base.share_plugins_with(agent)  # not Agent(plugins=...): their hooks are already in the registry of the base
     return agent

@@ -74,8 +74,9 @@ class World:
             log.record("deploy", version=name)
 
     async def chat(self, name):
-        fields = {"agent": "cleaner", "session": "talk", "text": f"/{name}"}
-        assert (await self.client.post("/console/chat", data=fields)).status_code == 303
+        body, headers = {"id": f"message-of-{name:x<20}".replace(".", "-"), "text": f"/{name}"}, {"X-Chat": "talk"}
+        answer = await self.client.post("/console/chat/messages?agent=cleaner", json=body, headers=headers)
+        assert answer.status_code == 204, answer.text
 
     async def step(self, name):
         """Let the next call of the open run go on."""
@@ -99,6 +100,8 @@ class Page:
     """Whether ``j`` and ``k`` go through its rows."""
     search: bool = False
     """Whether ``/`` goes to its search."""
+    lost: str = ".connection"
+    """The element that says that the connection is lost."""
 
 
 PAGES = {
@@ -112,7 +115,7 @@ PAGES = {
     "Cost": Page("/console/cost", "#cost-tables", World.counted, keys=True),
     "Replay": Page("/console/replay", "#replay-rows", World.blocked, keys=True, search=True),
     "Audit": Page("/console/audit", "#audit-rows", World.audited, keys=True, search=True),
-    "Chat": Page("/console/chat?agent=cleaner&session=talk", "#chat-log", World.chat),
+    "Chat": Page("/console/chat?agent=cleaner&session=talk", "#log", World.chat, lost="#banner"),
     "Tickets": Page("/console/tickets", "#tickets-todo", World.ticket),
     "Log in": Page("/console/login", ".login"),
 }
@@ -166,7 +169,7 @@ async def test_a_page_shows_news_at_once_and_catches_up_after_its_connection_was
     first, second, third = (f"{name}-{each}" for each in NEWS)
     happens, path = partial(LIVE[name].happens, world), await address(world, LIVE[name])
     async with Proxy(world.made) as proxy, opened(browser, proxy, path, allowed=LOST) as page:
-        news, lost = page.locator(LIVE[name].shows), page.locator(".connection")
+        news, lost = page.locator(LIVE[name].shows), page.locator(LIVE[name].lost)
         await expect(news).to_be_visible()
         await happens(first)
         await expect(news).to_contain_text(first)

@@ -83,7 +83,7 @@ class ConsoleApi:
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
             FindPage(service, self._live),
-            ChatPage(service, self._live, tickets=tickets is not None),
+            ChatPage(service, approvals, self._live),
             HaltPage(halts, self._live),
             *(() if tickets is None else (TicketsPage(tickets, self._live),)),
         )

@@ -150,7 +150,7 @@ class LiveViews:
         self._set_frame(request, await self._frame(caller_of(request), base_of(request)))
 
     def _set_frame(self, request: Request, sections: Sections) -> None:
-        found = {id: sections[id] for id in (BANNER, WAITING) if id in sections}
+        found = {id: str(sections[id]) for id in (BANNER, WAITING) if id in sections}
         waiting = found.get(WAITING, "").partition('data-count="')[2].partition('"')[0]
         set_frame(request, Frame(found, int(waiting or 0), self._has_tickets))
 
@@ -180,7 +180,14 @@ class LiveViews:
         return made
 
     async def stream(
-        self, request: Request, key: object, render: Render, version: Version | None = None, *, delay: float = 0.0
+        self,
+        request: Request,
+        key: object,
+        render: Render,
+        version: Version | None = None,
+        *,
+        delay: float = 0.0,
+        heartbeat: float | None = None,
     ) -> SseResponse:
         """Return a stream with the changing sections of a page: all of them first, then those that change.
 
@@ -190,6 +197,7 @@ class LiveViews:
             render: renders the sections now.
             version: returns a value that differs after a change of something else that the page shows.
             delay: seconds between a change and its rendering, for sections that are expensive to render.
+            heartbeat: after how many silent seconds a comment is sent, if not as on other pages.
 
         Raises:
             StoreError: a file cannot be used.
@@ -212,7 +220,7 @@ class LiveViews:
             if not view.readers and self._views.get(key) is view:
                 del self._views[key]
 
-        return SseResponse(reader.more, close, heartbeat=self._heartbeat)
+        return SseResponse(reader.more, close, heartbeat=heartbeat or self._heartbeat)
 
     async def close(self) -> None:
         """End all streams, so that the server can stop: open pages connect again when it is back."""

@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
 from ..._base.text import printable, visible_json
+from ..._web.chat.page import ASSETS, chat_asset
 from ...explain.html import asset
 from ...explain.words import DECISIONS, OUTCOMES, STATUSES, gate_of, verb_words
 from ...stores.callers import Caller
@@ -22,7 +23,7 @@ from ..auth import LOGIN_COOKIE, USER
 from ..routing import caller_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 POLICY = "; ".join(
     (
@@ -49,8 +50,8 @@ BANNER, NOTICES = "halt", "notices"
 WAITING = "waiting"
 """The id of the number of calls that wait for a person."""
 STATIC = "/console/static/{version}/{name}"
-SHARED = ("theme.css", "text.js")
-"""Files of the reports that the console uses as well."""
+SHARED: Mapping[str, Callable[[str], str]] = {"theme.css": asset, **dict.fromkeys(ASSETS, chat_asset)}
+"""Files of the reports and of the chat that the console uses as well, and what reads them."""
 NAVIGATION = (
     (
         ("Now", "/", ""),
@@ -76,7 +77,7 @@ _SPACES = "\u00a0\u2007\u2009\u202f\u3000"
 def static_file(name: str) -> bytes | None:
     """Return a style sheet or script of the console; ``None`` if there is none of this name."""
     if name in SHARED:
-        return asset(name).encode()
+        return SHARED[name](name).encode()
     found = files("hookline.server.console") / "static" / name
     return found.read_bytes() if "/" not in name and not name.startswith(".") and found.is_file() else None
 
@@ -151,10 +152,15 @@ def page(request: Request, template: str, /, *, status: int = 200, **values: Any
         frame=frame.sections,
         waiting=frame.waiting,
         has_tickets=frame.has_tickets,
-        static=lambda name: base + STATIC.format(version=_version(name), name=name),
+        static=partial(static_url, request),
         **values,
     )
     return HTMLResponse(html, status, HEADERS)
+
+
+def static_url(request: Request, name: str) -> str:
+    """Return the path of a style sheet or script. It changes with the file, so that browsers may keep it."""
+    return base_of(request) + STATIC.format(version=_version(name), name=name)
 
 
 class Frame(NamedTuple):

@@ -3,6 +3,16 @@
 const INLINE =
   /`([^`\n]{1,2000})`|\*\*([^*\n]{1,2000})\*\*|\*([^*\s\n][^*\n]{0,2000})\*|\[([^[\]\n]{1,500})\]\((https?:\/\/[^\s()]{1,2000})\)|(https?:\/\/[^\s<>"')\]]{1,2000})/g;
 
+const UNSEEN = /(?![\n\t\u200c\u200d])[\p{Cc}\p{Cf}\p{Co}\p{Zl}\p{Zp}]/gu;
+
+/** Return a text in which no character is invisible or turns the others around: those are escaped. */
+export function visible(text) {
+  return text.replace(/\r\n?/g, "\n").replace(UNSEEN, (each) => {
+    const code = each.codePointAt(0);
+    return code > 0xffff ? `\\U${code.toString(16).padStart(8, "0")}` : code > 0xff ? `\\u${code.toString(16).padStart(4, "0")}` : `\\x${code.toString(16).padStart(2, "0")}`;
+  });
+}
+
 function element(name, ...children) {
   const made = document.createElement(name);
   made.append(...children);
@@ -79,22 +89,62 @@ function kindOf(row) {
   return null;
 }
 
+/** An element whose text is read from right to left if it begins so. */
+function written(name, ...children) {
+  const made = element(name, ...children);
+  made.dir = "auto";
+  return made;
+}
+
 function block(name, rows, first) {
-  if (name === "blockquote") return element(name, ...lines(rows));
-  const made = element(name, ...rows.map((row) => element("li", ...inline(row))));
+  if (name === "blockquote") return written(name, ...lines(rows));
+  const made = written(name, ...rows.map((row) => element("li", ...inline(row))));
   if (name === "ol" && first > 1) made.start = first;
+  return made;
+}
+
+const MAX_COLUMNS = 50;
+
+/** The cells of a row of a table; a pipe in a cell is escaped, or inside code. */
+function cells(row) {
+  const found = row.trim().replace(/^\|/, "").replace(/\|$/, "").match(/(?:\\\||`[^`]*`|[^|])+|(?<=\|)(?=\|)/g) ?? [];
+  return found.slice(0, MAX_COLUMNS).map((each) => each.trim().replaceAll("\\|", "|"));
+}
+
+/** How the columns of a table are aligned; nothing if these rows do not begin a table. */
+function columns(head, rule) {
+  if (!head?.includes("|") || !/^\s*\|?\s*:?-+:?\s*(\|\s*:?-+:?\s*)*\|?\s*$/.test(rule ?? "")) return null;
+  const found = cells(rule).map((each) => (/:$/.test(each) ? (/^:/.test(each) ? "center" : "end") : ""));
+  return found.length === cells(head).length ? found : null;
+}
+
+function table(aligned, rows) {
+  const row = (name, texts) => element("tr", ...aligned.map((side, n) => {
+    const cell = written(name, ...inline(texts[n] ?? ""));
+    if (side) cell.className = side;
+    return cell;
+  }));
+  const [head, ...body] = rows.map(cells);
+  const made = element("div", element("table", element("thead", row("th", head)), element("tbody", ...body.map((each) => row("td", each)))));
+  made.className = "table";
+  made.tabIndex = 0;
   return made;
 }
 
 export function render(text) {
   const made = document.createDocumentFragment();
-  const rows = text.replace(/\r\n?/g, "\n").split("\n");
+  const rows = visible(text).split("\n");
   const special = (row) => /^\s{0,3}```/.test(row) || /^#{1,6}\s/.test(row) || /^\s{0,3}([-*_])\1{2,}\s*$/.test(row) || kindOf(row);
   for (let at = 0; at < rows.length; ) {
     const row = rows[at];
     const heading = row.match(/^(#{1,6})\s+(.*)$/);
     const kind = kindOf(row);
-    if (/^\s{0,3}```/.test(row)) {
+    const aligned = columns(row, rows[at + 1]);
+    if (aligned) {
+      const start = at;
+      for (at += 2; at < rows.length && rows[at].includes("|") && !special(rows[at]); at += 1);
+      made.append(table(aligned, [row, ...rows.slice(start + 2, at)]));
+    } else if (/^\s{0,3}```/.test(row)) {
       const code = [];
       for (at += 1; at < rows.length && !/^\s{0,3}```\s*$/.test(rows[at]); at += 1) code.push(rows[at]);
       at += 1;
@@ -105,7 +155,7 @@ export function render(text) {
       made.append(element("hr"));
       at += 1;
     } else if (heading) {
-      made.append(element(heading[1].length < 3 ? "h3" : "h4", ...inline(heading[2])));
+      made.append(written(heading[1].length < 3 ? "h3" : "h4", ...inline(heading[2])));
       at += 1;
     } else if (kind) {
       const items = [];
@@ -119,8 +169,8 @@ export function render(text) {
       at += 1;
     } else {
       const start = at;
-      for (at += 1; at < rows.length && rows[at].trim() !== "" && !special(rows[at]); at += 1);
-      made.append(element("p", ...lines(rows.slice(start, at))));
+      for (at += 1; at < rows.length && rows[at].trim() !== "" && !special(rows[at]) && !columns(rows[at], rows[at + 1]); at += 1);
+      made.append(written("p", ...lines(rows.slice(start, at))));
     }
   }
   return made;
