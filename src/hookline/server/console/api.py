@@ -66,9 +66,7 @@ class ConsoleApi:
         tickets: TicketBoard | None = None,
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._live = LiveViews(
-            service.pulse, service.options.heartbeat, halts, partial(_waiting, service), has_tickets=tickets is not None
-        )
+        self._live = LiveViews(service.pulse, halts, partial(_waiting, service), has_tickets=tickets is not None)
         approvals = ApprovalService(service.approvals, audit, service.agents.clean)
         self._pages = (
             self.login,

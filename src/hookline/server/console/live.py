@@ -26,6 +26,9 @@ log = logging.getLogger("hookline")
 
 INTERVAL = 0.5
 """Seconds between two looks at the stores, while a page is open."""
+BEAT_SECONDS, BEAT = 1.0, b"event: beat\ndata:\n\n"
+"""How often an open page hears from its stream at least: without a beat, it says within three seconds that it is not up
+to date. A comment would not do, because browsers do not show them to scripts."""
 REST = 3.0
 """After rendering, pause for this many times as long as it took, so that open pages never take most of the time."""
 RETRY_SECONDS = 2.0
@@ -77,7 +80,7 @@ class _OpenPage:
 
     async def more(self, timeout: float) -> bytes | None:
         with suppress(TimeoutError):
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(min(timeout, BEAT_SECONDS)):
                 await self._changed.wait()
         if self._ended:
             return None
@@ -90,7 +93,7 @@ class _OpenPage:
         if self.view.problem != self._problem:
             self._problem = self.view.problem
             data += b"event: problem\ndata: " + msgspec.json.encode(self._problem) + b"\n\n"
-        return data
+        return data or BEAT
 
 
 class LiveViews:
@@ -101,7 +104,6 @@ class LiveViews:
 
     Args:
         pulse: returns a value that differs after every change of runs, approvals and halts.
-        heartbeat: after how many silent seconds a stream sends a comment.
         halts: the stop switch. While it is on, every page says so.
         waiting: returns the number of calls of an owner, or of all, that wait for a person. Every page shows it;
             ``None`` if they do not.
@@ -111,14 +113,12 @@ class LiveViews:
     def __init__(
         self,
         pulse: Callable[[], Awaitable[object]],
-        heartbeat: float,
         halts: HaltService,
         waiting: Callable[[str | None], int] | None = None,
         *,
         has_tickets: bool = False,
     ) -> None:
         self._pulse = pulse
-        self._heartbeat = heartbeat
         self._halts = halts
         self._waiting = waiting
         self._has_tickets = has_tickets
@@ -212,7 +212,7 @@ class LiveViews:
             if not view.readers and self._views.get(key) is view:
                 del self._views[key]
 
-        return SseResponse(reader.more, close, heartbeat=self._heartbeat)
+        return SseResponse(reader.more, close, heartbeat=BEAT_SECONDS)
 
     async def close(self) -> None:
         """End all streams, so that the server can stop: open pages connect again when it is back."""

@@ -20,7 +20,7 @@
     const query = new URLSearchParams(location.search);
     query.set("call", key);
     if (sheet.dataset.from) query.set("from", sheet.dataset.from);
-    const answer = await fetch(`${sheet.dataset.calls}?${query}`, { headers: { accept: "application/json" } }).catch(() => null);
+    const answer = await hookline.load(`${sheet.dataset.calls}?${query}`, { headers: { accept: "application/json" } }).catch(() => null);
     if (!answer?.ok) { if (!keep) location.search = query; return; }
     if (keep && shown !== key) return;
     const sections = await answer.json();
