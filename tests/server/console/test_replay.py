@@ -103,8 +103,8 @@ async def test_the_page_shows_the_recorded_decision_above_the_replayed_one(tmp_p
         target = answer.headers["location"]
         await ended(browser, f"/replays/{target.rpartition('/')[2]}")
         page = (await browser.get(target)).text
-        part = page[page.index("the cellar</a>") :]
-        assert part.index("Recorded") < part.index("by careful: the cellar stays") < part.index("Replayed")
+        part = page[page.index("no longer blocked</span>") :]
+        assert part.index("Recorded") < part.index("by careful: the cellar stays") < part.index('data-label="Replayed"')
         assert "by careful: &lt;i&gt;letters&lt;/i&gt; stay" in page
         (digest,) = {each["digest"] for each in (await browser.get("/rules")).json()["rules"]}
         assert digest in page
@@ -114,7 +114,7 @@ async def test_the_page_shows_the_recorded_decision_above_the_replayed_one(tmp_p
 async def test_the_result_comes_to_an_open_page_by_itself(tmp_path):
     async with recorded(tmp_path, ["the letter"]) as (browser, ids):
         target = (await browser.post(PATH, data={"rules": "strict.py", "run": ids})).headers["location"]
-        done = await sections_of(browser, f"{target}/live", lambda found: "newly blocked" in found["replay-runs"])
+        done = await sections_of(browser, f"{target}/live", lambda found: "newly blocked" in found["replay-cells"])
         assert "1 of 1 run would differ" in done["replay-head"]
 
 
