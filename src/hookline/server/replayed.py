@@ -8,9 +8,9 @@ import msgspec
 class Difference(msgspec.Struct, frozen=True):
     """A moment about which the rules decide differently.
 
-    ``hook`` is the one that decides now, or that decided then and no longer does. ``then`` and ``now`` are decisions in words, such as ``block by no_sudo: sudo is not allowed``; empty if no hook
-    decided. ``certainty`` is ``exact`` up to the first difference of a run, then ``conditional``; ``guess`` if a hook
-    read something that is not recorded.
+    ``hook`` is the one that decides now, or that decided then and no longer does. ``then`` and ``now`` are decisions
+    in words, such as ``block by no_sudo: sudo is not allowed``; empty if no hook decided. ``certainty`` is ``exact`` up
+    to the first difference of a run, then ``conditional``; ``guess`` if a hook read something that is not recorded.
     """
 
     run_id: str

@@ -158,14 +158,18 @@ class Statistics:
         hooks = _joined(places.values(), together, caller.owner is None)
         return HooksView(period_of(period, now)[1], tuple(agents), tuple(hooks), whole)
 
-    async def costs(self, caller: Caller, period: str, *, agent: str = "", owner: str = "") -> Costs:
-        """Return what the models were used for.
+    async def costs(
+        self, caller: Caller, period: str, *, agent: str = "", owner: str = "", now: float | None = None
+    ) -> Costs:
+        """Return what the models were used for until ``now``, or until a Unix time.
 
         Raises:
             StoreError: the file cannot be read.
         """
         await self._service.stored()
-        found: Costs = await in_thread(costs, self._service.store, period, agent=agent, owner=_whose(caller, owner))
+        found: Costs = await in_thread(
+            costs, self._service.store, period, agent=agent, owner=_whose(caller, owner), now=now
+        )
         return found
 
 

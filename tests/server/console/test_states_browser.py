@@ -2,11 +2,8 @@
 
 import signal
 
-import pytest
-
 from .browser import accessibility_problems, expect, in_browser, opened
 from .own_process import own_process
-from .rig import console
 
 pytestmark = in_browser
 

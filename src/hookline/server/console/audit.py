@@ -103,7 +103,14 @@ class AuditPages:
     async def _record(self, request: Request) -> Response:
         await self._live.add_frame(request)
         view, chain = await in_thread(self._service.record, record_id(request))
-        return page(request, "audit_record.html", title=f"Audit record {view.seq:,}", view=view, chain=chain, verdict=verdict_of(view))
+        return page(
+            request,
+            "audit_record.html",
+            title=f"Audit record {view.seq:,}",
+            view=view,
+            chain=chain,
+            verdict=verdict_of(view),
+        )
 
     async def _line(self, request: Request) -> Response:
         name, line = request.path_params["name"], request.path_params["line"]
@@ -157,7 +164,7 @@ class Verdict(NamedTuple):
 
 def verdict_of(view: AuditRecordView) -> Verdict | None:
     """Return the verdict of a record; ``None`` if it has none."""
-    if view.verb == "cont" or not (view.verb or view.decision):
+    if view.verb == "cont" or view.decision == "granted" or not (view.verb or view.decision):
         return None
     if view.verb:
         return Verdict(*verb_words(view.verb), gate_of(view.verb))

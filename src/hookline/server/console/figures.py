@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -18,7 +19,7 @@ from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, HookView, Statistics
 from ..views import Name
-from .filters import PERIODS, FiguresQuery
+from .filters import PERIODS, RANGES, FiguresQuery
 from .lines import APPROVAL
 from .live import LiveViews, Render, Version
 from .login import page_endpoint
@@ -30,6 +31,13 @@ F = TypeVar("F", bound=FiguresQuery)
 HOOKS, COST = "/console/hooks", "/console/cost"
 LIVE = "/console/live"
 COST_PARTS = ("totals", "chart", "tables")
+BEFORE: Mapping[str, str] = {
+    "hour": "the hour before",
+    "day": "the day before",
+    "week": "the week before",
+    "month": "the 30 days before",
+}
+"""What the figures of each period are shown beside."""
 DELAY = 2.0
 """Seconds between a change and its figures on an open page: other processes have stored theirs by then."""
 
@@ -133,20 +141,42 @@ class FiguresPages:
     async def _found_cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller)
         week = await self._statistics.costs(caller, "week", agent=query.agent, owner=query.caller)
-        sections: Sections = await in_thread(self._render_cost, found, week.bars, query, caller, base)
+        before: Sequence[CostBar] = ()
+        if length := RANGES[query.range][1] if query.range in RANGES else 0.0:
+            now = time.time() - length
+            before = (
+                await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller, now=now)
+            ).bars
+        sections: Sections = await in_thread(self._render_cost, found, before, week.bars, query, caller, base)
         return sections
 
     def _render_cost(
-        self, found: Costs, days: Sequence[CostBar], query: FiguresQuery, caller: Caller, base: str
+        self,
+        found: Costs,
+        before: Sequence[CostBar],
+        days: Sequence[CostBar],
+        query: FiguresQuery,
+        caller: Caller,
+        base: str,
     ) -> Sections:
         by_cost = found.total.cost > 0
         sizes = [bar.used.cost if by_cost else bar.used.tokens for bar in found.bars]
+        earlier = [bar.used.cost if by_cost else bar.used.tokens for bar in before] or [0] * len(sizes)
+        most = max([*sizes, *earlier], default=0)
+        last = len(sizes) - 1
         values: dict[str, Any] = {
             "costs": found,
             "by_cost": by_cost,
-            "heights": [(bar, 100 * size / (max(sizes) or 1)) for bar, size in zip(found.bars, sizes, strict=True)],
-            "most": max(sizes, default=0),
-            "middle": found.bars[len(found.bars) // 2] if len(found.bars) > 6 else None,
+            "heights": [
+                (bar, 100 * size / (most or 1), was, 100 * was / (most or 1))
+                for bar, size, was in zip(found.bars, sizes, earlier, strict=True)
+            ],
+            "most": most,
+            "has_before": bool(before),
+            "words_before": BEFORE.get(query.range, ""),
+            "labelled": [found.bars[place] for place in sorted({round(last * n / 4) for n in range(5)})]
+            if sizes
+            else [],
             "words": PERIODS[query.range].capitalize(),
             "today": days[-1].used if days else Used(),
             "yesterday": days[-2].used if len(days) > 1 else Used(),

@@ -178,7 +178,9 @@ class AuditFilter(_Filter):
     def chips(self) -> list[tuple[str, str, str]]:
         """Return what is chosen in the panel, with each kind of records."""
         kinds = dict.fromkeys(self.type)
-        rest = {kind: msgspec.structs.replace(self, type=tuple(each for each in kinds if each != kind)) for kind in kinds}
+        rest = {
+            kind: msgspec.structs.replace(self, type=tuple(each for each in kinds if each != kind)) for kind in kinds
+        }
         return [("kind", kind.replace("_", " "), rest[kind].query(before="")) for kind in kinds] + super().chips()
 
     @property

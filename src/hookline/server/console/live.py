@@ -17,8 +17,9 @@ from ..._base.workers import in_thread
 from ...stores.callers import Caller
 from ...stores.errors import StoreError
 from ..halts import HaltService
-from ..routing import caller_of
+from ..routing import Endpoint, caller_of
 from ..sse import SseResponse
+from .login import page_endpoint
 from .render import BANNER, NOTICES, WAITING, Frame, base_of, fragment, set_frame
 from .sections import Sections, draw
 
@@ -39,6 +40,7 @@ KEPT_SECONDS = 10.0
 """Seconds for which the sections of a page are kept for its stream: a browser opens it after it has read the page."""
 MAX_KEPT = 50
 
+FRAME = "/console/live/frame"
 Render = Callable[[], Awaitable[Sections]]
 Version = Callable[[], Awaitable[object]]
 
@@ -144,6 +146,16 @@ class LiveViews:
             self._views[key] = view
         self._set_frame(request, view.sections)
         return {id: html for id, html in view.sections.items() if id not in (BANNER, WAITING)}
+
+    def endpoints(self) -> list[Endpoint]:
+        """Return the endpoint of the stream of pages that do not change: what is around them does."""
+        return [page_endpoint("GET", FRAME, self._stream_frame, ("read",), "console_frame")]
+
+    async def _stream_frame(self, request: Request) -> SseResponse:
+        async def nothing() -> Sections:
+            return {}
+
+        return await self.stream(request, ("frame", caller_of(request).id), nothing)
 
     async def add_frame(self, request: Request) -> None:
         """Add what is around all pages to a page that does not change."""

@@ -104,6 +104,7 @@ def _environment() -> Environment:
         "money": money,
         "count": "{:,}".format,
         "rounded": rounded,
+        "about": about,
         "clock": clock,
         "day": day,
         "visible_json": visible_json,
@@ -214,10 +215,15 @@ def money(value: float | None) -> str:
 
 def rounded(value: int) -> str:
     """Return a large number in few characters, such as ``43.8 M``."""
-    for size, unit in ((10**9, "G"), (10**6, "M")):
-        if value >= size:
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= max(size, 10_000):
             return f"{value / size:.1f} {unit}"
     return f"{value:,}"
+
+
+def about(value: float) -> str:
+    """Return a mean as a whole number; less than one half is not called none."""
+    return f"{value:,.0f}" if value >= 0.5 or not value else "less than 1"
 
 
 def clock(value: float) -> str:

@@ -129,7 +129,14 @@ class ReplayPages:
         job = self._service.jobs.get(request.path_params["id"])
         sections = await self._live.show(request, *self._try_view(request))
         values: dict[str, Any] = {} if job.is_over else {"live": TRY_LIVE.format(id=quote(job.id))}
-        return page(request, "replay_try.html", title=f"Replay: {job.given['name']}", rules=job.given["name"], sections=sections, **values)
+        return page(
+            request,
+            "replay_try.html",
+            title=f"Replay: {job.given['name']}",
+            rules=job.given["name"],
+            sections=sections,
+            **values,
+        )
 
     async def _stream_try(self, request: Request) -> Response:
         return await self._live.stream(request, *self._try_view(request))

@@ -163,7 +163,10 @@ class RunsPages:
         }
         return {
             **draw_all("runs_sections.html", base, "runs", ("rows", "pages"), **values),
-            **{id: fragment("runs_count.html", base, id=id, count=counts.get(state), most=MAX_COUNT) for state, id in _COUNTS.items()},
+            **{
+                id: fragment("runs_count.html", base, id=id, count=counts.get(state), most=MAX_COUNT)
+                for state, id in _COUNTS.items()
+            },
         }
 
     async def _blocked(self, query: RefusalsQuery, caller: Caller, base: str) -> Sections:

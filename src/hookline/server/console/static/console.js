@@ -96,6 +96,7 @@
   }));
 
   const clock = new Intl.DateTimeFormat([], { timeStyle: "medium" });
+  const short = new Intl.DateTimeFormat([], { timeStyle: "short" });
   const calendar = new Intl.DateTimeFormat([], { dateStyle: "medium", timeStyle: "short" });
   const dated = new WeakMap(); // the day on which each time was written, and the time
 
@@ -109,7 +110,7 @@
     for (const each of document.querySelectorAll("time[data-at]")) {
       if (dated.get(each) === day + each.dateTime) continue;
       const at = new Date(each.dateTime);
-      each.textContent = (at.toDateString() === day ? clock : calendar).format(at);
+      each.textContent = (each.dataset.at === "short" ? short : at.toDateString() === day ? clock : calendar).format(at);
       dated.set(each, day + each.dateTime);
     }
   }
