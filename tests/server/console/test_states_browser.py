@@ -1,4 +1,4 @@
-"""What a page says when it cannot show the present: the server hangs, is gone, or does not know the browser any more."""
+"""What a page says when it cannot show the present: its server hangs, or does not know the browser any more."""
 
 import signal
 

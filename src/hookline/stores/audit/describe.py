@@ -59,7 +59,7 @@ def is_failure(record: Record) -> bool:
 def is_view(type: Any, decision: Any, method: Any, route: Any) -> bool:
     """Whether a record only says that somebody who may do so looked at a page of the console."""
     path = str(route)
-    is_page = path == "/" or path == "/console" or path.startswith("/console/")
+    is_page = path in ("/", "/console") or path.startswith("/console/")
     return type == "auth" and decision == "granted" and method in ("GET", "HEAD") and is_page
 
 
