@@ -1,9 +1,12 @@
 """What a page says when it cannot show the present: its server hangs, or does not know the browser any more."""
 
+import re
 import signal
 
-from .browser import accessibility_problems, expect, in_browser, opened
+from .asking import cleaner, waiting_call
+from .browser import LOST, accessibility_problems, expect, in_browser, opened
 from .own_process import own_process
+from .rig import console
 
 pytestmark = in_browser
 
@@ -20,3 +23,28 @@ async def test_a_page_says_within_three_seconds_that_its_server_hangs_and_catche
         assert await accessibility_problems(page) == []
         server.send_signal(signal.SIGCONT)
         await expect(notice).to_be_hidden()
+
+
+async def test_what_takes_long_shows_that_it_loads(browser, tmp_path):
+    async with own_process(tmp_path) as server, opened(browser, server, "/", clock=True, allowed=LOST) as page:
+        await expect(page.locator("#now-running")).to_be_visible()
+        server.send_signal(signal.SIGSTOP)
+        await page.keyboard.press("Control+k")
+        await page.keyboard.type("run")
+        await page.clock.run_for(500)
+        await expect(page.locator("body[data-loading]")).to_have_count(1)
+        server.send_signal(signal.SIGCONT)
+        await expect(page.locator("#found")).to_contain_text("Nothing has this in its name")
+        await expect(page.locator("body[data-loading]")).to_have_count(0)
+
+
+async def test_a_page_that_does_not_change_counts_calls_that_wait(browser, tmp_path):
+    async with (
+        console(tmp_path, cleaner()) as made,
+        made.browser() as client,
+        opened(browser, made, "/console/runs/none", allowed="404") as page,
+    ):
+        await expect(page.locator("#waiting")).to_be_hidden()
+        await waiting_call(made, client)
+        await expect(page.locator("#waiting")).to_contain_text("1")
+        await expect(page).to_have_title(re.compile(r"^\(1\) Error 404"))

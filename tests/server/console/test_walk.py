@@ -240,8 +240,8 @@ class _Walker:
         if words:
             word = self._pick(words)
             self.did.append(f"click {word!r} on {self.page.url}")
-            click = "each => each.dispatchEvent(new MouseEvent('click', {bubbles: true, cancelable: true}))"
-            await words[word].evaluate(click)
+            click = "new MouseEvent('click', {bubbles: true, cancelable: true})"
+            await words[word].evaluate(f"each => each.isConnected && each.dispatchEvent({click})")
 
     async def _choose(self):
         found = [each for each in await self.page.query_selector_all("main select") if await each.is_visible()]

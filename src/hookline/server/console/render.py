@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -103,6 +103,7 @@ def _environment() -> Environment:
         "seconds": seconds,
         "money": money,
         "count": "{:,}".format,
+        "exact": exact,
         "rounded": rounded,
         "about": about,
         "clock": clock,
@@ -128,6 +129,11 @@ def _visible(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup) and not value.isprintable():
         return printable(value, keep=f"\n\t\r{_SPACES}")
     return value
+
+
+def exact(value: str) -> Markup:
+    """Return what a field contains, with its invisible characters: it is sent again with the form."""
+    return escape(value)
 
 
 def _tone(tones: Mapping[str, str], value: str, unknown: str = "grey") -> str:
