@@ -140,14 +140,12 @@ class FiguresPages:
 
     async def _found_cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller)
-        week = await self._statistics.costs(caller, "week", agent=query.agent, owner=query.caller)
-        before: Sequence[CostBar] = ()
-        if length := RANGES[query.range][1] if query.range in RANGES else 0.0:
-            now = time.time() - length
-            before = (
-                await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller, now=now)
-            ).bars
-        sections: Sections = await in_thread(self._render_cost, found, before, week.bars, query, caller, base)
+        bars = partial(self._statistics.cost_bars, caller, agent=query.agent, owner=query.caller)
+        days = await bars("week")
+        before: tuple[CostBar, ...] = ()
+        if query.range in RANGES:
+            before = await bars(query.range, now=time.time() - RANGES[query.range][1])
+        sections: Sections = await in_thread(self._render_cost, found, before, days, query, caller, base)
         return sections
 
     def _render_cost(
