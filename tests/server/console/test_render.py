@@ -222,3 +222,8 @@ async def test_a_page_whose_data_cannot_be_read_says_so(pages, monkeypatch, capl
     assert (answer.status_code, NOT_DRAWN in answer.text) == (200, True)
     assert 'aria-label="Pages"' in answer.text
     assert "ValueError: a bug" in caplog.text
+
+
+def test_the_files_of_all_pages_together_are_small():
+    names = [each.name for each in (files("hookline.server.console") / "static").iterdir()]
+    assert sum(len(static_file(name)) for name in (*names, *SHARED)) < 200_000

@@ -48,3 +48,41 @@ async def test_a_page_that_does_not_change_counts_calls_that_wait(browser, tmp_p
         await waiting_call(made, client)
         await expect(page.locator("#waiting")).to_contain_text("1")
         await expect(page).to_have_title(re.compile(r"^\(1\) Error 404"))
+
+
+FOCUSED = """() => {
+  const each = document.activeElement;
+  const label = each.getAttribute("aria-label") || each.labels?.[0]?.textContent || each.textContent || each.name;
+  return label.replace(/\\s+/g, " ").trim();
+}"""
+
+
+async def order(page, count):
+    """Return what the key Tab goes to in the content of a page, as a screen reader would read it."""
+    await page.locator("main").focus()
+    found = []
+    for _ in range(count):
+        await page.keyboard.press("Tab")
+        found.append(await page.evaluate(FOCUSED))
+    return found
+
+
+async def test_the_keyboard_goes_through_approvals_and_a_run_in_the_order_of_reading(browser, tmp_path):
+    async with console(tmp_path, cleaner()) as made, made.browser() as client:
+        run, _ = await waiting_call(made, client)
+        card = [
+            "Arguments",
+            "the run",
+            "Approve a",
+            "How long the approval holds",
+            "Deny d",
+            "Reason for the model",
+            "Edit e",
+        ]
+        async with opened(browser, made, "/console/approvals") as page:
+            assert await order(page, len(card)) == card
+        async with opened(browser, made, f"/console/runs/{run}") as page:
+            await expect(page.locator("[id='row-1.1']")).to_be_visible()
+            found = await order(page, 40)
+            wanted = ["Runs", "Send", "Cancel …", *card, "Find in the calls", "delete"]
+            assert [each for each in found if each in wanted][: len(wanted)] == wanted  # then it begins again
