@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from ..._base.workers import in_thread
+from ...backtest.page import tone_of
 from ...stores.callers import Caller
 from ..errors import UnknownRunError
 from ..replay import MAX_RUNS, ReplayService, ReplayView
@@ -162,8 +163,8 @@ class ReplayPages:
             "tasks": tasks,
             "split": _split,
             "examples_of": partial(_examples_of, listed),
-            "mark_of": lambda kind: _look(kind)[0],
-            "tone_of": lambda kind: _look(kind)[1],
+            "mark_of": _mark,
+            "tone_of": tone_of,
         }
         return draw_all(TEMPLATE, base, "replay", TRIED, **values)
 
@@ -184,13 +185,12 @@ def _examples_of(listed: Sequence[Difference], cell: ReplayedCell) -> list[Diffe
     return [each for each in listed if (each.hook, each.point, each.tool, each.kind) == key][:EXAMPLES]
 
 
-def _look(kind: str) -> tuple[str, str]:
-    """Return the gate and the colour of a kind of difference, by what it does now."""
-    if kind in ("newly blocked", "newly ended", "raised"):
-        return ("failed" if kind == "raised" else "blocked"), "red"
+def _mark(kind: str) -> str:
+    """Return the gate of a kind of difference, by what it does now."""
     if kind.startswith("no longer"):
-        return "passed", "grey"
-    return ("asked", "violet") if kind == "newly asked" else ("changed", "amber")
+        return "passed"
+    marks = {"newly blocked": "blocked", "newly ended": "blocked", "newly asked": "asked", "raised": "failed"}
+    return marks.get(kind, "changed")
 
 
 def _split(decision: str) -> tuple[str, str]:
