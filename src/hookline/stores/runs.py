@@ -1128,7 +1128,7 @@ class RunStore:
         Raises:
             StoreError: the file cannot be used.
         """
-        found = dict.fromkeys(STATES, 0)
+        found: dict[str, int] = dict.fromkeys(map(str, STATES), 0)
         rest = cast("RunFilter", {name: value for name, value in chosen.items() if name not in (*_SEARCHED, "states")})
         source, values = _chosen(rest)
         with self.db.transaction() as db:
