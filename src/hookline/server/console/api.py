@@ -9,6 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...hooks.spending_limit import SpendingLimit
 from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
@@ -52,6 +53,7 @@ class ConsoleApi:
         halts: the stop switch.
         audit: gets a record of every permission that is given or revoked here.
         tickets: the ticket board; without one, there is no page of it.
+        limits: the spending limits of the agents.
     """
 
     def __init__(
@@ -65,6 +67,7 @@ class ConsoleApi:
         halts: HaltService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
+        limits: Sequence[SpendingLimit] = (),
     ) -> None:
         self.login = LoginPages(keys, gate)
         self._live = LiveViews(service.pulse, halts, partial(_waiting, service), has_tickets=tickets is not None)
@@ -76,7 +79,7 @@ class ConsoleApi:
             NowPage(service, keys, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records, is_audited=log.is_on),
-            FiguresPages(service, keys, self._live),
+            FiguresPages(service, keys, self._live, limits),
             ApprovalsPage(approvals, keys, self._live),
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),
