@@ -14,7 +14,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, Limits, ScriptedModel, call, guard, reply, tool
 from hookline.payloads import Usage
 from hookline.records import RecordHook
 from hookline.stores.tickets import TicketBoard
@@ -129,7 +129,7 @@ class _Server:
             llm=ScriptedModel([turn], loop=True),
             tools=[delete],
             hooks=[not_outside, careful, final, RecordHook(folder / "records")],
-            max_steps=6,
+            limits=Limits(steps=6),
         )
         files = {"tickets": folder / "tickets.db", "audit": folder / "audit.jsonl", "rules": ["strict.py"]}
         made = await self._stack.enter_async_context(console(folder, agent, **files, **self._options))
