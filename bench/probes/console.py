@@ -174,7 +174,8 @@ def browser() -> Iterator[Any]:
 def pages(count: int, loads: int) -> dict[str, list[float]]:
     """Return how many milliseconds each list takes, from the click to the first frame with its rows.
 
-    Names with ``, CPU time`` have that of the browser's main thread.
+    Names with ``, CPU time`` have that of the browser's main thread, and names with ``, server`` how long the server
+    takes to answer.
     """
     found: dict[str, list[float]] = {}
     with server(count) as url, browser() as tab:
@@ -182,6 +183,11 @@ def pages(count: int, loads: int) -> dict[str, list[float]]:
             return {}
         tab.goto(f"{url}/healthz")
         busy = _meter(tab)
+        with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+            for name, path in [*PAGES.items()] * loads:
+                began = time.perf_counter()
+                client.get(path.format(half=f"run_{count // 2:06d}")).raise_for_status()
+                found.setdefault(f"{name}, server", []).append(1000 * (time.perf_counter() - began))
         for _ in range(loads):
             for name, path in PAGES.items():
                 tab.goto(f"{url}/healthz")  # no other page is open meanwhile

@@ -45,6 +45,16 @@ def in_words(kind: Kind) -> str:
     return kind.replace("_", " ")
 
 
+def tone_of(kind: str) -> str:
+    """Return the colour of a kind of difference, the same on pages and in the terminal."""
+    kind = kind.replace(" ", "_")
+    if kind in ("newly_blocked", "newly_ended", "raised"):
+        return "red"
+    if kind.endswith("_asked"):
+        return "violet"
+    return "grey" if kind == "same" else "amber"
+
+
 def explain_command(example: Example) -> str:
     """Return the command that shows the moment of an example. It is quoted for a shell: ids come from records."""
     id = example.run_id
@@ -80,6 +90,8 @@ def _shown(report: Report) -> dict[str, Any]:
     for part in ("labels", "labels_then"):
         confusion = getattr(report, part)
         shown[part] |= {"precision": confusion.precision, "recall": confusion.recall, "total": confusion.total}
+    for cell in shown["cells"]:
+        cell["tone"] = tone_of(cell["kind"])
     groups: list[tuple[str, Sequence[Cell | HookFailure]]] = [("cells", report.cells), ("failures", report.failures)]
     for group, items in groups:
         for made, item in zip(shown[group], items, strict=True):

@@ -17,7 +17,7 @@ from .. import __version__
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
-from .explain import write_page
+from .explain import TONES, write_page
 from .help import Command
 from .names import RecordNames, named_records
 from .options import Since, with_settings
@@ -275,8 +275,10 @@ def _print(report: Report, folder: str) -> None:
 
 
 def _row(cell: Cell, kind: str) -> tuple[object, ...]:
+    from ..backtest.page import tone_of
+
     count: Count = cell.count
-    style = "dim" if cell.kind == "same" else "red" if cell.kind == "raised" else "yellow"
+    style = TONES[tone_of(cell.kind)]
     numbers = (f"{number:,}" if number else "" for number in (count.exact, count.conditional, count.guess))
     return cell.hook, f"{cell.point} {cell.tool}".rstrip(), Text(kind, style=style), *numbers
 

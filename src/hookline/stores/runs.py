@@ -1118,6 +1118,33 @@ class RunStore:
                     return count
                 before = matches[-1][1]
 
+    def counts(self, most: int, **chosen: Unpack[RunFilter]) -> dict[str, int]:
+        """Return the number of runs in each state; up to ``most`` of a state, so that it takes no longer for more.
+
+        Args:
+            most: where counting stops.
+            chosen: which runs: see :class:`RunFilter`. Their words, tools, hooks, verbs and models are not looked at.
+
+        Raises:
+            StoreError: the file cannot be used.
+        """
+        found: dict[str, int] = dict.fromkeys(map(str, STATES), 0)
+        rest = cast("RunFilter", {name: value for name, value in chosen.items() if name not in (*_SEARCHED, "states")})
+        source, values = _chosen(rest)
+        with self.db.transaction() as db:
+            for state in STATES:
+                if state in OPEN_STATES:
+                    part, given = _chosen({**rest, "served": True, "states": (state,)})
+                else:
+                    part, given = f"{source} AND status = ? AND ended IS NOT NULL", [*values, state]
+                query = f"SELECT count(*) FROM (SELECT 1 FROM {part} LIMIT ?) AS counted"
+                found[state] = int(db.execute(query, (*given, most)).fetchone()[0])
+            # The rows of these runs do not say that their process has ended, or that they are suspended.
+            query = f"SELECT {_ROW} FROM ({_UNSERVED}) AS runs WHERE {source.partition(' WHERE ')[2]} LIMIT ?"
+            for run in self._current(db, _records(db.execute(query, (*values, most)), self.db.leases)):
+                found[run.status] += 1
+        return found
+
     def oldest(self, *states: str) -> float | None:
         """Return when the oldest served run in one of these open states was created; ``None`` if there is none.
 

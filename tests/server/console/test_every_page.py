@@ -259,8 +259,6 @@ async def test_keys_go_through_the_rows_of_a_list(browser, world, name):
     async with opened(browser, world.made, PAGES[name].path) as page:
         rows = page.locator("[data-row]")
         await expect(rows.nth(1)).to_be_visible()
-        if name == "Audit":  # its last new row is about the stream of this page itself
-            await expect(rows.first).to_contain_text("/console/live/audit")
         for key, row in (("j", 0), ("j", 1), ("k", 0), ("k", 0)):
             await page.keyboard.press(key)
             await expect(rows.nth(row)).to_be_focused()

@@ -122,12 +122,17 @@ def test_a_replay_shows_decisions_that_it_does_not_know():
         "then": "",
         "now": f"{ODD} by x",
     }
-    run = {"run_id": "r", "error": "", "different": 1, "moments": 2, "judged": 2, "differences": [one]}
-    view = {"result": {"runs": [{**run, "problems": [], "notes": []}]}}
-    split = lambda text: text.partition(" ")[::2]  # noqa: E731
-    html = fragment("replay_sections.html", "", section="runs", view=view, tasks={}, split=split)
-    assert f">{ODD}</span>" in html
-    assert ">passed</span>" in html
+    cell = {**dict.fromkeys(("hook", "tool"), ""), "point": ODD, "kind": "blocks", "total": 1}
+    view = {"result": {"cells": [{**cell, "exact": 1, "conditional": 0, "guess": 0}]}}
+    given = {
+        "split": lambda text: text.partition(" ")[::2],
+        "examples_of": lambda cell: [{**one, "run_id": "r"}],
+        "mark_of": lambda kind: ODD,
+        "tone_of": lambda kind: "grey",
+    }
+    html = fragment("replay_sections.html", "", section="cells", view=view, tasks={}, **given)
+    assert f"<b>{ODD}</b>" in html
+    assert "<b>passed</b>" in html
 
 
 SECTIONS = {
@@ -215,3 +220,8 @@ async def test_a_page_whose_data_cannot_be_read_says_so(pages, monkeypatch, capl
     assert (answer.status_code, NOT_DRAWN in answer.text) == (200, True)
     assert 'aria-label="Pages"' in answer.text
     assert "ValueError: a bug" in caplog.text
+
+
+def test_the_files_of_all_pages_together_are_small():
+    names = [each.name for each in (files("hookline.server.console") / "static").iterdir()]
+    assert sum(len(static_file(name)) for name in (*names, *SHARED)) < 200_000

@@ -10,11 +10,6 @@
     conditional: "After that decision: this holds if the run had gone on all the same.",
     guess: "A hook read something that is not recorded.",
   };
-  const TONES = [
-    [/^(newly_blocked|newly_ended|raised)$/, "red"], [/^no_longer_(blocked|ended|raised)$/, "amber"],
-    [/asked$/, "violet"], [/(changed|differently)/, "amber"], [/answered$|claimed$/, "blue"], [/^same$/, "grey"],
-  ];
-  const tone = (kind) => (TONES.find(([pattern]) => pattern.test(kind)) || [null, "amber"])[1];
   const words = (name) => name.replaceAll("_", " ");
   const total = (count) => count.exact + count.conditional + count.guess;
   const percent = (share) => share === null || share === undefined ? "unknown" : `${(share * 100).toFixed(share === 1 ? 0 : 1)} %`;
@@ -108,7 +103,7 @@
     const row = el("tr", { class: "row", "aria-disabled": has ? null : "true", onclick: has ? toggle : () => {} },
       el("td", {}, button),
       el("td", {}, cell.tool ? el("code", {}, cell.tool) : null, cell.tool ? " " : null, el("span", { class: "point" }, cell.point)),
-      el("td", {}, pill(words(cell.kind), tone(cell.kind))),
+      el("td", {}, pill(words(cell.kind), cell.tone)),
       SURE.map((each) => el("td", { class: "num", "data-name": each }, el("span", { class: cell.count[each] ? each : "zero" }, number(cell.count[each])))),
       el("td", { class: "num", "data-name": "all" }, number(total(cell.count))));
     return row;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -69,12 +70,12 @@ class ConsoleApi:
         limits: Sequence[SpendingLimit] = (),
     ) -> None:
         self.login = LoginPages(keys, gate)
-        self._live = LiveViews(
-            service.pulse, service.options.heartbeat, halts, partial(_waiting, service), has_tickets=tickets is not None
-        )
+        self._live = LiveViews(service.pulse, halts, partial(_waiting, service), has_tickets=tickets is not None)
         approvals = ApprovalService(service.approvals, audit, service.agents.clean)
+        self._has_tickets = tickets is not None
         self._pages = (
             self.login,
+            self._live,
             NowPage(service, keys, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records, is_audited=log.is_on),
@@ -91,7 +92,9 @@ class ConsoleApi:
     def endpoints(self) -> Sequence[Endpoint]:
         """Return the endpoints."""
         static = Endpoint("GET", STATIC, self._static, PUBLIC, "console_file", error_page=error_page, described=False)
-        return [static, *(each for page in self._pages for each in page.endpoints())]
+        endpoints = [static, *(each for page in self._pages for each in page.endpoints())]
+        errors = partial(error_page, has_tickets=self._has_tickets)
+        return [msgspec.structs.replace(each, error_page=errors) for each in endpoints]
 
     async def open(self) -> None:
         """Do nothing: the stores are looked at when a page is open."""

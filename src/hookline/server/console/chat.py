@@ -19,7 +19,6 @@ from ..._base.text import visible_json
 from ..._base.workers import in_thread
 from ..._web.chat.page import chat_markup
 from ..._web.chat.protocol import (
-    BEAT_SECONDS,
     SUGGESTIONS,
     Asked,
     Chat,
@@ -134,7 +133,7 @@ class ChatPage:
 
     async def _stream(self, request: Request) -> Response:
         chat = self._conversation(request, chat_of(request))
-        return await self._live.stream(request, chat.key, chat.parts, heartbeat=BEAT_SECONDS)
+        return await self._live.stream(request, chat.key, chat.parts)
 
     def _conversation(self, request: Request, session: str) -> _Conversation:
         agent = self._service.agents.find(request.query_params.get("agent", ""))

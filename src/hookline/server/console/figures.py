@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, TypeVar
@@ -22,7 +23,7 @@ from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, HookView, Statistics
 from ..views import Name
-from .filters import PERIODS, FiguresQuery
+from .filters import PERIODS, RANGES, FiguresQuery
 from .lines import APPROVAL
 from .live import LiveViews, Render, Version
 from .login import page_endpoint
@@ -36,6 +37,13 @@ F = TypeVar("F", bound=FiguresQuery)
 HOOKS, COST = "/console/hooks", "/console/cost"
 LIVE = "/console/live"
 COST_PARTS = ("totals", "chart", "tables")
+BEFORE: Mapping[str, str] = {
+    "hour": "the hour before",
+    "day": "the day before",
+    "week": "the week before",
+    "month": "the 30 days before",
+}
+"""What the figures of each period are shown beside."""
 MAX_LIMITS = 100
 """Maximum number of accounts shown under the spending limits."""
 DELAY = 2.0
@@ -146,8 +154,12 @@ class FiguresPages:
 
     async def _found_cost(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
         found = await self._statistics.costs(caller, query.range, agent=query.agent, owner=query.caller)
-        week = await self._statistics.costs(caller, "week", agent=query.agent, owner=query.caller)
-        sections: Sections = await in_thread(self._render_cost, found, week.bars, query, caller, base)
+        bars = partial(self._statistics.cost_bars, caller, agent=query.agent, owner=query.caller)
+        days = await bars("week")
+        before: tuple[CostBar, ...] = ()
+        if query.range in RANGES:
+            before = await bars(query.range, now=time.time() - RANGES[query.range][1])
+        sections: Sections = await in_thread(self._render_cost, found, before, days, query, caller, base)
         return sections
 
     def _render_limits(self, query: FiguresQuery, caller: Caller, base: str) -> Sections:
@@ -172,16 +184,32 @@ class FiguresPages:
         return draw_all("cost_limits.html", base, "cost", ("limits",), **values)
 
     def _render_cost(
-        self, found: Costs, days: Sequence[CostBar], query: FiguresQuery, caller: Caller, base: str
+        self,
+        found: Costs,
+        before: Sequence[CostBar],
+        days: Sequence[CostBar],
+        query: FiguresQuery,
+        caller: Caller,
+        base: str,
     ) -> Sections:
         by_cost = found.total.cost > 0
         sizes = [bar.used.cost if by_cost else bar.used.tokens for bar in found.bars]
+        earlier = [bar.used.cost if by_cost else bar.used.tokens for bar in before] or [0] * len(sizes)
+        most = max([*sizes, *earlier], default=0)
+        last = len(sizes) - 1
         values: dict[str, Any] = {
             "costs": found,
             "by_cost": by_cost,
-            "heights": [(bar, 100 * size / (max(sizes) or 1)) for bar, size in zip(found.bars, sizes, strict=True)],
-            "most": max(sizes, default=0),
-            "middle": found.bars[len(found.bars) // 2] if len(found.bars) > 6 else None,
+            "heights": [
+                (bar, 100 * size / (most or 1), was, 100 * was / (most or 1))
+                for bar, size, was in zip(found.bars, sizes, earlier, strict=True)
+            ],
+            "most": most,
+            "has_before": bool(before),
+            "words_before": BEFORE.get(query.range, ""),
+            "labelled": [found.bars[place] for place in sorted({round(last * n / 4) for n in range(5)})]
+            if sizes
+            else [],
             "words": PERIODS[query.range].capitalize(),
             "today": days[-1].used if days else Used(),
             "yesterday": days[-2].used if len(days) > 1 else Used(),

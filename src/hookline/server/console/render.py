@@ -9,7 +9,7 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import HTMLResponse
 
@@ -104,7 +104,9 @@ def _environment() -> Environment:
         "seconds": seconds,
         "money": money,
         "count": "{:,}".format,
+        "exact": exact,
         "rounded": rounded,
+        "about": about,
         "clock": clock,
         "day": day,
         "visible_json": visible_json,
@@ -128,6 +130,11 @@ def _visible(value: Any) -> Any:
     if isinstance(value, str) and not isinstance(value, Markup) and not value.isprintable():
         return printable(value, keep=f"\n\t\r{_SPACES}")
     return value
+
+
+def exact(value: str) -> Markup:
+    """Return what a field contains, with its invisible characters: it is sent again with the form."""
+    return escape(value)
 
 
 def _tone(tones: Mapping[str, str], value: str, unknown: str = "grey") -> str:
@@ -220,10 +227,15 @@ def money(value: float | None) -> str:
 
 def rounded(value: int) -> str:
     """Return a large number in few characters, such as ``43.8 M``."""
-    for size, unit in ((10**9, "G"), (10**6, "M")):
-        if value >= size:
+    for size, unit in ((10**9, "G"), (10**6, "M"), (10**3, "k")):
+        if value >= max(size, 10_000):
             return f"{value / size:.1f} {unit}"
     return f"{value:,}"
+
+
+def about(value: float) -> str:
+    """Return a mean as a whole number; less than one half is not called none."""
+    return f"{value:,.0f}" if value >= 0.5 or not value else "less than 1"
 
 
 def clock(value: float) -> str:
