@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...explain.gates import APPROVAL
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ...stores.run_figures import CostBar, Costs, Used, period_of
@@ -19,7 +20,6 @@ from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, HookView, Statistics
 from ..views import Name
 from .filters import PERIODS, FiguresQuery
-from .lines import APPROVAL
 from .live import LiveViews, Render, Version
 from .login import page_endpoint
 from .render import base_of, caller_names, names_of, page
