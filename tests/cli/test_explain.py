@@ -58,7 +58,7 @@ def test_a_terminal_shows_differences_in_colour(terminal, records):
 def test_options_select_what_is_shown(in_process, records, options, contained, missing):
     code, out, _ = in_process("explain", "last", "--records", "records", *options)
     assert code == 0
-    shown = out.partition("model tools\n")[2]  # below the header
+    shown = out.partition("█ tools\n")[2]  # below the header
     for text in contained:
         assert text in shown
     for text in missing:

@@ -263,7 +263,7 @@ def test_the_agent_cannot_change_the_files_that_control_it(hookline, script, fol
         "done",
     ]
     done = hookline("run", "go", "--write", "--yes", "-m", script(*turns))
-    assert done.stderr.count("hook PathGuard blocks at before_tool: it controls the agent") == 2
+    assert done.stderr.count("PathGuard blocked the call at before_tool: it controls the agent") == 2
     assert (folder / "rules.py").read_text() == rules
 
 

@@ -142,7 +142,8 @@ class EventFormatter:
                 self._changed = self._changed or event.decision == "edited"
                 self._decisions[event.call_id] = event.decision
                 kind = "denied" if event.decision == "denied" else "asked"
-                yield Line(kind, f"approval {event.decision}" + (f" by {event.by}" if event.by else ""))
+                by = f" by {event.by}" if event.by else ""
+                yield Line(kind, f"{event.tool or 'the call'} {event.decision}{by}")
             case e.Discarded(reason="retry"):
                 yield Line("changed", "the reply was rejected; asking again")
             case e.Signalled() if event.signal.kind != "completed":
@@ -234,6 +235,6 @@ def _verdict_lines(event: HookExecuted) -> Iterator[Line]:
         kind, text = gate_of(event.verb), f"{event.hook} {verb_phrase(event.verb, event.point)}{because}"
         yield Line(kind, text, took=event.duration)
         if event.note:
-            yield Line(kind, f"it tells the model: {short(event.note, NOTE_WIDTH)}")
+            yield Line("note", f"it tells the model: {short(event.note, NOTE_WIDTH)}")
     elif event.verb == "cont" and event.reason:
         yield Line("passed", f"{event.hook} noted at {event.point}: {short(event.reason)}", took=event.duration)

@@ -8,7 +8,7 @@ import msgspec
 class Difference(msgspec.Struct, frozen=True):
     """A moment about which the rules decide differently.
 
-    ``then`` and ``now`` are decisions in words, such as ``block by no_sudo: sudo is not allowed``; empty if no hook
+    ``then`` and ``now`` are decisions in words, such as ``blocked by no_sudo: sudo is not allowed``; empty if no hook
     decided. ``certainty`` is ``exact`` up to the first difference of a run, then ``conditional``; ``guess`` if a hook
     read something that is not recorded.
     """
@@ -38,10 +38,13 @@ class ReplayedRun(msgspec.Struct, frozen=True):
 
 
 class Replayed(msgspec.Struct, frozen=True):
-    """Runs under other rules. ``hooks`` are the names of the rules, ``digest`` is that of their file."""
+    """Runs under other rules. ``hooks`` are the names of the rules, ``digest`` is that of their file.
+
+    ``sure`` says how far the answer can be trusted.
+    """
 
     headline: str
     hooks: tuple[str, ...]
     digest: str
-    exact_share: float
+    sure: str
     runs: tuple[ReplayedRun, ...]
