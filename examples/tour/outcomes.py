@@ -9,8 +9,8 @@ import visitor
 from rich.console import Console
 from rich.text import Text
 
-from hookline import Hook
 from hookline.explain import SIGNS, RunView, ToolCallView, explain
+from hookline.hooks import Hook
 from hookline.records import read_runs
 from hookline.tape import Replay, replay
 
