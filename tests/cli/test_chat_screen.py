@@ -9,6 +9,7 @@ import uuid
 
 import pytest
 
+from tests.shown import without_duration
 from tests.waiting import block_until
 
 from .conftest import COMMAND
@@ -118,7 +119,7 @@ def test_a_turn_with_a_block_an_approval_and_a_reply_in_markdown(chat):
     lines = screen.lines
     at = lines.index("❯ what is it?")
     *rest, prompt, status = lines[at + 1 :]
-    assert [re.sub(r"by \S+@terminal", "by me", line) for line in rest] == [
+    assert [re.sub(r"by \S+@terminal", "by me", without_duration(line)) for line in rest] == [
         "  I try.",
         '→ calls calculate {"expression":"secret"}',
         "┃ careful blocked the call at before_tool: rule 3",

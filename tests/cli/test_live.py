@@ -12,6 +12,7 @@ from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard,
 from hookline.cli.live_view import REFRESH_SECONDS, LiveView
 from hookline.events import TextDelta, ToolStarted
 from hookline.testing import scripted_agent
+from tests.shown import without_duration
 
 
 @tool
@@ -34,7 +35,8 @@ def screen():
 
 
 def lines_of(out):
-    return [line.rstrip() for line in out.getvalue().replace("\r", "\n").splitlines()]
+    """Return the lines on a screen, without the time that calls and hooks took."""
+    return [without_duration(line.rstrip()) for line in out.getvalue().replace("\r", "\n").splitlines()]
 
 
 def test_finished_events_stay_on_the_screen_with_their_icon(screen):

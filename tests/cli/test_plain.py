@@ -80,7 +80,7 @@ def test_a_hook_that_fails_open_is_shown(lines):
         raise ValueError("oops")
 
     (shown,) = [line for line in lines("hi", hooks=[broken]) if "oops" in line]
-    assert re.fullmatch(r"  hook 'broken' failed at before_llm: ValueError: oops \(test_plain\.py:\d+\)", shown)
+    assert re.fullmatch(r"  ✗ hook 'broken' failed at before_llm: ValueError: oops \(test_plain\.py:\d+\)", shown)
 
 
 def test_an_error_is_shown_to_its_end_with_the_advice(lines):
@@ -96,7 +96,7 @@ def test_an_error_is_shown_to_its_end_with_the_advice(lines):
         raise ValueError(f"{'x' * 200} {advice}")
 
     shown = lines(call("torn"), "hi", hooks=[broken], tools=[torn])
-    assert [line.split(" ")[2] for line in shown if advice in line] == ["hook", "tool", "hook"]
+    assert [line.split(" ")[2] for line in shown if advice in line] == ["✗", "─✗─", "✗"]
 
     @hook("before_llm", on_failure="open")
     def endless(ctx, request):

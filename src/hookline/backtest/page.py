@@ -49,11 +49,13 @@ def how_sure(report: Report) -> str:
         return f"{counted(guesses, 'answer')} may be wrong: see the guesses." if guesses else "That is certain."
     if found.exact == found.total:
         return "That is certain: up to the first difference, each run went exactly this way."
-    parts = [f"{found.exact:,} of {counted(found.total, 'difference')} are certain"]
+    are = "is" if found.exact == 1 else "are"
+    parts = [f"{found.exact:,} of {counted(found.total, 'difference')} {are} certain"]
     if found.conditional:
         parts.append(f"{found.conditional:,} came later in a run that would have differed before")
     if found.guess:
-        parts.append(f"{found.guess:,} are guesses, because a hook read something that is not recorded")
+        guesses = "is a guess" if found.guess == 1 else "are guesses"
+        parts.append(f"{found.guess:,} {guesses}, because a hook read something that is not recorded")
     return f"{'; '.join(parts)}."
 
 

@@ -227,7 +227,7 @@ def _verdict_lines(event: HookExecuted) -> Iterator[Line]:
     if event.error is not None:
         location = f" ({event.location})" if event.location else ""
         message = short(event.error, ERROR_WIDTH - len(location))  # it names the hook
-        yield Line("error", f"{message}{location}")
+        yield Line("failed", f"{message}{location}")
     elif event.verb == "stop" and not event.reason:
         return  # the Signalled event shows it
     elif event.verb in VERBS and event.verb not in _SHOWN_ELSEWHERE and event.point not in _HIDDEN_POINTS:
