@@ -22,12 +22,12 @@ INDENT = 2
 """Columns to the left of a reply in a conversation. Only the program writes to the first column, so that no reply can
 look like the prompt, whatever characters it consists of."""
 
-_COLOURS = ("cyan", "magenta", "blue", "green", "yellow")
-"""Colours that tell subagents apart."""
+_COLOURS = ("cyan", "blue", "green", "bright_cyan", "bright_blue")
+"""Colours that tell subagents apart; none is that of a verdict."""
 
 _ICONS = {
-    "step": ("─", "bold cyan"),
-    "speaker": ("»", "bold cyan"),
+    "step": ("─", "bold"),
+    "speaker": ("»", "bold"),
     "task": (">", "bold"),
     "call": ("→", "default"),
     "says": ("“", "default"),
@@ -83,7 +83,9 @@ class LineRenderer:
     def _mark(self, line: Line) -> tuple[Text, str]:
         """Return what is before the text of a line, and the style of the text."""
         if line.call:
-            return Text.assemble(*hook_line(line.gates, line.call, ascii=self._ascii)), style_of(line.kind)
+            return Text.assemble(*hook_line(line.gates, line.call, ascii=self._ascii)), style_of(line.kind).replace(
+                "dim", ""
+            )
         if line.kind in SIGNS:
             glyph, style = sign(line.kind, ascii=self._ascii)
             return Text(glyph, style=style), style
