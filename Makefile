@@ -23,10 +23,11 @@ if wait $$pid; then rm -f $$log; else cat $$log; rm -f $$log; echo "$(1) failed:
 endef
 
 run: $(VENV)/.run
-	@echo "A language model with 135 million parameters works on your CPU, under the rules in examples/tour/rules.py."
-	@echo "Each tool call is a line, and each rule is a gate on it: ○ passed, ◆ changed, ● asked, ┃ blocked."; echo
+	@echo "A language model with 135 million parameters, on your CPU, under rules that you"
+	@echo "can change: examples/tour/rules.py. Each tool call is a line, and rules are gates."
+	@echo
 	@cd examples/tour && ../../$(BIN)/hookline run --trust --hooks visitor.py --tape ../../$(TAPE) "Read a note: doctor."
-	@echo; echo "What happened, and what a stricter rule would have done (examples/tour/stricter.py):"
+	@echo; echo "What happened, and what the rule in examples/tour/stricter.py would have done:"
 	@cd examples/tour && ../../$(BIN)/python outcomes.py ../../$(TAPE)
 	@echo; echo "Things to try:"
 	@echo "  change a rule in examples/tour/rules.py    make run"

@@ -26,11 +26,12 @@ async def a_person(ctx: AgentContext, request: ApprovalRequest) -> HookResult:
     if not sys.stdin.isatty():
         return HookResult.approve(by="the demo, which has no terminal to ask at")
     arguments = ", ".join(f"{name}={value!r}" for name, value in request.call.arguments.items())
-    sys.stderr.write(f"  May the model call {request.call.name}({arguments})? [y/n, yes in {SECONDS} s] ")
+    sys.stderr.write(
+        f"? May the model call {request.call.name}({arguments})? Type y or n and Enter: yes in {SECONDS} s.\n"
+    )
     sys.stderr.flush()
     answered, _, _ = await asyncio.to_thread(select.select, [sys.stdin], [], [], SECONDS)
     if not answered:
-        sys.stderr.write("yes\n")
         return HookResult.approve(by="the demo, which got no answer")
     if sys.stdin.readline().strip().lower().startswith("n"):
         return HookResult.deny("The person said no.", by="you")

@@ -54,8 +54,8 @@ def how_sure(report: Report) -> str:
     if found.conditional:
         parts.append(f"{found.conditional:,} came later in a run that would have differed before")
     if found.guess:
-        guesses = "is a guess" if found.guess == 1 else "are guesses"
-        parts.append(f"{found.guess:,} {guesses}, because a hook read something that is not recorded")
+        guessed = "is a guess" if found.guess == 1 else "are guesses"
+        parts.append(f"{found.guess:,} {guessed}, because a hook read something that is not recorded")
     return f"{'; '.join(parts)}."
 
 
