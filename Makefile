@@ -23,11 +23,13 @@ if wait $$pid; then rm -f $$log; else cat $$log; rm -f $$log; echo "$(1) failed:
 endef
 
 run: $(VENV)/.run
-	@echo "A language model with 135 million parameters, on your CPU, under the rules in examples/tour/rules.py:"
+	@echo "A language model with 135 million parameters, on your CPU, under rules that you"
+	@echo "can change: examples/tour/rules.py. Each tool call is a line, and rules are gates."
+	@echo
 	@cd examples/tour && ../../$(BIN)/hookline run --trust --hooks visitor.py --tape ../../$(TAPE) "Read a note: doctor."
-	@echo; echo "The recorded run again, under a stricter rule (examples/tour/stricter.py):"
-	@cd examples/tour && { ../../$(BIN)/hookline replay --trust ../../$(TAPE) --hooks visitor.py --hooks stricter.py || test $$? -eq 1; }
-	@echo; echo "Three things to try:"
+	@echo; echo "What happened, and what the rule in examples/tour/stricter.py would have done:"
+	@cd examples/tour && ../../$(BIN)/python outcomes.py ../../$(TAPE)
+	@echo; echo "Things to try:"
 	@echo "  change a rule in examples/tour/rules.py    make run"
 	@echo "  see every decision of this run             $(BIN)/hookline explain $(TAPE)"
 	@echo "  start runs in the console, in a browser    cd examples/tour && ../../$(BIN)/hookline serve"

@@ -60,6 +60,7 @@ CONSTANTS = {
     "FINISH_REASONS": "The reasons why a model stops; each reply has one of them.",
     "HOOKLINE_API": "The version of the plugin API; a manifest names it as `api`.",
     "POINTS": "Every declared point by name, in the order of the reference.",
+    "SIGNS": "The signs of the hook line by the state of a gate, such as `passed` or `blocked`.",
     "SECRET_FILES": "Globs of files that usually contain secrets; `PathGuard` and `TerminalGuard` use them.",
     "Sink": "A function that is called with each event.",
 }

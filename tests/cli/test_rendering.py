@@ -118,11 +118,11 @@ def test_everything_that_the_model_wrote_is_visible(text, shown):
 def test_verdicts_have_their_colour():
     text = {
         kind: rendered(LineRenderer().render(Line(kind, "text")), colour="standard")
-        for kind in ("block", "ok", "replace")
+        for kind in ("blocked", "ok", "changed")
     }
-    assert "\x1b[31m" in text["block"]
-    assert "\x1b[32m" in text["ok"]
-    assert "\x1b[33m" in text["replace"]
+    assert "\x1b[31m" in text["blocked"]
+    assert "\x1b[32m" not in text["ok"]
+    assert "\x1b[33m" in text["changed"]
 
 
 @pytest.mark.parametrize("emoji", ["👩‍👩‍👧‍👦", "🏳️‍🌈", "1️⃣", "क्षि"])

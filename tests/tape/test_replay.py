@@ -303,7 +303,10 @@ def test_a_call_without_a_recorded_approval_is_not_approved(path: Path) -> None:
 
     again = replay(path, [careful])
     assert [decision.verb for decision in again.replayed] == ["ask"]
-    assert again.stop_reason == "the request to the model has other messages"
+    assert (
+        again.stop_reason
+        == "the next request to the model has other messages than the recorded one, so the reply to it is not known"
+    )
 
 
 def test_retries_failures_and_calls_of_judges_are_answered_from_the_tape(path: Path) -> None:
@@ -519,15 +522,18 @@ def test_a_changed_hook_is_reported_with_both_decisions(path: Path) -> None:
     gone = replay(path, [milder])
     assert not gone.same
     assert [str(each) for each in gone.differences] == [
-        "recorded: before_tool no_ones: block (rule 1); replayed: nothing"
+        "recorded: no_ones blocked the call at before_tool: rule 1; replayed: nothing"
     ]
     assert gone.stop_reason == "add was not called at this position in the recording"
     more = replay(path, [no_ones, no_threes])
     assert [str(each) for each in more.differences] == [
-        "recorded: nothing; replayed: before_tool no_threes: block (rule 3)"
+        "recorded: nothing; replayed: no_threes blocked the call at before_tool: rule 3"
     ]
-    assert more.first_difference.startswith("recorded: before_tool: allowed; replayed: before_tool no_threes")
-    assert more.stop_reason == "the request to the model has other messages"
+    assert more.first_difference.startswith("recorded: all hooks passed at before_tool; replayed: no_threes blocked")
+    assert (
+        more.stop_reason
+        == "the next request to the model has other messages than the recorded one, so the reply to it is not known"
+    )
     assert more.result.status == "cancelled"
 
 

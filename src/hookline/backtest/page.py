@@ -40,6 +40,25 @@ def headline(report: Report) -> str:
     return f"{report.different_runs:,} of {counted(report.runs, 'run')} would differ: {', '.join(named)}."
 
 
+def how_sure(report: Report) -> str:
+    """Return how far the answer of a report can be trusted, as a sentence; empty if no moment was judged."""
+    found, guesses = report.differences, report.certainty.guess
+    if not report.moments or not report.judged:
+        return ""
+    if not found.total:
+        return f"{counted(guesses, 'answer')} may be wrong: see the guesses." if guesses else "That is certain."
+    if found.exact == found.total:
+        return "That is certain: up to the first difference, each run went exactly this way."
+    are = "is" if found.exact == 1 else "are"
+    parts = [f"{found.exact:,} of {counted(found.total, 'difference')} {are} certain"]
+    if found.conditional:
+        parts.append(f"{found.conditional:,} came later in a run that would have differed before")
+    if found.guess:
+        guessed = "is a guess" if found.guess == 1 else "are guesses"
+        parts.append(f"{found.guess:,} {guessed}, because a hook read something that is not recorded")
+    return f"{'; '.join(parts)}."
+
+
 def in_words(kind: Kind) -> str:
     """Return a kind of difference as it is shown."""
     return kind.replace("_", " ")
@@ -78,14 +97,13 @@ def report_page(report: Report, *, about: Mapping[str, str] = EMPTY) -> str:
     return html_page(
         title,
         assets=("theme.css", "common.js", "backtest.css", "backtest.js"),
-        data={"headline": title, "about": dict(about), "report": _shown(report)},
+        data={"headline": title, "sure": how_sure(report), "about": dict(about), "report": _shown(report)},
         body='<div id="page"></div><noscript>This page draws the report with JavaScript.</noscript>',
     )
 
 
 def _shown(report: Report) -> dict[str, Any]:
     shown: dict[str, Any] = msgspec.to_builtins(report)
-    shown["exact_share"] = report.exact_share
     shown["differences"] = msgspec.to_builtins(report.differences)
     for part in ("labels", "labels_then"):
         confusion = getattr(report, part)

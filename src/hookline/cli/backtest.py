@@ -17,8 +17,9 @@ from .. import __version__
 from ..config.errors import ConfigError
 from ..config.sources import Configuration
 from .errors import COMPLETED, FAILED, SKIPPED, print_note, print_skipped, set_up_logging
-from .explain import TONES, write_page
+from .explain import write_page
 from .help import Command
+from .hook_line import TONES
 from .names import RecordNames, named_records
 from .options import Since, with_settings
 from .output import print_parts, print_table, short_path, write_json
@@ -246,14 +247,14 @@ class ProgressBar:
 
 def _print(report: Report, folder: str) -> None:
     """Print a report. ``folder`` is where ``hookline explain`` looks for runs by itself."""
-    from ..backtest.page import headline, in_words
+    from ..backtest.page import headline, how_sure, in_words
 
-    exact = f" The answer is exact for {report.exact_share:.0%} of the moments." if report.moments else ""
     print_parts(
-        Text(headline(report), style="bold green" if not report.differences.total else "bold yellow"),
+        Text(headline(report), style="bold" if not report.differences.total else "bold yellow"),
+        Text(sure) if (sure := how_sure(report)) else None,
         Text(
             f"{counted(report.runs, 'run')}, {counted(report.moments, 'moment')}, {report.judged:,} judged "
-            f"in {report.seconds:.1f} s.{exact}"
+            f"in {report.seconds:.1f} s."
         ),
     )
     cells = [cell for cell in report.cells if cell.kind != "same" or cell.hook]

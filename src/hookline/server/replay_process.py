@@ -14,7 +14,7 @@ import msgspec
 
 from ..backtest._backtest import backtest, hook_stack, load_rules
 from ..backtest.errors import BacktestError
-from ..backtest.page import headline, in_words
+from ..backtest.page import headline, how_sure, in_words
 from ..backtest.report import Report
 from ..backtest.sources import ChosenRuns
 from ..config.sources import parse_reference
@@ -52,7 +52,7 @@ def replay(given: dict[str, Any], progress: Callable[[int, int], object]) -> Any
             for cell in total.cells
             if cell.kind != "same"
         )
-        result = Replayed(headline(total), total.rules, seen, total.exact_share, cells, tuple(runs))
+        result = Replayed(headline(total), total.rules, seen, how_sure(total), cells, tuple(runs))
     return msgspec.to_builtins(result)
 
 

@@ -9,7 +9,7 @@ class Difference(msgspec.Struct, frozen=True):
     """A moment about which the rules decide differently.
 
     ``hook`` is the one that decides now, or that decided then and no longer does. ``then`` and ``now`` are decisions
-    in words, such as ``block by no_sudo: sudo is not allowed``; empty if no hook decided. ``certainty`` is ``exact`` up
+    in words, such as ``blocked by no_sudo: not allowed``; empty if no hook decided. ``certainty`` is ``exact`` up
     to the first difference of a run, then ``conditional``; ``guess`` if a hook read something that is not recorded.
     """
 
@@ -66,12 +66,13 @@ class ReplayedCell(msgspec.Struct, frozen=True):
 class Replayed(msgspec.Struct, frozen=True):
     """Runs under other rules. ``hooks`` are the names of the rules, ``digest`` is that of their file.
 
-    ``cells`` are the differences of all runs, counted as ``hookline backtest`` does.
+    ``sure`` says how far the answer can be trusted. ``cells`` are the differences of all runs, counted as ``hookline
+    backtest`` does.
     """
 
     headline: str
     hooks: tuple[str, ...]
     digest: str
-    exact_share: float
+    sure: str
     cells: tuple[ReplayedCell, ...]
     runs: tuple[ReplayedRun, ...]

@@ -88,9 +88,9 @@ async def test_the_calls_about_which_other_rules_decide_differently_are_listed_b
         letter, cellar, roof = found["result"]["runs"]
         (one,) = letter["differences"]
         assert (one["tool"], one["kind"], one["then"], one["certainty"]) == ("sweep", "newly blocked", "", "exact")
-        assert one["now"] == "block by careful: <i>letters</i> stay"
+        assert one["now"] == "blocked by careful: <i>letters</i> stay"
         (one,) = cellar["differences"]
-        assert (one["then"], one["now"]) == ("block by careful: the cellar stays", "")
+        assert (one["then"], one["now"]) == ("blocked by careful: the cellar stays", "")
         assert (roof["different"], roof["differences"]) == (0, [])
         assert found["result"]["hooks"] == ["careful"]
         assert found["result"]["headline"].startswith("2 of 3 runs would differ")

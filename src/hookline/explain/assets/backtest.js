@@ -3,7 +3,7 @@
 
 (() => {
   const { el, number, counted, duration, pill, data, themeButton } = hookline;
-  const { report, headline, about } = data();
+  const { report, headline, sure, about } = data();
   const SURE = ["exact", "conditional", "guess"];
   const MEANING = {
     exact: "Up to the first different decision of a run: the run went exactly this way.",
@@ -18,7 +18,7 @@
   // How sure the answers are
 
   function certainty() {
-    const bar = el("div", { class: "shares", role: "img", "aria-label": `${percent(report.exact_share)} of the moments are exact` });
+    const bar = el("div", { class: "shares", role: "img", "aria-label": SURE.map((name) => `${name}: ${counted(report.certainty[name], "moment")}`).join(", ") });
     for (const name of SURE) {
       const part = report.certainty[name];
       if (!part) continue;
@@ -28,7 +28,7 @@
     }
     return el("section", { "aria-label": "How sure the answers are" },
       el("h2", {}, "How sure the answers are"),
-      el("p", {}, `${percent(report.exact_share)} of ${counted(total(report.certainty), "moment")} are exact.`),
+      el("p", {}, sure),
       bar,
       el("div", { class: "sure" }, SURE.map((name) => el("div", { class: `card ${name}` },
         pill(name, name),

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...explain.gates import APPROVAL
 from ...hooks.spending_limit import SpendingLimit
 from ...stores.callers import CALLER, Caller, user_of
 from ...stores.errors import StoreError
@@ -24,7 +25,6 @@ from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, HookView, Statistics
 from ..views import Name
 from .filters import PERIODS, RANGES, FiguresQuery
-from .lines import APPROVAL
 from .live import LiveViews, Render, Version
 from .login import page_endpoint
 from .render import base_of, caller_names, names_of, page

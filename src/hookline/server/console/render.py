@@ -16,7 +16,7 @@ from starlette.responses import HTMLResponse
 from ..._base.text import printable, visible_json
 from ..._web.chat.page import ASSETS, chat_asset
 from ...explain.html import asset
-from ...explain.words import DECISIONS, OUTCOMES, STATUSES, gate_of, verb_words
+from ...explain.words import DECISIONS, OUTCOMES, SIGNS, STATUSES, gate_of, verb_words
 from ...stores.callers import Caller
 from ...stores.keys import KeyStore
 from ..auth import LOGIN_COOKIE, USER
@@ -114,6 +114,8 @@ def _environment() -> Environment:
     made.globals |= {
         "verb_word": lambda verb: verb_words(verb)[0],
         "gate_of": gate_of,
+        "gate_shapes": lambda state: SIGNS.get(state, SIGNS["skipped"]).shapes,
+        "gate_word": lambda state: SIGNS[state].word,
         "verb_tone": lambda verb: verb_words(verb)[1],
         "status_tone": partial(_tone, STATUSES),
         "decision_tone": partial(_tone, DECISIONS),

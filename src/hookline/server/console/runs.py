@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ..._base.workers import in_thread
+from ...explain.gates import GateCall
 from ...explain.words import gate_of, verb_words
 from ...stores.callers import Caller
 from ...stores.facts import Gate
@@ -24,7 +25,7 @@ from ..errors import UnknownRunError
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from .filters import CHOICES, RANGES, RefusalsQuery, RunsQuery
-from .lines import GateCall, HookLine, Slots, gate_call
+from .lines import HookLine, Slots, gate_call
 from .live import LiveViews, Render
 from .login import page_endpoint
 from .render import base_of, caller_names, fragment, names_of, page
