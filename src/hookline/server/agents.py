@@ -9,16 +9,21 @@ from .._base.frozen import EMPTY, Frozen, freeze_flat
 from .._base.text import did_you_mean
 from .._kernel.registry import HookStack
 from .._run.run_hooks import clean_for, redactions_of
+from ..models.attachments import ANY_TYPE
 from .errors import UnknownAgentError
 
 
 class ServedAgent(Frozen, frozen=True):
-    """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them."""
+    """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them.
+
+    ``attachment_types`` are the media types of the files that its model takes.
+    """
 
     name: str
     description: str = ""
     tools: tuple[str, ...] = ()
     about: Mapping[str, str] = EMPTY
+    attachment_types: tuple[str, ...] = ANY_TYPE
 
 
 class Answerer(NamedTuple):
@@ -115,4 +120,6 @@ def _describe(name: str, answerer: Any, id: str) -> ServedAgent:
     personality = getattr(answerer, "personalities", {}).get(id)
     description = getattr(personality, "description", "") or getattr(agent, "description", "")
     tools = freeze_flat({tool.name: tool.spec.description for tool in getattr(agent, "tools", ())})
-    return ServedAgent(name, description, tuple(tools), tools)
+    model = getattr(agent, "model", None)
+    types = ANY_TYPE if model is None else tuple(getattr(model, "attachment_types", ()))
+    return ServedAgent(name, description, tuple(tools), tools, types)

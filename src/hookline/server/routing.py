@@ -91,6 +91,7 @@ class Endpoint(Frozen, frozen=True):
         error_body: makes the body of an error, for a protocol with its own format. It applies to the whole path.
         error_page: makes the response for an error, for pages. It applies to the whole path.
         described: whether the endpoint is in the API description.
+        slash: whether the path may end with a slash, which clients of some protocols add. It applies to the whole path.
     """
 
     method: str
@@ -111,6 +112,7 @@ class Endpoint(Frozen, frozen=True):
     error_body: ErrorBody | None = None
     error_page: ErrorPage | None = None
     described: bool = True
+    slash: bool = False
 
 
 class Gate:
@@ -153,6 +155,10 @@ class Gate:
         """Whether callers need a key, according to the last check of the key store."""
         return self._authenticator.needs_keys
 
+    async def currently_needs_keys(self) -> bool:
+        """Check the key store, and return whether callers need a key; also if it cannot be read."""
+        return await self._authenticator.currently_needs_keys()
+
     @property
     def uses_keys(self) -> bool:
         """Whether callers are identified by API keys, and not by a host application."""
@@ -183,6 +189,7 @@ class Gate:
         """
         from starlette.routing import Route
 
+        endpoints = list(endpoints)
         paths: dict[str, dict[str, Operation]] = {}
         formats: dict[str, ErrorPage] = {}
         for endpoint in endpoints:
@@ -198,10 +205,15 @@ class Gate:
                 formats[endpoint.path] = _json_errors(endpoint.error_body)
         default = _json_errors(error_body)
         self._formats |= {_first_part(path): page for path, page in formats.items() if _first_part(path)}
-        return [
+        routes = [
             Route(path, self._path_app(path, operations, formats.get(path, default)))
             for path, operations in paths.items()
         ]
+        lenient = {endpoint.path for endpoint in endpoints if endpoint.slash}
+        for route in routes:
+            if route.path in lenient:
+                route.path_regex = re.compile(route.path_regex.pattern.removesuffix("$") + r"/?\Z")
+        return routes
 
     def fallback(self) -> Route:
         """Return the last route, which matches all other paths: without a key, a client does not learn that a path is
