@@ -41,6 +41,8 @@ access_log = logging.getLogger("hookline.access")
 JSON = "application/json"
 CORRELATION_HEADER = "X-Correlation-ID"
 """The header with the correlation id, which connects a request with everything that it causes."""
+REQUEST_HEADER = "X-Request-ID"
+"""The same id under the name that clients of OpenAI's API read."""
 
 RequestCounter = Callable[[str, str, int, float], object]
 """Called after every request with the method, the route, the status and the duration in seconds."""
@@ -277,7 +279,7 @@ class _PathApp:
             await sender.send_error(error)
         except RequestRejectedError as rejection:
             request.status = rejection.status
-            rejection.headers.append(sender.header)
+            sender.complete(rejection)
             raise
         except ClientDisconnectedError:
             raise
@@ -350,7 +352,8 @@ class _ResponseSender:
         self._send = send
         self._error_response = error_response
         self._started = False
-        self.header = (CORRELATION_HEADER.lower().encode(), request.correlation_id.encode())
+        names = (CORRELATION_HEADER.lower().encode(), REQUEST_HEADER.lower().encode())
+        self.headers = [(name, request.correlation_id.encode()) for name in names]
 
     async def __call__(self, message: Message) -> None:
         starts = message["type"] == "http.response.start"
@@ -360,8 +363,15 @@ class _ResponseSender:
 
     async def _start(self, message: Message) -> None:
         self._started, self._request.status = True, message["status"]
-        headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() != self.header[0]]
-        await self._send({**message, "headers": [*headers, self.header]})
+        own = {name for name, _ in self.headers}
+        headers = [pair for pair in message.get("headers", ()) if bytes(pair[0]).lower() not in own]
+        await self._send({**message, "headers": [*headers, *self.headers]})
+
+    def complete(self, rejection: RequestRejectedError) -> None:
+        """Give a rejection the correlation id, and the body that errors have at this path."""
+        response = self._error_response(ApiError(rejection.status, rejection.code, rejection.message))
+        rejection.body = bytes(response.body)
+        rejection.headers += [(b"content-type", response.headers["content-type"].encode()), *self.headers]
 
     async def send_error(self, error: ApiError) -> None:
         """Send an error. A response that has begun is left incomplete instead, which the client notices."""
