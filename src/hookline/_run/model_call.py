@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -49,7 +50,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         OutputError: the final reply does not match the output type, and no retries are left.
     """
     inside_step = request.purpose == "step"
-    model = engine.boundary.model(model)
+    origin, model = model, engine.boundary.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not match the output type, which have a separate limit
@@ -67,7 +68,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
             verdict = await engine.fire(BEFORE_LLM, base)
             base, answer = verdict.payload, verdict.answer
         engine.checkpoint(inside_step=inside_step)
-        generation = Generation(engine, base, model, engine.environment.clock.monotonic())
+        generation = Generation(engine, base, model, engine.environment.clock.monotonic(), origin=origin)
         no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
         complete = False
         try:
@@ -115,6 +116,15 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         attempt, extra = attempt + 1, (_as_text(reply), Message("user", note))
 
 
+def _server_of(model: Model) -> str:
+    """Return the base URL of a model's API without a password; empty if it has none."""
+    try:
+        parts = urlsplit(str(getattr(model, "base_url", "") or ""))
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else ""
+
+
 async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ...] | None:
     """Get a reply from the model. On a failure, fire ``on_error``, where a hook may answer or retry.
 
@@ -149,7 +159,8 @@ class Generation(msgspec.Struct):
     """One attempt to get a reply.
 
     ``text`` is what the model wrote, ``passed`` the part that ``on_token`` let through, and ``shown`` the part that
-    consumers of the stream got. They differ while ``held`` is true: a hook may still reject the reply.
+    consumers of the stream got. They differ while ``held`` is true: a hook may still reject the reply. ``origin`` is
+    the model behind ``model``, whose calls pass the boundary.
     """
 
     engine: Engine
@@ -163,6 +174,7 @@ class Generation(msgspec.Struct):
     passed: str = ""
     shown: str = ""
     held: bool = False
+    origin: Any = None
 
     def announce(self) -> None:
         """Emit an event for the request."""
@@ -178,6 +190,7 @@ class Generation(msgspec.Struct):
             messages=len(request.messages),
             tools=tuple([tool.name for tool in request.tools]),
             provider=self.model.provider,
+            server=_server_of(self.origin),
         )
 
     def discard(self, reason: Literal["retry", "replaced", "rejected", "interrupted"]) -> None:
@@ -277,6 +290,7 @@ class Generation(msgspec.Struct):
             request,
             self.source,
             request.ids,
+            response.id,
         )
 
     async def _show(self, delta: str, *, final: bool = False) -> None:
