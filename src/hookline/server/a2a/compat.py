@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+import a2a.server.routes  # noqa: F401 - the adapter and this module import each other, and this one must be first
 from a2a.compat.v0_3.jsonrpc_adapter import JSONRPC03Adapter
 from pydantic import ValidationError
 from starlette.responses import JSONResponse, Response
