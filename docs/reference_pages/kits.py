@@ -19,9 +19,10 @@ NAMES = {
 
 HEAD = """# Other programs
 
-Programs that others wrote, against a real `hookline serve`: clients of the [OpenAI API](../guides/openai.md), and the conformance
-tests for MCP clients against [`mcp(...)`](../guides/tools.md). Each is installed in an environment of its own. This page is generated from the
-results (`make test-kits RESULTS=1`, then `make docs`); `make test-kits` fails if it finds anything else.
+Programs that others wrote, against a real `hookline serve`: clients of the [OpenAI API](../guides/openai.md), and the
+conformance tests for MCP clients against [`mcp(...)`](../guides/tools.md). Each is installed in an environment of its
+own. This page is generated from the results (`make test-kits RESULTS=1`, then `make docs`); `make test-kits` fails if
+it finds anything else.
 
 """
 

@@ -63,7 +63,7 @@ class Kit(NamedTuple):
     def command(self) -> list[str]:
         """Return the command that drives the kit."""
         if self.program.endswith(".mjs"):  # it imports what is installed beside it
-            return ["node", shutil.copy(HERE / self.program, self.folder)]
+            return ["node", str(shutil.copy(str(HERE / self.program), str(self.folder)))]
         own = sys.executable if self.registry == "npm" else str(self.folder / "bin" / "python")
         return [own, str(HERE / self.program)]
 
