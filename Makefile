@@ -63,7 +63,7 @@ test-adapters: $(VENV)/.dev
 	@$(BIN)/python tests/adapters/run.py $(ONLY) $(if $(RESULTS),--write-results)
 
 # Programs that others wrote, against a real server: installed from PyPI and npm, each in an environment of its own.
-# ONLY=litellm takes one of them; RESULTS=1 writes what they find, for the table in the documentation.
+# ONLY=llm takes one of them; RESULTS=1 writes what they find, for the table in the documentation.
 test-kits: $(VENV)/.dev
 	@$(BIN)/python tests/kits/run.py $(ONLY) $(if $(RESULTS),--write-results)
 

@@ -11,7 +11,6 @@ RESULTS = Path(__file__).parents[2] / "tests" / "kits" / "results.json"
 NAMES = {
     "openai_python": "OpenAI SDK for Python",
     "openai_js": "OpenAI SDK for JavaScript",
-    "litellm": "LiteLLM",
     "llm": "`llm`",
     "vercel_ai": "Vercel AI SDK",
     "mcp": "MCP client conformance",

@@ -3,7 +3,7 @@
 Example::
 
     make test-kits                 # all kits of kits.txt
-    make test-kits ONLY=litellm    # one of them
+    make test-kits ONLY=llm        # one of them
     make test-kits RESULTS=1       # and write what they find to results.json
 """
 
