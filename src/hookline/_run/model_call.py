@@ -24,7 +24,7 @@ from ..models.attachments import check_attachments
 from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .boundary import close_stream
-from .context import GatedModel
+from .context import CALLED_MODEL, GatedModel
 from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
 from .output import RunOutput, retry_note
@@ -49,8 +49,16 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         ModelError: the model failed, and no hook retried or answered.
         OutputError: the final reply does not match the output type, and no retries are left.
     """
+    outer = CALLED_MODEL.get()
+    CALLED_MODEL.set(model)
+    try:
+        return await _call_model(engine, request, engine.boundary.model(model))
+    finally:
+        CALLED_MODEL.set(outer)
+
+
+async def _call_model(engine: Engine, request: ModelRequest, model: Model) -> ModelReply:
     inside_step = request.purpose == "step"
-    origin, model = model, engine.boundary.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not match the output type, which have a separate limit
@@ -68,7 +76,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
             verdict = await engine.fire(BEFORE_LLM, base)
             base, answer = verdict.payload, verdict.answer
         engine.checkpoint(inside_step=inside_step)
-        generation = Generation(engine, base, model, engine.environment.clock.monotonic(), origin=origin)
+        generation = Generation(engine, base, model, engine.environment.clock.monotonic())
         no_retry = "" if attempt - rejected <= MAX_RETRIES else "retry_limit"
         complete = False
         try:
@@ -116,7 +124,7 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         attempt, extra = attempt + 1, (_as_text(reply), Message("user", note))
 
 
-def _server_of(model: Model) -> str:
+def _server_of(model: Model | None) -> str:
     """Return the base URL of a model's API without a password; empty if it has none."""
     try:
         parts = urlsplit(str(getattr(model, "base_url", "") or ""))
@@ -159,8 +167,7 @@ class Generation(msgspec.Struct):
     """One attempt to get a reply.
 
     ``text`` is what the model wrote, ``passed`` the part that ``on_token`` let through, and ``shown`` the part that
-    consumers of the stream got. They differ while ``held`` is true: a hook may still reject the reply. ``origin`` is
-    the model behind ``model``, whose calls pass the boundary.
+    consumers of the stream got. They differ while ``held`` is true: a hook may still reject the reply.
     """
 
     engine: Engine
@@ -174,7 +181,6 @@ class Generation(msgspec.Struct):
     passed: str = ""
     shown: str = ""
     held: bool = False
-    origin: Any = None
 
     def announce(self) -> None:
         """Emit an event for the request."""
@@ -190,7 +196,7 @@ class Generation(msgspec.Struct):
             messages=len(request.messages),
             tools=tuple([tool.name for tool in request.tools]),
             provider=self.model.provider,
-            server=_server_of(self.origin),
+            server=_server_of(CALLED_MODEL.get()),
         )
 
     def discard(self, reason: Literal["retry", "replaced", "rejected", "interrupted"]) -> None:
