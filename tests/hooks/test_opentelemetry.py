@@ -41,6 +41,7 @@ from hookline import (
     Attachment,
     HookResult,
     Limits,
+    Limits,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -294,7 +295,7 @@ async def test_model_calls_and_tools_have_what_the_conventions_name(telemetry):
     [
         (["ok"], {}, "stop"),
         ([TimeoutError("no")], {}, "error"),
-        ([call("look", at="x"), call("look", at="y")], {"max_steps": 1}, "length"),
+        ([call("look", at="x"), call("look", at="y")], {"limits": Limits(steps=1)}, "length"),
         (["ok"], {"hooks": [guard("on_run_start")(lambda ctx, payload: HookResult.end("No."))]}, "content_filter"),
     ],
 )

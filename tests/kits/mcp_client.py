@@ -20,14 +20,16 @@ SCENARIOS = {
 
 def act_as_client(url: str) -> None:
     """Call every tool of the server in an agent, whose person approves everything."""
-    from hookline import Agent, ScriptedModel, call
+    from hookline import Agent, Limits, ScriptedModel, call
     from hookline.tools import mcp
 
     with mcp(url, name="kit", timeout=20) as server:
         arguments = {"add_numbers": {"a": 5, "b": 3}}
         calls = [call(tool.name, **arguments.get(tool.name, {})) for tool in server.tools()]
         model = ScriptedModel([*calls, "done"])
-        Agent("kit", llm=model, tools=[server], approve=lambda ctx, request: True, max_steps=9).run("Use every tool.")
+        Agent("kit", llm=model, tools=[server], approve=lambda ctx, request: True, limits=Limits(steps=9)).run(
+            "Use every tool."
+        )
 
 
 def run_kit() -> None:
