@@ -41,7 +41,6 @@ from hookline import (
     Attachment,
     HookResult,
     Limits,
-    Limits,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
