@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from . import adapters, audit, command_line, configuration, doors, events, hooks, names, points, verbs
+from . import adapters, audit, command_line, configuration, doors, events, hooks, kits, names, points, verbs
 
 PAGES: dict[str, Callable[[str], str]] = {
     "reference/points.md": points.page,
@@ -13,6 +13,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/configuration.md": configuration.page,
     "reference/names.md": names.page,
     "reference/adapters.md": adapters.page,
+    "reference/kits.md": kits.page,
     "reference/doors.md": doors.page,
     "guides/audit.md": audit.page,
 }

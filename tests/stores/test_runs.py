@@ -438,6 +438,7 @@ def test_the_guide_describes_the_real_schema(store):
                 "controls",
                 "halts",
                 "pushes",
+                "task_messages",
                 "durable_runs",
                 "journal",
                 "durable_totals",

@@ -14,7 +14,7 @@ from .._base.text import is_number
 from .._base.workers import in_thread
 from .._kernel.errors import HooklineError
 from .._kernel.events import Event
-from .._kernel.payloads import ModelReply, ModelRequest, ToolCallRequest
+from .._kernel.payloads import ApprovalAnswer, ModelReply, ModelRequest, ToolCallRequest
 from .._kernel.points import Point, resolve
 from .._kernel.registry import HookRegistry, plugin_names
 from .._kernel.results import Verdict
@@ -48,6 +48,10 @@ else:
     DepsT = TypeVar("DepsT")
     DepsT_co = TypeVar("DepsT_co", covariant=True)
     DepsT_contra = TypeVar("DepsT_contra", contravariant=True)
+
+
+Ask = Callable[[str, Mapping[str, Any], str], Awaitable[ApprovalAnswer]]
+"""Asks the approvers in the middle of a tool call: the question, the arguments, and who asks."""
 
 
 class GatedModel:
@@ -305,7 +309,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
-    __slots__ = ("_call", "_lane", "_report", "_services")
+    __slots__ = ("_ask", "_call", "_lane", "_report", "_services")
 
     def __init__(
         self,
@@ -335,6 +339,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         if halts is not None and not isinstance(halts, HaltSwitch):
             raise TypeError(f"halts= takes a stop switch such as RunStore('runs.db').halts, not {type(halts).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
+        self._ask: Ask | None = None
         self._call: ToolCallRequest | None = None
         self._lane: Lane | None = None
         self._services = Services(
@@ -587,6 +592,32 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             raise TypeError(f"message must be text, not {type(message).__name__}")
         self._report(fraction, message)
 
+    async def ask(self, question: str, arguments: Mapping[str, Any] = EMPTY, *, asked_by: str = "") -> ApprovalAnswer:
+        """Ask the approvers of the run in the middle of a tool call, and return their answer.
+
+        The question is an approval like any other, at every place where people decide: they approve, deny or edit the
+        arguments, which are then in ``edit``. A remembered permission never answers it. The answer is a denial if
+        nobody can be asked, and in a durable run, which cannot wait in the middle of a call.
+
+        Args:
+            question: what to ask.
+            arguments: values that people see and may edit.
+            asked_by: who asks, by default the tool.
+
+        Raises:
+            HooklineError: the context is not that of a tool call.
+
+        Example::
+
+            @tool
+            async def book(seat: str, ctx: AgentContext) -> str:
+                answer = await ctx.ask("The seat costs 12 EUR more. Book it?", {"seat": seat})
+                return "booked" if answer.approve else "not booked"
+        """
+        if self._ask is None:
+            raise HooklineError("ctx.ask works only with the context of a tool call: give the tool a 'ctx' parameter")
+        return await self._ask(question, arguments, asked_by)
+
     def detached(self, *, budget: Budget | None = None) -> AgentContext[DepsT_co]:
         """Return a context for work that may outlive this run.
 
@@ -613,6 +644,7 @@ def build_context(
     hook_state: HookState,
     scratch: dict[str, Any],
     report: Callable[[float | None, str], None] | None = None,
+    ask: Ask | None = None,
     call: ToolCallRequest | None = None,
     lane: Lane | None = None,
 ) -> AgentContext[Any]:
@@ -623,6 +655,7 @@ def build_context(
     ctx._hook_state = hook_state
     ctx._scratch = scratch
     ctx._report = report
+    ctx._ask = ask
     ctx._call = call
     ctx._lane = lane
     return ctx
@@ -633,14 +666,16 @@ def context_for_call(
     report: Callable[[float | None, str], None],
     call: ToolCallRequest | None = None,
     lane: Lane | None = None,
+    ask: Ask | None = None,
 ) -> AgentContext[Any]:
-    """Create the context for one tool call, with its own ``progress``; by default of the same call."""
+    """Create the context for one tool call, with its own ``progress`` and ``ask``; by default of the same call."""
     return build_context(
         ctx._services,
         ctx._scope,
         hook_state=ctx._hook_state,
         scratch=ctx._scratch,
         report=report,
+        ask=ask or ctx._ask,
         call=call or ctx._call,
         lane=lane or ctx._lane,
     )

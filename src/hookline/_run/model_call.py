@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from functools import partial
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -123,6 +124,15 @@ async def _call_model(engine: Engine, request: ModelRequest, model: Model) -> Mo
         attempt, extra = attempt + 1, (_as_text(reply), Message("user", note))
 
 
+def _server_of(model: Model | None) -> str:
+    """Return the base URL of a model's API without a password; empty if it has none."""
+    try:
+        parts = urlsplit(str(getattr(model, "base_url", "") or ""))
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}" if parts.netloc else ""
+
+
 async def _get_reply(generation: Generation, no_retry: str) -> tuple[Message, ...] | None:
     """Get a reply from the model. On a failure, fire ``on_error``, where a hook may answer or retry.
 
@@ -186,6 +196,7 @@ class Generation(msgspec.Struct):
             messages=len(request.messages),
             tools=tuple([tool.name for tool in request.tools]),
             provider=self.model.provider,
+            server=_server_of(CALLED_MODEL.get()),
         )
 
     def discard(self, reason: Literal["retry", "replaced", "rejected", "interrupted"]) -> None:
@@ -285,6 +296,7 @@ class Generation(msgspec.Struct):
             request,
             self.source,
             request.ids,
+            response.id,
         )
 
     async def _show(self, delta: str, *, final: bool = False) -> None:

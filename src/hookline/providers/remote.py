@@ -196,6 +196,7 @@ class RemoteModel(ABC):
             reply.model or asked,
             self.provider,
             (self._organization_header and headers.get(self._organization_header)) or self._organization,
+            id if isinstance(id := data.get("id"), str) else "",
         )
 
     def _estimated_usage(self, request: ModelRequest, reply: ParsedReply) -> Usage:

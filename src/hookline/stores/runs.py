@@ -43,6 +43,8 @@ from .retention import SCHEMA as _PERIODIC
 from .run_texts import SCHEMA as _TEXTS
 from .run_texts import add_text, find_text, forget_words
 from .sql import LAST_CHARACTER, Connection, Leases, Schema, Statement, insert, storable, storable_value, upsert
+from .task_messages import SCHEMA as _TASK_MESSAGES
+from .task_messages import TaskMessageStore
 from .verdicts import HAS_VERDICTS, Verdict, decisions_of, verdict_of
 from .workers import SCHEMA as _WORKERS
 from .workers import SLOTS as _SLOTS
@@ -147,6 +149,7 @@ _FILTERED = (
     "CREATE INDEX durable_runs_by_digest ON durable_runs (digest, status)",
     *_FILTERED_FACTS,
 )
+_FORMAT_9 = _TASK_MESSAGES
 _FORMAT_8 = (
     # The waiting runs of a caller, in order.
     "CREATE INDEX open_by_owner ON runs (status, owner, created, run_id) WHERE ended IS NULL AND transport != ''",
@@ -213,17 +216,19 @@ _SERVED_FORMAT: tuple[Statement, ...] = (  # a separate file of a server
     *_FILTERED,
     *_TEXTS,
     *_FORMAT_8,
+    *_FORMAT_9,
 )
 
 SCHEMA = Schema(
     "runs",
     contents="runs",
     application_id=_APPLICATION_ID,
-    version=8,
+    version=9,
     statements=(
         *(_RUNS, *_INDEXES, *_SERVED, *_JOURNAL, *_WORKERS, *_CONTROLS),
         *(*_MORE_INDEXES, *_STATISTICS, *_FACTS, *_HALTS, *_ORIGINS, *_PERIODIC, *_SLOTS, *_FILTERED, *_TEXTS),
         *_FORMAT_8,
+        *_FORMAT_9,
     ),
     upgrades={
         1: _FORMAT_1,
@@ -233,6 +238,7 @@ SCHEMA = Schema(
         5: (*_FACTS_UPGRADE, *_HALTS, *_ORIGINS),
         6: (*_PERIODIC, *_SLOTS, *_FILTERED, *_TEXTS),
         7: _FORMAT_8,
+        8: _FORMAT_9,
     },
     conversions={_SERVED_APPLICATION_ID: _SERVED_FORMAT},
     min_writer=7,
@@ -531,6 +537,7 @@ class RunStore:
         self.controls = ControlStore(self.db)
         self.halts = HaltStore(self.db)
         self.push_subscriptions = PushSubscriptionStore(self.db)
+        self.task_messages = TaskMessageStore(self.db)
         self.begun_with: dict[str, Any] | None = None
         """Settings of the program, stored with the durable runs that it begins, for the program that continues them."""
         self.keep_days = keep_days

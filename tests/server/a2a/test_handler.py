@@ -525,7 +525,7 @@ async def test_each_attempt_of_a_call_has_its_own_approval(tmp_path, monkeypatch
         if attempt == 1:
             store.decide(row.id, decision="deny", digest=row.digest, by="ann")
     run = RunRecord("run_1", "helper", "", "s", "s", "t", "c", "a2a", "x")
-    follower = TaskFollower(run, None, store)
+    follower = TaskFollower(run, None, store, None, None)
     rows = [
         await follower._find_rows(waiting_calls([StoredEvent("run_1", 1, "approval_asked", 0.0, event.to_json())]))
         for event in asked
