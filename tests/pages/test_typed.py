@@ -1,0 +1,84 @@
+"""The Python of the pages has types: people copy it into programs that mypy and pyright check."""
+
+import ast
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from .blocks import GENERATED, PAGES, ROOT, of_kind
+from .test_python import BY_FRAMEWORK
+
+CHECKED_ELSEWHERE = ("docs/guides/cookbook.md",)
+"""Pages made from programs that `make test` checks."""
+LENIENT = {"no-redef", "union-attr"}
+"""Codes that do not count: blocks of a page define a name twice, and their `assert`s fail if a value is missing."""
+UNTYPED = {"misc", "untyped-decorator", "no-any-return", "import-not-found"}
+"""Codes that do not count where a framework is not installed, so that its names have no types."""
+WITHOUT_FRAMEWORK = (BY_FRAMEWORK, "docs/guides/agent-hooks.md", "docs/guides/durable-engines.md")
+SIGNATURES = "docs/reference/verbs.md"
+SHOWN_AS_MISTAKES = {
+    ("docs/guides/first-hook.md", "return HookResult.block(request.argument)"),
+    ("docs/concepts/order.md", 'request.arguments["amount"] = 1_000_000'),
+    ("docs/concepts/state.md", 'lambda: clerk.run("How many orders does Ada have?"),'),
+    ("docs/concepts/state.md", 'clerk.run("How many orders does Ada have?", deps="Ada"),'),
+    ("docs/concepts/state.md", 'Agent("clerk", llm=model, deps_type=Shop, tools=[count_staff]),'),
+}
+"""Lines that a page shows because they are wrong: mypy says so too."""
+
+
+@pytest.fixture(scope="module")
+def programs(tmp_path_factory):
+    """One file for each page, with the line numbers of the page."""
+    folder = tmp_path_factory.mktemp("typed")
+    files = {}
+    for page, blocks in PAGES.items():
+        lines = []
+        for block in blocks:
+            if block.kind == "python":
+                lines += [""] * (block.line - len(lines)) + block.text.splitlines()
+        if lines and page not in CHECKED_ELSEWHERE:
+            name = re.sub(r"\W", "_", page.removesuffix(".md"))
+            files[name] = page
+            (folder / f"{name}.py").write_text("\n".join(lines) + "\n")
+    return folder, files
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # mypy without a cache reads the whole package
+def test_the_python_of_every_page_passes_mypy_strict(programs):
+    folder, files = programs
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--output", "json", folder]
+    done = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    wrong, mistakes = [], set()
+    for error in map(json.loads, done.stdout.splitlines()):
+        page, number = files[Path(error["file"]).stem], error["line"]
+        line = (ROOT / page).read_text().splitlines()[number - 1].strip()
+        ignored = LENIENT | (UNTYPED if page.startswith(WITHOUT_FRAMEWORK) else set())
+        shown = {mistake for mistake in SHOWN_AS_MISTAKES if mistake[0] == page and mistake[1] in line}
+        mistakes |= shown
+        if error["severity"] == "error" and not shown and error["code"] not in ignored:
+            wrong.append(f"{page}:{number}: {error['message']}\n    {line}")
+    assert wrong == [], "\n".join(wrong)
+    assert mistakes == SHOWN_AS_MISTAKES
+
+
+def test_every_function_of_a_page_has_types():
+    untyped = []
+    for block in of_kind("python", "py"):
+        if block.page in (*GENERATED, SIGNATURES):
+            continue
+        for function in ast.walk(ast.parse(block.text)):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            given = function.args
+            arguments = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
+            bare = [each for each in arguments if each and not each.annotation and each.arg not in ("self", "cls")]
+            if bare or function.returns is None:
+                untyped.append(f"{block.page}:{block.line + function.lineno}: def {function.name}")
+    assert untyped == []
