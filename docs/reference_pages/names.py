@@ -51,8 +51,8 @@ MODULES = {
 
 HEAD = f"""# Modules and names
 
-`hookline` itself has the names that most programs use; each of them is also in its own module. Modules that are not listed here
-are not public. {GENERATED}
+`hookline` itself has the names that most programs use; each of them is also in its own module. Modules that are not
+listed here are not public. {GENERATED}
 
 """
 CONSTANTS = {
