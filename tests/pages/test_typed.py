@@ -24,9 +24,9 @@ SIGNATURES = "docs/reference/verbs.md"
 SHOWN_AS_MISTAKES = {
     ("docs/guides/first-hook.md", "return HookResult.block(request.argument)"),
     ("docs/concepts/order.md", 'request.arguments["amount"] = 1_000_000'),
-    ("docs/concepts/state.md", 'lambda: clerk.run("How many orders does Ada have?"),'),
-    ("docs/concepts/state.md", 'clerk.run("How many orders does Ada have?", deps="Ada"),'),
-    ("docs/concepts/state.md", 'Agent("clerk", llm=model, deps_type=Shop, tools=[count_staff]),'),
+    ("docs/guides/output.md", 'lambda: clerk.run("What is the total of order 7?"),'),
+    ("docs/guides/output.md", 'clerk.run("What is the total of order 7?", deps="Ada"),'),
+    ("docs/guides/output.md", 'Agent("clerk", llm=model, deps_type=Shop, tools=[count_staff]),'),
 }
 """Lines that a page shows because they are wrong: mypy says so too."""
 
