@@ -1,5 +1,6 @@
 """What the pages promise: their links lead somewhere, and what comes from the code is up to date."""
 
+import inspect
 import re
 import subprocess
 import sys
@@ -81,3 +82,18 @@ def test_the_site_builds_without_a_warning(tmp_path):
         "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "dummy", "-c", "docs", "-d", tmp_path / "trees", ".", tmp_path
     )
     assert done.returncode == 0, done.stderr
+
+
+def test_the_page_of_a_built_in_hook_names_each_of_its_arguments():
+    from hookline.hooks._catalog import builtin_rows, load_builtin
+
+    unnamed = {}
+    for row in builtin_rows():
+        arguments = re.findall(
+            r"^    \*{0,2}(\w+(?:, \w+)*): ", inspect.getdoc(load_builtin(row.name)).partition("Args:\n")[2], re.M
+        )
+        page = (ROOT / f"docs/reference/hooks/{row.page}.md").read_text()
+        unnamed[row.name] = [
+            name for each in arguments for name in each.split(", ") if not re.search(rf"\b{name}\b", page)
+        ]
+    assert {name: missing for name, missing in unnamed.items() if missing} == {}
