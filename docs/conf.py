@@ -65,7 +65,7 @@ FURO = {
     "font-stack": "sans",
     "font-stack--monospace": "mono",
 }
-"""Variables of the theme, and the token of the console that each has: the site, the console and the reports look alike."""
+"""Variables of the theme, with the token of the console that each has, so that site and console look alike."""
 
 
 def tokens(dark: bool) -> dict[str, str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from hookline.hooks._catalog import builtin_rows, load_builtin
 from tests.cases import each_case
 
 ROOT = Path(__file__).parent.parent
@@ -85,15 +86,11 @@ def test_the_site_builds_without_a_warning(tmp_path):
 
 
 def test_the_page_of_a_built_in_hook_names_each_of_its_arguments():
-    from hookline.hooks._catalog import builtin_rows, load_builtin
-
     unnamed = {}
     for row in builtin_rows():
-        arguments = re.findall(
-            r"^    \*{0,2}(\w+(?:, \w+)*): ", inspect.getdoc(load_builtin(row.name)).partition("Args:\n")[2], re.M
-        )
         page = (ROOT / f"docs/reference/hooks/{row.page}.md").read_text()
-        unnamed[row.name] = [
-            name for each in arguments for name in each.split(", ") if not re.search(rf"\b{name}\b", page)
-        ]
-    assert {name: missing for name, missing in unnamed.items() if missing} == {}
+        described = (inspect.getdoc(load_builtin(row.name)) or "").partition("\nArgs:\n")[2].partition("\nRaises:\n")[0]
+        for names in re.findall(r"^ {4}\*{0,2}(\w+(?:, \w+)*): ", described, re.MULTILINE):
+            missing = [name for name in names.split(", ") if not re.search(rf"\b{name}\b", page)]
+            unnamed |= {row.name: missing} if missing else {}
+    assert unnamed == {}

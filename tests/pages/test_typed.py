@@ -82,3 +82,14 @@ def test_every_function_of_a_page_has_types():
             if bare or function.returns is None:
                 untyped.append(f"{block.page}:{block.line + function.lineno}: def {function.name}")
     assert untyped == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_what_hookline_new_writes_passes_mypy_strict(tmp_path):
+    for kind, name in (("hook", "keep_files"), ("tool", "count"), ("plugin", "word-watch")):
+        subprocess.run([sys.executable, "-m", "hookline", "new", kind, name], cwd=tmp_path, check=True)
+    files = [str(path) for path in tmp_path.rglob("*.py")]
+    command = [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", *files]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (len(files), done.stdout) == (7, "")
