@@ -9,7 +9,7 @@ ALL_EXTRAS := all
 # Tests start hundreds of Python processes, which would compile everything anew without bytecode files.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters bench agentdojo debian docs clean
+.PHONY: run test test-slow test-postgresql fuzz chaos cover cover-core mutants test-adapters bench agentdojo debian dist docs clean
 
 # $(call quietly,TEXT,COMMAND) prints TEXT with the elapsed seconds while COMMAND runs, and its output only if it fails.
 define quietly
@@ -102,6 +102,11 @@ bench: $(VENV)/.dev
 agentdojo: $(VENV)/.dev
 	@$(BIN)/python bench/run.py --sections agentdojo
 
+# The packages of a release in dist/, from the last commit: built, checked, installed from nothing and used (docs/releasing.md).
+dist: $(VENV)/.dev
+	@$(BIN)/pip install -qq -c constraints.txt --group release
+	@$(BIN)/python tests/release/dist.py
+
 # The generated pages, and the site of all pages; a warning is a failure.
 docs: $(VENV)/.dev
 	@$(BIN)/python docs/generate.py
@@ -110,7 +115,7 @@ docs: $(VENV)/.dev
 	@echo "Open build/docs/index.html"
 
 clean:
-	rm -rf $(VENV) bench/venvs build .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .mutants .import_linter_cache
+	rm -rf $(VENV) bench/venvs build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage .mutants .import_linter_cache
 
 $(VENV)/.run: pyproject.toml constraints.txt
 	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)

@@ -18,7 +18,7 @@ def test_the_command_names_the_folder_of_the_checkout(monkeypatch, tmp_path):
     assert str(NotInstalledError("mcp", "mcp")) == "mcp is not installed: pip install -e '.[mcp]'"
 
 
-def test_without_a_checkout_the_command_says_that_it_needs_one(tmp_path):
+def test_without_a_checkout_the_command_names_the_package(tmp_path):
     folder = tmp_path / "lib" / "site-packages"
     shutil.copytree(ROOT / "src" / "hookline" / "_base", folder / "hookline" / "_base")
     (folder / "hookline" / "__init__.py").touch()
@@ -27,4 +27,4 @@ def test_without_a_checkout_the_command_says_that_it_needs_one(tmp_path):
     done = subprocess.run(
         [sys.executable, "-c", code], env={"PYTHONPATH": str(folder)}, capture_output=True, text=True, check=True
     )
-    assert done.stdout == "pip install -e '.[mcp]' in a checkout of Hookline\n"
+    assert done.stdout == "pip install 'hookline[mcp]'\n"

@@ -1,5 +1,6 @@
 """What ``python -m build`` makes works by itself, in an environment with nothing but what Hookline needs."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -19,9 +20,18 @@ from .surface import public_modules
 ROOT = Path(__file__).parents[2]
 
 
-def ran(*command, cwd=ROOT):
+REPOSITORY = "https://example.com/team/hookline"
+
+
+def ran(*command, cwd=ROOT, **more):
     return subprocess.run(
-        [str(part) for part in command], capture_output=True, text=True, cwd=cwd, timeout=100, check=False
+        [str(part) for part in command],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        env=os.environ | more,
+        timeout=100,
+        check=False,
     )
 
 
@@ -29,7 +39,7 @@ def ran(*command, cwd=ROOT):
 def wheel(tmp_path_factory):
     """Built as a release is: a source distribution first, and the wheel from that."""
     out = tmp_path_factory.mktemp("dist")
-    done = ran(sys.executable, "-m", "build", "--no-isolation", "--outdir", out)
+    done = ran(sys.executable, "-m", "build", "--no-isolation", "--outdir", out, HOOKLINE_REPOSITORY=REPOSITORY)
     assert done.returncode == 0, done.stdout + done.stderr
     (found,) = out.glob("*.whl")
     assert found.name == f"hookline-{hookline.__version__}-py3-none-any.whl"
@@ -102,4 +112,40 @@ def test_the_program_tells_its_version_and_what_it_lacks(empty, tmp_path):
     assert (told.returncode, told.stdout) == (0, f"hookline {hookline.__version__}\n")
     lacking = ran(empty, "-I", "-m", "hookline", "run", "hello", cwd=tmp_path)
     assert lacking.returncode == 2
-    assert "pip install -e '.[cli]'" in lacking.stderr
+    assert "pip install 'hookline[cli]'" in lacking.stderr
+
+
+def test_a_release_links_to_its_repository_and_its_readme_leads_to_files_of_this_version(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = archive.read(name).decode()
+    assert f"Project-URL: Source, {REPOSITORY}\n" in metadata
+    links = set(re.findall(r"\]\(([^)]+)\)", metadata)) | set(re.findall(r"(?:src|srcset|href)=\"([^\"]+)", metadata))
+    assert f"{REPOSITORY}/blob/v{hookline.__version__}/SECURITY.md" in links
+    assert [link for link in links if not link.startswith("https://")] == []
+
+
+@pytest.mark.slow
+def test_the_tag_of_a_release_is_its_version_and_has_its_changes_written_down(tmp_path):
+    copy = tmp_path / "copy"
+    assert ran("git", "clone", "-q", "--local", ROOT, copy).returncode == 0
+    assert ran("git", "tag", "v9.8.7", cwd=copy).returncode == 0
+    command = (sys.executable, "tests/release/dist.py", "--only-build")
+    refused = ran(*command, cwd=copy)
+    assert (refused.returncode, refused.stderr) == (1, "CHANGELOG.md has no heading '## 9.8.7 (YYYY-MM-DD)'\n")
+    changes = copy / "CHANGELOG.md"
+    changes.write_text(changes.read_text().replace("## Unreleased", "## 9.8.7 (2026-11-19)"))
+    done = ran(*command, cwd=copy)
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (copy / "dist").iterdir()} >= {
+        "hookline-9.8.7.tar.gz",
+        "hookline-9.8.7-py3-none-any.whl",
+    }
+
+
+def test_the_workflow_of_a_release_is_valid_and_runs_what_the_makefile_runs():
+    workflow = ROOT / ".github/workflows/release.yml"
+    done = ran(sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", workflow)
+    assert done.returncode == 0, done.stdout
+    targets = set(re.findall(r"run: make (\S+)", workflow.read_text()))
+    assert targets == {"test", "dist"} <= set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -703,3 +703,7 @@ async def test_a_cancellation_from_another_thread_is_delivered_in_the_runs_own(m
     result = await scripted_agent([call("leave")], tools=[leave]).arun("x", ctx=ctx)
     assert (result.status, result.stop.message) == ("cancelled", "from a thread")
     assert threads == [threading.get_ident()]
+
+
+def test_an_agent_can_be_annotated_with_its_deps_alone():
+    assert Agent[int] == Agent[int, str]

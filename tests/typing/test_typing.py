@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from hookline.cli.new_agent import AGENT, TEST
+
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
 CASES = sorted((HERE / "cases").glob("*.py"))
@@ -68,3 +70,10 @@ def test_type_checkers_report_the_marked_lines_and_no_other(checker, check):
 @pytest.mark.parametrize("path", [path for path in CASES if not path.stem.endswith("_refused")], ids=lambda p: p.stem)
 def test_what_type_checkers_accept_works(path):
     subprocess.run([sys.executable, str(path)], env={**os.environ, "PYTHONPATH": str(ROOT / "src")}, check=True)
+
+
+def test_a_new_agent_passes_mypy_strict(tmp_path):
+    (tmp_path / "agent.py").write_text(AGENT)
+    (tmp_path / "test_agent.py").write_text(TEST)
+    out = run("mypy", "--strict", str(tmp_path / "agent.py"), str(tmp_path / "test_agent.py"))
+    assert out == "Success: no issues found in 2 source files\n"

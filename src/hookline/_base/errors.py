@@ -27,7 +27,7 @@ class PlainError(HooklineError):
 class NotInstalledError(HooklineError, ImportError):
     """An optional package is missing. The message contains the command that installs it.
 
-    ``extra`` is the name of the extra (``pip install -e '.[extra]'``) that installs the package.
+    ``extra`` is the name of the extra (``pip install 'hookline[extra]'``) that installs the package.
     """
 
     def __init__(self, package: str, extra: str) -> None:
@@ -36,10 +36,9 @@ class NotInstalledError(HooklineError, ImportError):
 
 
 def install_command(extra: str) -> str:
-    """Return the command that installs an extra: ``pip install -e '.[server]'``.
+    """Return the command that installs an extra: ``pip install 'hookline[server]'``.
 
-    Hookline is installed from a checkout of its source, because no package registry has it. The command names the
-    folder of that checkout unless it is the current one.
+    If Hookline runs from a checkout of its source, the command names its folder, unless it is the current one.
     """
     import shlex
 
@@ -50,7 +49,7 @@ def install_command(extra: str) -> str:
     except (OSError, ValueError):
         is_checkout = False
     if not is_checkout:
-        return f"pip install -e '.[{extra}]' in a checkout of Hookline"
+        return f"pip install 'hookline[{extra}]'"
     where = "." if folder == os.getcwd() else folder
     return f"pip install -e {shlex.quote(f'{where}[{extra}]')}"
 

@@ -132,6 +132,12 @@ class Agent(Generic[DepsT_contra, OutputT]):
 
     _loop_type: type[Loop] = Loop
 
+    if not TYPE_CHECKING:  # type checkers know the default of OutputT, which Python has only since 3.13
+
+        def __class_getitem__(cls, parameters: Any) -> Any:
+            """Return ``Agent[Deps]`` as ``Agent[Deps, str]``."""
+            return super().__class_getitem__(parameters if isinstance(parameters, tuple) else (parameters, str))
+
     @overload
     def __init__(  # OutputT has its default, str
         self,

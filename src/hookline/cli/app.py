@@ -72,7 +72,7 @@ EPILOG = """
 Examples:
   hookline run "What is in this folder?"
   git diff | hookline run "Review this" --hooks rules.py
-  hookline new hook keep_files
+  hookline new agent desk
 
 Exit codes:
 """ + "\n".join(f"  {code:<5}{meaning}" for code, meaning in EXIT_CODES.items())

@@ -335,7 +335,7 @@ def ask_model(config: Configuration) -> tuple[bool, str]:
         return False, f"no answer: {short(error_text(error), 500)}"
     took = time.monotonic() - began
     name = response.model or model.name
-    return (
-        True,
-        f"{name} ({response.provider or model.provider}) answered {short(response.content, 40)!r} after {took:.1f} s",
-    )
+    told = f"{name} ({response.provider or model.provider}) answered {short(response.content, 40)!r} after {took:.1f} s"
+    if config.settings.model == "local":
+        told += "\nIt picks tools; it is no chat partner. Larger models: hookline models"
+    return True, told

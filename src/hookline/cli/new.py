@@ -1,4 +1,4 @@
-"""``hookline new``: write a hook, tool, plugin or personality to start from."""
+"""``hookline new``: write an agent, hook, tool, plugin or personality to start from."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import typer
 
 from .._kernel.errors import HooklineError
 from .help import Command
+from .new_agent import write_agent
 
 EPILOG = """
 Examples:
+  hookline new agent desk
   hookline new hook keep_files
   hookline new tool word_count --dir tools
   hookline new plugin word-watch
@@ -31,27 +33,29 @@ def add_to(app: typer.Typer) -> None:
 
 def new(
     kind: Annotated[
-        Literal["hook", "tool", "plugin", "personality"],
-        typer.Argument(metavar="hook|tool|plugin|personality", help="What to write."),
+        Literal["agent", "hook", "tool", "plugin", "personality"],
+        typer.Argument(metavar="agent|hook|tool|plugin|personality", help="What to write."),
     ],
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: a Python identifier, or the id of a plugin.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Its name: a Python identifier, or an id.")],
     folder: Annotated[
         str,
         typer.Option(
             "--dir",
             metavar="DIR",
             show_default=False,
-            help="Folder to write to. [default: plugins/ or personalities/ for these, else this folder]",
+            help="Folder to write to. [default: NAME/, plugins/ or personalities/ for these kinds, else this folder]",
         ),
     ] = "",
 ) -> int:
-    """Write a hook, tool, plugin or personality to start from.
+    """Write an agent, hook, tool, plugin or personality to start from.
 
-    A hook or tool is NAME.py with a passing test in test_NAME.py; a plugin is a folder; a personality is NAME.toml.
-    Without settings for this folder, hookline.toml is written too, and turns recording on.
+    An agent is a folder with typed deps, tools, a guard, tests and settings. A hook or tool is NAME.py with a passing
+    test in test_NAME.py; a plugin is a folder; a personality is NAME.toml. Without settings for this folder,
+    hookline.toml is written too, and turns recording on.
     """
     code = _write_kind(kind, name, folder)
-    _write_settings()
+    if kind != "agent":
+        _write_settings()
     return code
 
 
@@ -76,6 +80,8 @@ def _write_kind(kind: str, name: str, folder: str) -> int:
     from ..config.trust import plugin_files
     from .trust import trust_new
 
+    if kind == "agent":
+        return write_agent(checked_id(name), Path(folder or name))
     if kind == "personality":
         return write_personality(name, Path(folder or "personalities"))
     if kind == "plugin":
@@ -115,11 +121,9 @@ def _write_kind(kind: str, name: str, folder: str) -> int:
 
 def write_personality(name: str, folder: Path) -> int:
     """Write the personality file NAME.toml."""
-    from ..teams.personality import is_id
     from .trust import trust_new
 
-    if not is_id(name):
-        raise HooklineError(f"{name!r} is not an id: use letters, digits, - and _; try {suggest_name(name)!r}")
+    checked_id(name)
     path = folder / f"{name}.toml"
     if path.exists() or (folder / name).exists():
         raise HooklineError(f"{path if path.exists() else folder / name} already exists; nothing was written")
@@ -133,6 +137,15 @@ def write_personality(name: str, folder: Path) -> int:
     typer.echo(f"wrote {path}\n\ntry it:   hookline chat --personalities {folder} --personality {name}")
     typer.echo(f'use it:   personalities = "{folder.as_posix()}" in hookline.toml')
     return 0
+
+
+def checked_id(name: str) -> str:
+    """Check a name that is also that of a file or folder."""
+    from ..teams.personality import is_id
+
+    if not is_id(name):
+        raise HooklineError(f"{name!r} is not an id: use letters, digits, - and _; try {suggest_name(name)!r}")
+    return name
 
 
 def name_conflict(name: str) -> str:

@@ -19,7 +19,16 @@ from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolCall, ToolSpec
 from ..apis.chat_completions import ChatCompletionsApi, ChatCompletionsStream
 from ..apis.common import Json, ParsedReply, ToolNames
-from .grammar_schemas import ANSWER, ARGUMENTS, TOOL, arguments_schema, example, reply_schema, text_schema
+from .grammar_schemas import (
+    ANSWER,
+    ARGUMENTS,
+    TOOL,
+    arguments_schema,
+    example,
+    first_sentence,
+    reply_schema,
+    text_schema,
+)
 from .grounding import ConversationWords, Tokenize, call_grammar
 
 # Defaults for parameters that the request does not set. Small models often do not know when to stop.
@@ -145,6 +154,22 @@ def divided(messages: Sequence[Message], parts: Mapping[str, str], call: str) ->
     return made
 
 
+def answered_parts(messages: Sequence[Message], parts: Mapping[str, str]) -> list[list[Message]]:
+    """Return the messages for the answer to each result since the user asked, as if it were the only one.
+
+    A very small model that sees several results answers with the last one.
+    """
+    begin = max(at for at, message in enumerate(messages) if message.role == "user")
+    made = list[list[Message]]()
+    for message in messages[begin + 1 :]:
+        if message.tool_calls:
+            asked = Message("user", parts.get(message.tool_calls[0].name) or messages[begin].content)
+            made.append([*messages[:begin], asked, message])
+        elif made:
+            made[-1].append(message)
+    return made
+
+
 class _AnswerStream(ChatCompletionsStream):
     def __init__(self, reader: AnswerReader | None) -> None:
         super().__init__()
@@ -216,7 +241,7 @@ def _example_exchange(tool: ToolSpec, result: str, answer: Any, fill: Iterator[t
     made = example(arguments_schema(tool), fill)
     arguments = made if isinstance(made, dict) else {}
     reply = result if answer is None else example(answer)
-    request = re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
+    request = first_sentence(tool)
     values = [value if isinstance(value, str) else _json(value) for value in arguments.values()]
     return [
         _request(f"{request}: {', '.join(values)}" if values else request),

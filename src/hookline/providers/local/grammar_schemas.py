@@ -6,6 +6,7 @@ surely knows are kept. That makes a schema wider, and the tool's own validation 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import repeat
 from math import ceil, floor
@@ -51,6 +52,11 @@ def arguments_schema(tool: ToolSpec) -> dict[str, Any]:
     """Return the schema of a tool's arguments, which is always an object."""
     replaced = ("type", "default", "examples", "enum", "const")
     return {**{key: value for key, value in parameters_schema(tool).items() if key not in replaced}, "type": "object"}
+
+
+def first_sentence(tool: ToolSpec) -> str:
+    """Return the first sentence of a tool's description, or its name."""
+    return re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
 
 
 def text_schema(schema: Mapping[str, Any]) -> dict[str, Any]:

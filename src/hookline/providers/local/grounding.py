@@ -18,6 +18,7 @@ import msgspec
 from ..._base.text import is_number
 from ..._kernel.values import Message, ToolSpec
 from ...tools.arguments import is_written_freely
+from .choices import RequestWords, chosen_schema, is_choice
 from .grammar_schemas import ARGUMENTS, LAYOUT, TOOL, arguments_schema, simple_schema
 
 _MAX_WORDS = 300  # of the conversation, the newest first; every word is a rule of the grammar
@@ -45,7 +46,7 @@ class ConversationWords:
         self.phrases: list[list[str]] = []
         self.numbers: list[int | float] = []
         asked = next((message.content for message in reversed(messages) if message.role == "user"), "")
-        self.asked = list(_digits(asked))
+        self.asked, self.asked_words = list(_digits(asked)), RequestWords(asked)
         left = _MAX_WORDS
         for text in _texts(messages):
             for phrase in _phrases(text):
@@ -110,10 +111,11 @@ Tokenize = Callable[[Sequence[str]], Sequence[Sequence[int]]]
 def call_grammar(tool: ToolSpec, conversation: ConversationWords, tokenize: Tokenize) -> str:
     """Return a grammar for a call of a tool with arguments from the conversation.
 
-    Text is any run of words, and a number one of the numbers. A parameter with an ``enum`` or a ``format`` keeps them,
-    and so does a structure. Parameters for text to write (``is_written_freely``) are free. An optional number is given
-    if the user's last message has a number to spare for it, and left out otherwise. If the tool needs as many numbers
-    as the message has, none of them is part of a text.
+    Text is any run of words, and a number one of the numbers. A value of an ``enum``, and true or false, is what the
+    user's last message says (``choices.py``); an optional one is left out if it says nothing. A parameter with a
+    ``format`` keeps it, and so does a structure. Parameters for text to write (``is_written_freely``) are free. An
+    optional number is given if the user's last message has a number to spare for it, and left out otherwise. If the
+    tool needs as many numbers as the message has, none of them is part of a text.
     """
     properties = arguments_schema(tool).get("properties", {})
     names = {*properties, *re.findall(r"[^\W_]+", tool.name), *_taken_numbers(tool, conversation)}
@@ -185,6 +187,11 @@ class _Rules:
                 if spare < 0:
                     continue
                 given = True
+            if not free and is_choice(plain):
+                chosen = chosen_schema(name, plain, self._conversation.asked_words)
+                if chosen is None and not given:
+                    continue
+                plain, given = chosen or plain, True
             value = self._json(plain) if free else self._value(plain)
             (needed if given else optional).append(f"{_literal(json.dumps(name, ensure_ascii=False) + ': ')} {value}")
         return f"{_literal('{')} {self._members(needed, optional)} {_literal('}')}"

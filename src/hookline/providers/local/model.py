@@ -16,9 +16,10 @@ from ..._kernel.values import Message, ModelResponse, Usage
 from ...models.attachments import check_attachments
 from ...models.errors import NotInstalledError, OverloadedError
 from ..apis.chat_completions import ChatCompletionsApi
-from ..apis.common import ToolNames
+from ..apis.common import ParsedReply, ToolNames
 from . import weights
-from .constrained_decoding import ConstrainedApi, GroundedApi, calls_since_asked, divided
+from .choices import open_question, possible, refusal, with_answer
+from .constrained_decoding import ConstrainedApi, GroundedApi, answered_parts, calls_since_asked, divided
 from .llama import LlamaEngine, engine_for
 from .text_calls import TextCallsApi
 from .tool_choice import named_tool, planned_calls
@@ -91,8 +92,29 @@ class LocalModel:
         check_attachments(self, request.messages)
         engine: LlamaEngine = await in_thread(self.load)
         names = ToolNames.from_request(request)
-        grounded = await self._grounded(engine, request)
-        api, request = grounded or (self._api(engine, request, names), request)
+        decided = await self._grounded(engine, request)
+        if isinstance(decided, str):
+            yield decided
+            yield ModelResponse(decided, (), Usage(), "stop", 0.0, self.name, self.provider)
+            return
+        replies = list[ParsedReply]()
+        for api, part in decided or [(self._api(engine, request, names), request)]:
+            if replies:
+                yield " "
+            async for piece in self._reply(engine, api, part, names):
+                if isinstance(piece, str):
+                    yield piece
+                else:
+                    replies.append(piece)
+        calls = tuple(call.replace(name=names.decode(call.name)) for reply in replies for call in reply.tool_calls)
+        text = " ".join(reply.content for reply in replies)
+        usage = sum((reply.usage or Usage() for reply in replies), Usage())
+        yield ModelResponse(text, calls, usage, replies[-1].finish_reason, 0.0, self.name, self.provider)
+
+    async def _reply(
+        self, engine: LlamaEngine, api: ChatCompletionsApi, request: ModelRequest, names: ToolNames
+    ) -> AsyncIterator[str | ParsedReply]:
+        """Yield pieces of the text of one reply, then all of it."""
         reply = api.stream()
         chunks = engine.stream(api.streamed(api.body(request, self.name, names)))
         try:
@@ -105,10 +127,7 @@ class LocalModel:
         read = None if data is None else api.read(data)
         if read is None:
             raise OverloadedError(f"{self.name} stopped in the middle of a reply")
-        calls = tuple(call.replace(name=names.decode(call.name)) for call in read.tool_calls)
-        yield ModelResponse(
-            read.content, calls, read.usage or Usage(), read.finish_reason, 0.0, self.name, self.provider
-        )
+        yield read
 
     def count_tokens(self, content: str | Sequence[Message]) -> int:
         """Return the number of tokens of a text, or of messages including the marks of the chat template."""
@@ -137,26 +156,42 @@ class LocalModel:
         """
         return engine_for(self._path or weights.fetch(self._report), self._context)
 
-    async def _grounded(self, engine: LlamaEngine, request: ModelRequest) -> tuple[GroundedApi, ModelRequest] | None:
+    async def _grounded(
+        self, engine: LlamaEngine, request: ModelRequest
+    ) -> str | Sequence[tuple[ChatCompletionsApi, ModelRequest]] | None:
         """Decide which tool to call now, if any. Return ``None`` if the model itself must decide.
 
-        If the user asked for several calls, the returned request asks only for this one.
+        The result is a question or a refusal to the user, or the requests whose replies make the reply: one for a
+        call, and one for the result of each call. If the user asked for several calls, each request asks for one.
         """
         if not (self._ground and request.tools) or request.tool_choice == "none":
             return None
+        request = request.replace(messages=with_answer(request.messages))
+        may_ask = request.tool_choice in (None, "auto")
         last, call, parts = request.messages[-1], None, dict[str, str]()
         named = named_tool(request)
-        if request.tool_choice not in (None, "auto", "required"):
+        if not may_ask and request.tool_choice != "required":
             call = request.tool_choice
-        elif request.tool_choice == "required" or not (last.role == "tool" and last.is_error):
+        elif not may_ask or not (last.role == "tool" and last.is_error):
             done = calls_since_asked(request.messages)
             parts = {named: ""} if named is not None else await self._plan(engine, request)
+            if may_ask and parts and possible(request) is not request:
+                if refused := refusal(request, next(iter(parts))):
+                    return refused
+                parts = await self._plan(engine, possible(request))
             call = next((name for name in parts if name not in done), None)
-            if call is None and request.tool_choice == "required":
+            if call is None and not may_ask:
                 call = next(iter(parts), request.tools[0].name)
-        if call is not None and len(parts) > 1:
-            request = request.replace(messages=divided(request.messages, parts, call))
-        return GroundedApi(request, call, engine.tokenize, show_all=named is not None), request
+        divide = len(parts) > 1
+        if call is None:
+            messages = answered_parts(request.messages, parts) if divide and request.response_format is None else []
+            asked = [request.replace(messages=each) for each in messages] or [request]
+        else:
+            asked = [request.replace(messages=divided(request.messages, parts, call)) if divide else request]
+            question = open_question(request, call, asked[0].messages) if may_ask else ""
+            if question:
+                return question
+        return [(GroundedApi(each, call, engine.tokenize, show_all=named is not None), each) for each in asked]
 
     async def _plan(self, engine: LlamaEngine, request: ModelRequest) -> dict[str, str]:
         """Return the tools to call, each with the part of the request that is about it."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from ..._kernel.payloads import ModelRequest
 from ..._kernel.values import Message, ToolSpec
-from .grammar_schemas import arguments_schema
+from .grammar_schemas import arguments_schema, first_sentence
 from .grounding import ConversationWords, needs_number
 
 NO_TOOL = (
@@ -52,7 +52,7 @@ def named_tool(request: ModelRequest) -> str | None:
     asked = [message.content for message in _until_asked(request)[-1:]]
     if not asked or re.search(r"[,.;?!]\s+\S|\b(?:and|then)\b", asked[0], re.IGNORECASE):
         return None
-    named = [tool.name for tool in request.tools if _stems(_first_sentence(tool)) <= _stems(asked[0])]
+    named = [tool.name for tool in request.tools if _stems(first_sentence(tool)) <= _stems(asked[0])]
     return named[0] if len(named) == 1 else None
 
 
@@ -157,16 +157,12 @@ def _prompt(about: str) -> str:
 
 def _about(tool: ToolSpec) -> str:
     """Return a tool's first sentence, or its name, and its parameters."""
-    first = _first_sentence(tool)
+    first = first_sentence(tool)
     named = [
         f"{name}: {schema['description'].strip().rstrip('.')}" if _described(schema) else name.replace("_", " ")
         for name, schema in arguments_schema(tool).get("properties", {}).items()
     ]
     return f"{first} ({', '.join(named)})" if named else first
-
-
-def _first_sentence(tool: ToolSpec) -> str:
-    return re.split(r"\.(?:\s|$)|\n", tool.description.strip())[0] or tool.name.replace("_", " ")
 
 
 def _described(schema: object) -> bool:
