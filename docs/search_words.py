@@ -31,7 +31,7 @@ WORDS = {
     "docs/guides/other-frameworks/langchain": "langchain langgraph middleware",
     "docs/guides/sandbox": "coding agent sandbox shell bubblewrap landlock",
     "docs/guides/small-models": "embedded model local offline no key gguf cpu",
-    "docs/guides/durable": "kill crash resume restart survive checkpoint",
+    "docs/guides/durable": "kill -9 9 crash resume restart survive checkpoint",
     "docs/guides/evidence": "backtest replay regression rule history",
     "docs/guides/providers": "ollama vllm lm studio groq mistral gemini azure bedrock deepseek openrouter vertex "
     "together fireworks xai grok",

@@ -26,6 +26,7 @@ FOUND = {
     "coding agent": "docs/guides/sandbox",
     "embedded model": "docs/guides/small-models",
     "kill -9": "docs/guides/durable",
+    "survive a crash": "docs/guides/durable",
     "backtest": "docs/guides/evidence",
     "pytest": "docs/guides/testing",
     "cost per user": "docs/guides/cost-per-user",

@@ -109,7 +109,7 @@ def test_every_function_of_a_page_has_types():
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_hookline_new_writes_passes_mypy_strict(tmp_path):
-    for kind, name in (("hook", "keep_files"), ("tool", "count"), ("plugin", "word-watch")):
+    for kind, name in (("hook", "keep_files"), ("tool", "count"), ("plugin", "word-watch"), ("agent", "clerk")):
         subprocess.run([sys.executable, "-m", "hookline", "new", kind, name], cwd=tmp_path, check=True)
     files = [*tmp_path.rglob("*.py")]
-    assert (len(files), run("mypy", "--strict", "--no-error-summary", *files)) == (7, "")
+    assert (len(files), run("mypy", "--strict", "--no-error-summary", *files)) == (9, "")
