@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from hookline import BEFORE_TOOL, Agent, HookResult, ScriptedModel, call, guard, reply, tool
+from hookline import BEFORE_TOOL, Agent, HookResult, Limits, ScriptedModel, call, guard, reply, tool
 from hookline.config.settings import Settings
 from hookline.server import build_server
 from hookline.stores.facts import Gate, ObservedRun, RunFact, Sums, Tally, add_sums
@@ -136,7 +136,11 @@ def server(count: int) -> Iterator[str]:
             server={"port": 0, "keys": f"{folder}/keys.db", "max_runs": 200, "max_runs_per_caller": 500, "rate": 1e6},
         )
         agent = Agent(
-            "clerk", llm=ScriptedModel([_turn], loop=True), tools=[shell], hooks=[no_deleting], max_steps=10**6
+            "clerk",
+            llm=ScriptedModel([_turn], loop=True),
+            tools=[shell],
+            hooks=[no_deleting],
+            limits=Limits(steps=10**6),
         )
         made, loop = build_server(settings, agent, home=Path(folder)), asyncio.new_event_loop()
         thread = threading.Thread(target=loop.run_forever)

@@ -363,6 +363,8 @@ async def test_very_long_arguments_require_an_operator(tmp_path):
         assert "too many to show here" in setup.channel.texts()[0]
         await setup.say("yes")
         await setup.wait_for_text("cannot be approved here")
+        await setup.say(f'/edit {code} {{"path": "b"}}')
+        await wait_until(lambda: sum("cannot be approved here" in text for text in setup.channel.texts()) == 2)
         await setup.say(f"/deny {code}")
         await setup.wait_for_text("done")
         assert setup.wrote == []

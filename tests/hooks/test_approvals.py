@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hookline import Agent, HookResult, RegistrationError, Session, call, get_model, guard, hook, reply, tool
+from hookline import Agent, HookResult, Limits, RegistrationError, Session, call, get_model, guard, hook, reply, tool
 from hookline._base.frozen import digest
 from hookline.events import ApprovalDecided, ApprovalPending, Failed
 from hookline.hooks import ApprovalsHook, AuditLogHook, PlanModeHook
@@ -93,6 +93,63 @@ async def test_an_event_has_the_id_of_the_waiting_approval(store):
     await agent.arun("again", session=session)  # the remembered approval applies: nothing waits
     (event,) = log.of(ApprovalPending)
     assert (event.approval, event.call_id, event.expires) == (row.id, row.call_id, row.expires)
+
+
+async def test_a_remembered_approval_answers_no_question_of_another_guard_with_the_same_name(store):
+    def asking(about):
+        @guard("before_tool")
+        def careful(ctx, request):
+            return HookResult.ask(f"Is {about} right?") if request.arguments["env"] == about else None
+
+        return careful
+
+    ran = []
+    turns = [call("deploy", env=env) for env in ("test", "test", "prod")]
+    guards = [asking("test"), asking("prod")]
+
+    @tool
+    def deploy(env: str) -> str:
+        """Deploy."""
+        ran.append(env)
+        return "ok"
+
+    agent = scripted_agent([*turns, "done"], tools=[deploy], hooks=[*guards, ApprovalsHook(store)])
+    running = asyncio.create_task(agent.arun("go"))
+    (row,) = await waiting(store)
+    decide_with(store, "approve", remember="always", pattern={"env": "*"})(row)
+    (other,) = await waiting(store)
+    assert (row.hooks, other.hooks, ran) == (("careful (1)",), ("careful (2)",), ["test", "test"])
+    decide_with(store, "deny")(other)
+    await asyncio.wait_for(running, 60)
+    assert ran == ["test", "test"]
+
+
+async def test_a_remembered_approval_answers_no_question_of_a_guard_that_comes_before_one_of_the_same_name(store):
+    def asking():
+        @guard("before_tool")
+        def careful(ctx, request):
+            return HookResult.ask("May it?")
+
+        return careful
+
+    @tool
+    def deploy(env: str) -> str:
+        """Deploy."""
+        return "ok"
+
+    def agent_with(*guards):
+        return scripted_agent([call("deploy", env="a"), "done"], tools=[deploy], hooks=[*guards, ApprovalsHook(store)])
+
+    own = asking()
+    running = asyncio.create_task(agent_with(own).arun("go"))
+    (row,) = await waiting(store)
+    decide_with(store, "approve", remember="always")(row)
+    await asyncio.wait_for(running, 60)
+    running = asyncio.create_task(agent_with(asking(), own).arun("go"))
+    (other,) = await waiting(store)
+    assert (row.hooks, other.hooks) == (("careful",), ("careful (1)", "careful (2)"))
+    decide_with(store, "deny")(other)
+    await asyncio.wait_for(running, 60)
 
 
 async def test_a_denied_call_does_not_run_and_the_model_gets_the_reason(store):
@@ -470,7 +527,7 @@ def test_a_call_of_the_embedded_model_waits_and_runs_when_it_is_approved(store):
         decide_with(store, "approve")(rows[0])
 
     hooks = [PlanModeHook(["set_timer"]), ApprovalsHook(store)]
-    agent = Agent("small", llm=get_model("local"), tools=[set_timer], hooks=hooks, max_steps=1)
+    agent = Agent("small", llm=get_model("local"), tools=[set_timer], hooks=hooks, limits=Limits(steps=1))
     thread = threading.Thread(target=approve)
     thread.start()
     result = agent.run("Set a timer for 15 minutes.")

@@ -18,6 +18,7 @@ from hookline import (
     Agent,
     Attachment,
     HookResult,
+    Limits,
     RegistrationError,
     ScriptedModel,
     Session,
@@ -272,7 +273,7 @@ def tainted_run(*turns, value="Sunny.", hooks=(), tools=(), max_steps=10, **opti
     deny, questions = denying_approver()
     agent = scripted_agent(
         [call("fetch"), *turns, reply("ok")],
-        max_steps=max_steps,
+        limits=Limits(steps=max_steps),
         tools=[fetch_giving(value), send, add, *tools],
         hooks=[InjectionGuard(**options), *hooks, deny],
     )

@@ -38,6 +38,7 @@ from hookline import (
     ON_TOKEN,
     Agent,
     HookResult,
+    Limits,
     RegistrationError,
     RunFailedError,
     ScriptedModel,
@@ -978,7 +979,7 @@ async def test_huge_results_and_long_conversations_are_truncated():
     telemetry = Telemetry(content=True)
     huge = tool(lambda: "x" * 50_000_000, name="huge")
     turns = [call("huge"), *[reply("y" * 7_000, tool_calls=(call("look"),))] * 18, "done"]
-    await scripted_agent(turns, tools=[huge, look], hooks=[telemetry.hook], max_steps=math.inf).arun("hi")
+    await scripted_agent(turns, tools=[huge, look], hooks=[telemetry.hook], limits=Limits(steps=math.inf)).arun("hi")
     assert max(len(v) for s in telemetry.spans for v in s.attributes.values() if isinstance(v, str)) < 120_000
     assert all(json.loads(chat.attributes["gen_ai.input.messages"]) for chat in telemetry.named(CHAT))
     assert "characters left out" in telemetry.one("execute_tool huge").attributes["gen_ai.tool.call.result"]
@@ -1065,7 +1066,9 @@ def test_spans_and_metrics_with_any_content_reach_a_collector(collector, monkeyp
 @pytest.mark.slow
 def test_a_real_model_gives_the_same_spans(telemetry):
     pytest.importorskip("xllamacpp")
-    Agent("test", llm="local", hooks=[telemetry.hook], params={"max_tokens": 4}, max_steps=1).run("Say hello.")
+    Agent("test", llm="local", hooks=[telemetry.hook], params={"max_tokens": 4}, limits=Limits(steps=1)).run(
+        "Say hello."
+    )
     (chat,) = [span for span in telemetry.spans if span.name.startswith("chat ")]
     assert chat.attributes["gen_ai.provider.name"] == "local"
     assert chat.attributes["gen_ai.request.max_tokens"] == 4
@@ -1116,7 +1119,9 @@ def test_the_tree_of_spans_is_well_formed_for_any_run(turns, said, content, canc
     yes = hook(APPROVAL_REQUESTED)(lambda ctx, request: HookResult.approve())
 
     async def main():
-        agent = scripted_agent(turns, tools=[*LOOKS, ask, fail], hooks=[telemetry.hook, *deciders, yes], max_steps=6)
+        agent = scripted_agent(
+            turns, tools=[*LOOKS, ask, fail], hooks=[telemetry.hook, *deciders, yes], limits=Limits(steps=6)
+        )
         run = agent.start("hi", sinks=[events])
         if cancel_after is not None:
             for _ in range(cancel_after):

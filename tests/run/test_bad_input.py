@@ -232,7 +232,7 @@ def test_an_exception_that_cannot_be_printed_breaks_nothing():
         ({"plugins": None}, "plugins must be a list"),
         ({"output_type": 5}, "output_type: 5 cannot be read from JSON"),
         ({"limits": 5}, "limits= takes Limits"),
-        ({"max_steps": "5"}, "steps"),
+        ({"max_steps": 5}, "max_steps"),
         ({"record": 5}, "record= takes True"),
         ({"stream": "fast"}, "stream must be one of safe, live"),
         ({"max_attachment": "1 MB"}, "max_attachment must be a number of bytes"),

@@ -234,3 +234,16 @@ def test_a_call_needs_two_people_though_the_text_that_says_so_is_not_stored(stor
 
 def hidden(value):
     return dict.fromkeys(value, "[hidden]") if isinstance(value, dict) or hasattr(value, "items") else value
+
+
+def test_a_right_is_judged_by_the_arguments_of_the_call_though_they_are_not_stored(tmp_path):
+    people = {
+        "ann": ApproverRights(can_approve=(CallPattern(tool="deploy", where={"env": "[!p]*"}),)),
+        "ben": ApproverRights(can_approve=(CallPattern(tool="deploy"),)),
+    }
+    store = ApprovalStore(tmp_path / "approvals.db", policy=ApprovalPolicy(people=people))
+    row = store.ask(request("deploy", env="prod"), seconds=60, ids=IDS, asked_by="dan", clean=hidden)
+    assert (row.arguments, row.approvers) == ({"env": "[hidden]"}, ("ben",))  # "[hidden]" would match Ann's pattern
+    assert refusal(store, row, by="ann").code == "rights"
+    assert decide(store, row, by="ben").status == "approved"
+    store.close()

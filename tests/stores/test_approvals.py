@@ -281,6 +281,27 @@ def test_a_new_grant_approves_pending_calls(store):
     assert store.find(expired.id).status == "expired"
 
 
+def test_a_new_grant_with_a_pattern_approves_no_pending_call_whose_arguments_are_not_stored(store):
+    def hidden(value):
+        return {"to": "[email]"} if hasattr(value, "items") else value
+
+    def ask_about(to):
+        return store.ask(request("mail", to=to), seconds=60, ids=IDS, clean=hidden)
+
+    first, same, other = ask_about("ann@example.org"), ask_about("ann@example.org"), ask_about("eve@example.org")
+    decide(store, first, remember="session", pattern={"to": "[[]email]"})
+    assert store.find(other.id).status == "pending"
+    decide(store, same, remember="session")
+    assert (ask_about("ann@example.org").status, store.find(other.id).status) == ("approved", "pending")
+
+
+def test_an_edit_with_too_many_values_is_refused(store):
+    row = ask(store, path="a")
+    for many in ({"path": [[]] * 10_001}, {str(n): n for n in range(10_001)}, {"path": [[0] * 200] * 51}):
+        assert "more than 10,000 values" in str(refusal(store, row, "edit", arguments=many))
+    assert decide(store, row, "edit", arguments={"path": ["x"] * 9_000}).status == "edited"
+
+
 def test_a_new_grant_does_not_approve_pending_calls_outside_its_scope(store):
     others = [
         ask(store, owner="o", ids=IDS.replace(session_id="session_2")),

@@ -500,7 +500,7 @@ def test_a_run_that_a_tool_starts_in_another_thread_is_part_of_the_tool(path: Pa
 def test_a_replay_does_not_need_the_recorded_embedded_model(path: Path) -> None:
     from hookline import get_model
 
-    agent = Agent("a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 4}, max_steps=1)
+    agent = Agent("a", "", "Be brief.", llm=get_model("local"), params={"max_tokens": 4}, limits=Limits(steps=1))
     result = agent.run("Say hello.", hooks=[TapeHook(path)])
     assert result.usage.output_tokens > 0
     assert check(path).result.usage == result.usage
@@ -680,7 +680,7 @@ def test_a_limit_may_be_any_number(path: Path, limit: float) -> None:
 
 
 def test_a_run_without_end_is_recorded(path: Path) -> None:
-    agent = Agent("a", llm=ScriptedModel(["done"]), max_steps=float("inf"))  # type: ignore[arg-type]
+    agent = Agent("a", llm=ScriptedModel(["done"]), limits=Limits(steps=float("inf")))  # type: ignore[arg-type]
     agent.run("a task", hooks=[TapeHook(path)])
     assert check(path).tape.run.limits.steps is None
 

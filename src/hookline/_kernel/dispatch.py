@@ -354,7 +354,7 @@ class Firing:
             self.answer = self.answer or HookAnswer(value, name, parsed.reason)
             return phase == "rewrite"
         elif verb is HookAction.ASK:
-            self.asks += (Question(value, name, parsed.reason),)
+            self.asks += (Question(value, entry.asks_as or name, parsed.reason),)
         elif verb is HookAction.STOP:
             self._signal(StopSignal(parsed.kind, value, name), parsed.reason)  # type: ignore[arg-type]
         elif verb is HookAction.KEEP_GOING:

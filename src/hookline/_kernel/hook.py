@@ -259,6 +259,7 @@ class HookEntry(msgspec.Struct, frozen=True, eq=False):
     """One hook at one point, ready to be called. ``id_set`` contains the id of the hook.
 
     A guard with a parameter ``guards`` gets the other guards that are called with it (DESIGN 4.10): ``guards``.
+    ``asks_as`` is its name in questions, which no other guard of its chain has.
     """
 
     hook: Any
@@ -276,6 +277,7 @@ class HookEntry(msgspec.Struct, frozen=True, eq=False):
     id_set: frozenset[int]
     wants_guards: bool = False
     guards: tuple[HookEntry, ...] = ()
+    asks_as: str = ""
 
 
 def compile_hook(

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from inspect import ismethod
-from itertools import chain
+from itertools import chain, count
 from operator import is_
 from typing import Any, Unpack, overload
 
@@ -189,9 +190,27 @@ def _chain(entries: list[HookEntry]) -> Chain:
     rewriters, guards, observers = (
         tuple(entry for entry in entries if entry.phase == phase) for phase in ("rewrite", "guard", "observe")
     )
+    if len({entry.name for entry in guards}) < len(guards):
+        guards = tuple(_with_own_names(guards))
     if any(entry.wants_guards for entry in guards):
         guards = tuple(_with_guards(entry, guards) if entry.wants_guards else entry for entry in guards)
     return Chain(rewriters, guards, observers, simple=not guards and not observers)
+
+
+def _with_own_names(guards: Sequence[HookEntry]) -> Iterator[HookEntry]:
+    """Number guards that share a name, because a remembered approval answers the questions of one guard only.
+
+    The first one is numbered too: elsewhere, the name alone may be that of another of them.
+    """
+    names = Counter(entry.name for entry in guards)
+    taken = set(names)
+    for entry in guards:
+        if names[entry.name] == 1:
+            yield entry
+            continue
+        own = next(name for n in count(1) if (name := f"{entry.name} ({n})") not in taken)
+        taken.add(own)
+        yield msgspec.structs.replace(entry, asks_as=own)
 
 
 def _with_guards(entry: HookEntry, guards: tuple[HookEntry, ...]) -> HookEntry:

@@ -58,7 +58,6 @@ if TYPE_CHECKING:
         plugins: Iterable[Plugin | str]
         allowed_plugins: Iterable[str] | None
         limits: Limits | None
-        max_steps: float | None
         max_parallel_tools: int
         params: Mapping[str, Any] | None
         response_format: Mapping[str, Any] | None
@@ -103,8 +102,8 @@ class Agent(Generic[DepsT_contra, OutputT]):
             coroutine function. Short for a hook that asks and answers, which is added to ``hooks``.
         plugins: plugins, or names of installed plugins. Their hooks are added to ``hooks``.
         allowed_plugins: the plugins that take part in its runs; ``None`` for all. A run may allow fewer.
-        limits: the limits of each run. Without a step limit, a run stops after 20 steps.
-        max_steps: short for ``limits=Limits(steps=max_steps)``. If both are given, the lower one applies.
+        limits: the limits of each run, such as ``Limits(steps=10, cost=0.50)``. Without a step limit, a run stops after
+            20 steps.
         max_parallel_tools: maximum number of tool calls of one reply that run concurrently.
         params: settings that are sent to the model with every request.
         response_format: a JSON schema for the replies. The replies are not validated against it.
@@ -182,7 +181,6 @@ class Agent(Generic[DepsT_contra, OutputT]):
         plugins: Iterable[Plugin | str] = (),
         allowed_plugins: Iterable[str] | None = None,
         limits: Limits | None = None,
-        max_steps: float | None = None,
         max_parallel_tools: int = 8,
         params: Mapping[str, Any] | None = EMPTY,
         response_format: Mapping[str, Any] | None = None,
@@ -234,7 +232,7 @@ class Agent(Generic[DepsT_contra, OutputT]):
         if runs is not False:
             # Settings and hooks are layers above the loop, which knows neither: only this option names them.
             self._add_hook(import_module("hookline.config.recording").recorder_for(runs))
-        self.limits = limits if max_steps is None else limits.stricter(Limits(steps=max_steps, soft=limits.soft))
+        self.limits = limits
         self.max_parallel_tools = max_parallel_tools
         self.params = EMPTY if params is None else _frozen_dict("params", params, "a dict such as {'temperature': 0.2}")
         self.response_format = (

@@ -20,10 +20,10 @@ from .._kernel.registry import HookRegistry, plugin_names
 from .._kernel.results import Verdict
 from .._kernel.scope import BaseContext, HookState, Scope, scope_of
 from .._kernel.state import AgentState
-from .._kernel.values import Ids, Message, ToolSpec
+from .._kernel.values import Ids, Message, ToolSpec, Usage
 from ..models.protocol import Model
 from ..tools.registry import ToolRegistry, ToolsView
-from .budget import Budget, BudgetView
+from .budget import NO_LIMITS, Budget, BudgetView, Limits
 from .cancellation import Interrupt
 from .environment import Environment, make_id
 from .events import ENGINE_EVENTS
@@ -111,6 +111,11 @@ class GatedModel:
         """Return the number of tokens in a whole request, including tools; exact if the model supports it."""
         return int(await in_thread(getattr(self._counter, "count_request", self._count_parts), request))
 
+    def price(self, usage: Usage) -> float | None:
+        """Return the price of these tokens in USD; ``None`` if it is not known."""
+        price: Callable[[Usage], float | None] | None = getattr(self._counter, "price", None)
+        return None if price is None else price(usage)
+
     @property
     def _counter(self) -> Model:
         """The model that counts tokens. In a replay, the counts come from the recording."""
@@ -184,6 +189,9 @@ class RunAccess(Protocol):
         """Whether a consumer wants events of this type."""
         ...
 
+
+CALLED_MODEL: ContextVar[Model | None] = ContextVar("hookline_called_model", default=None)
+"""The model of the call that the current code is part of."""
 
 CALL: ContextVar[ToolCallRequest | None] = ContextVar("hookline_call", default=None)
 """The tool call that the current code is part of."""
@@ -287,12 +295,13 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
     """The context of a run for hooks and tools: ids, services and the current state.
 
     Create one for a conversation and pass it to the runs with ``ctx=``; each run derives its own context from it. The
-    context cannot change the run; a hook does that with the verb that it returns. You may write to ``scratch``, and
+    context cannot change the run; a hook does that with the verb that it returns. ``limits`` hold for all runs of the
+    conversation together; conversations that share limits get one ``budget``. You may write to ``scratch``, and
     ``deps`` can be any object that your tools and hooks need. With a stop switch as ``halts``, such as
     ``RunStore("runs.db").halts``, its runs and the runs nested in them begin no call while that switch is on.
 
     Example:
-        >>> ctx = AgentContext(deps=Database("shop.db"), budget=Budget(Limits(cost=0.50)))
+        >>> ctx = AgentContext(deps=Database("shop.db"), limits=Limits(cost=0.50))
         >>> agent.run("How many orders are open?", ctx=ctx)
     """
 
@@ -303,6 +312,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         *,
         session: Session | None = None,
         hooks: HookRegistry | Iterable[Hook] = (),
+        limits: Limits | None = None,
         budget: Budget | None = None,
         memory: Any = None,
         artifacts: Any = None,
@@ -318,6 +328,10 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         super().__init__()
         if budget is not None and not isinstance(budget, Budget):
             raise TypeError(f"budget= takes a Budget(Limits(tokens=...)), not {type(budget).__name__}")
+        if limits is not None and not isinstance(limits, Limits):
+            raise TypeError(f"limits= takes Limits(tokens=20000, cost=0.50), not {limits!r:.80}")
+        if limits is not None and budget is not None:
+            raise TypeError("give limits= or budget=, which has limits of its own: budget=Budget(Limits(cost=0.50))")
         if halts is not None and not isinstance(halts, HaltSwitch):
             raise TypeError(f"halts= takes a stop switch such as RunStore('runs.db').halts, not {type(halts).__name__}")
         self._report: Callable[[float | None, str], None] | None = None
@@ -327,7 +341,7 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
             environment=Environment(clock, new_id, random),
             session=session if session is not None else Session(new_id("session")),
             hooks=hooks if isinstance(hooks, HookRegistry) else HookRegistry(hooks),
-            budget=budget if budget is not None else Budget(clock=clock),
+            budget=budget if budget is not None else Budget(NO_LIMITS if limits is None else limits, clock=clock),
             interrupt=interrupt if interrupt is not None else Interrupt(),
             memory=memory,
             artifacts=artifacts,
@@ -431,6 +445,20 @@ class AgentContext(BaseContext, Generic[DepsT_co]):
         """The model, subject to the hooks and the budget of this run; ``None`` outside a run."""
         llm, lane = self._services.llm, lane_of(self)
         return llm if llm is None or lane is None or lane_in(lane) is not lane else llm._in_lane(lane)
+
+    @property
+    def called_model(self) -> GatedModel | None:
+        """At the points of a model call: its model, which is not that of ``llm`` after ``ctx.llm.using(model)``.
+
+        Elsewhere it is that of ``llm``.
+        """
+        llm, model = self.llm, CALLED_MODEL.get()
+        return llm if llm is None or model is None or model is llm.model else llm.using(model)
+
+    @property
+    def is_replay(self) -> bool:
+        """Whether the run is a replay or a backtest: nothing is called, so nothing outside the run should change."""
+        return self._services.environment.boundary.is_replay
 
     @property
     def clock(self) -> Any:

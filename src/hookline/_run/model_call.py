@@ -23,7 +23,7 @@ from ..models.attachments import check_attachments
 from ..models.errors import ProviderError
 from ..models.protocol import Model
 from .boundary import close_stream
-from .context import GatedModel
+from .context import CALLED_MODEL, GatedModel
 from .engine import Engine
 from .events import Discarded, ModelCalled, ModelReplied, OutputChecked, TextDelta, log
 from .output import RunOutput, retry_note
@@ -48,8 +48,16 @@ async def call_model(engine: Engine, request: ModelRequest, model: Model) -> Mod
         ModelError: the model failed, and no hook retried or answered.
         OutputError: the final reply does not match the output type, and no retries are left.
     """
+    outer = CALLED_MODEL.get()
+    CALLED_MODEL.set(model)
+    try:
+        return await _call_model(engine, request, engine.boundary.model(model))
+    finally:
+        CALLED_MODEL.set(outer)
+
+
+async def _call_model(engine: Engine, request: ModelRequest, model: Model) -> ModelReply:
     inside_step = request.purpose == "step"
-    model = engine.boundary.model(model)
     attempt = 1
     extra: tuple[Message, ...] = ()
     rejected = 0  # replies that did not match the output type, which have a separate limit

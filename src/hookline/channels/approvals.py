@@ -265,10 +265,12 @@ class Approvals:
     async def _decide(self, item: InboxItem, pending: PendingApproval, command: str, rest: str) -> str:
         assert self.store is not None
         choice: dict[str, Any]
+        if command != "deny" and not (
+            pending.complete and await self._outbox.wait_until_sent(pending.messages, SEND_TIMEOUT)
+        ):
+            return notices.not_shown(pending.code)
         match command:
             case "approve":
-                if not pending.complete or not await self._outbox.wait_until_sent(pending.messages, SEND_TIMEOUT):
-                    return notices.not_shown(pending.code)
                 choice = _parse_scope(rest)
                 if choice.get("remember") == "always" and not self._may_decide(item, always=True):
                     return notices.not_always(pending.code)

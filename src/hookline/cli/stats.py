@@ -23,7 +23,9 @@ from .output import console, print_parts, print_table, short_path, time_text, wr
 from .text import counted, parse_since, printable, short
 
 if TYPE_CHECKING:
+    from ..config.settings import Settings
     from ..stores.runs import RunRecord, RunStore
+    from ..stores.spending import Account
 
 
 EPILOG = """
@@ -38,7 +40,9 @@ Examples:
 
 def add_to(app: typer.Typer) -> None:
     """Add the command."""
-    app.command("stats", cls=Command, epilog=EPILOG)(with_settings("records", "runs", "database", "debug")(stats))
+    app.command("stats", cls=Command, epilog=EPILOG)(
+        with_settings("records", "runs", "spending_file", "database", "debug")(stats)
+    )
 
 
 def stats(
@@ -98,7 +102,24 @@ def stats(
             if (halt := store.halts.current()) is not None:
                 print_parts(Text(halt_text(halt, store.path), style="bold red"))
             show_stats(totals, store.path, chosen=bool(since or agent or model))
+            if not (file or since or agent or model):
+                _show_spending(config.settings)
     return 0
+
+
+def _show_spending(settings: Settings) -> None:
+    from ..stores.spending import SpendingStore
+    from .spending import show_accounts, spending_places
+
+    found: list[Account] = []
+    for place in spending_places(settings):
+        store = SpendingStore(place)
+        found += store.accounts(limit=_MAX_ROWS)
+        store.close()
+    if found:
+        show_accounts(found[:_MAX_ROWS], "Spending limits")
+        if len(found) >= _MAX_ROWS:
+            print_parts(Text("hookline spending shows all", style="dim"))
 
 
 def _open_store(file: str | None, config: Configuration) -> RunStore | None:

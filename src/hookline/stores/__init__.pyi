@@ -42,6 +42,9 @@ from .sessions import SqliteSessionStore as SqliteSessionStore
 from .skills import DatabaseSkillStore as DatabaseSkillStore
 from .skills import Skill as Skill
 from .skills import SkillStore as SkillStore
+from .spending import Account as Account
+from .spending import Amount as Amount
+from .spending import SpendingStore as SpendingStore
 from .tickets import TicketBoard as TicketBoard
 from .tickets import TicketChange as TicketChange
 from .tickets import TicketError as TicketError

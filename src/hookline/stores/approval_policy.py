@@ -76,6 +76,10 @@ class CallPattern(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_
         return (above is None or amount > above) and (up_to is None or amount <= up_to)
 
 
+_NO_CALL = CallPattern(tool="(none)")
+"""No tool can have this name."""
+
+
 class ApproverRights(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, kw_only=True):
     """A person, and the calls that this person may approve.
 
@@ -144,6 +148,22 @@ class ApprovalPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True, om
     def needed(self, tool: str, arguments: Mapping[str, Any]) -> int:
         """Return how many people must approve a call. Arguments that cannot be judged count against the call."""
         return 2 if any(each.matches(tool, arguments, unknown=True) for each in self.four_eyes) else 1
+
+    def for_hidden_arguments(self, tool: str, arguments: Mapping[str, Any]) -> ApprovalPolicy:
+        """Return the policy for a call whose arguments are not stored as they are, so that they cannot be judged later.
+
+        Args:
+            tool: name of the tool.
+            arguments: the arguments of the call.
+        """
+        people = {
+            name: person
+            if any(each.matches(tool, arguments, unknown=False) for each in person.can_approve)
+            else msgspec.structs.replace(person, can_approve=(_NO_CALL,))
+            for name, person in self.people.items()
+        }
+        four_eyes = (CallPattern(),) if self.needed(tool, arguments) > 1 else self.four_eyes
+        return msgspec.structs.replace(self, people=people, four_eyes=four_eyes)
 
     def approvers(
         self, tool: str, arguments: Mapping[str, Any], asked_by: str, approved: Iterable[str] = ()

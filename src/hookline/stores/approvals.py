@@ -12,17 +12,18 @@ import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from fnmatch import fnmatchcase
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 import msgspec
 
+from .._base.frozen import digest as digest_of
 from .._base.frozen import freeze, json_problem, json_text, scrub, thaw
 from .._base.text import is_number
 from .._base.workers import after_fork_in_child
 from .._kernel.payloads import ApprovalRequest, Question
 from .._kernel.values import Ids
-from .approval_policy import ApprovalPolicy, CallPattern, as_text
+from .approval_policy import ApprovalPolicy, as_text
 from .database import open_database
 from .errors import LockedFileError, NotFoundError, StoreError
 from .sql import Connection, Leases, Schema, storable
@@ -36,10 +37,13 @@ POLL_SECONDS, WATCHED_POLL_SECONDS = 0.5, 5.0
 MAX_MESSAGE = 4000
 MAX_GLOB = 1000
 MAX_PATTERN_NAMES = 100
+MAX_EDIT_VALUES = 10_000
+"""Most values in the arguments of an edit: texts, numbers, lists and objects. To check more would delay a server."""
 
 _STATUS = {"approve": "approved", "deny": "denied", "edit": "edited"}
 _DECIDED = "decided"  # the topic of announcements
 _SCOPES = ("once", "session", "always")
+_NESTED = (Mapping, list, tuple)
 _POLICY = "approval policy"
 _TOO_FEW = "The approval policy lets too few people approve this call."
 _GLOB_CHARACTERS = re.compile(r"([*?[])")
@@ -327,10 +331,8 @@ class ApprovalStore:
             asked_by=storable(asked_by or owner),
             policy=self.policy,
         )
-        if row.policy is not None and row.policy.needed(call.name, exact) > row.needed:
-            # A pattern of calls for two people is about something that is not stored.
-            two = msgspec.structs.replace(row.policy, four_eyes=(CallPattern(),))
-            row = msgspec.structs.replace(row, policy=two)
+        if row.policy is not None and row.arguments != exact:
+            row = msgspec.structs.replace(row, policy=row.policy.for_hidden_arguments(call.name, exact))
         if row.policy is not None and len(row.approvers) < row.needed:
             row = msgspec.structs.replace(row, status="denied", decided=now, by=_POLICY, message=_TOO_FEW)
         process = ("", 0, None) if durable else self.db.leases.owner()
@@ -624,6 +626,8 @@ class ApprovalStore:
             row = self._decode_call(values)
             if row.status != "pending" or grant.id not in {found.id for found in _grants_for(db, row)}:
                 continue
+            if grant.pattern and digest_of([row.tool, row.arguments]) != row.digest:
+                continue  # some arguments were not stored, and what stands in their place may match any pattern
             if grant.covers(row, row.arguments):
                 _update_decision(db, _approved_by(row, grant, now))
 
@@ -677,6 +681,8 @@ def _checked_decision(
         raise DecisionRefusedError("bad", "arguments are required for edit, and not allowed for other decisions")
     edit = None
     if arguments is not None:
+        if _has_more_values(arguments, MAX_EDIT_VALUES):
+            raise DecisionRefusedError("bad", f"the new arguments have more than {MAX_EDIT_VALUES:,} values")
         try:
             edit = thaw(freeze(arguments))
             if problem := json_problem(edit):
@@ -686,6 +692,15 @@ def _checked_decision(
         if not isinstance(edit, dict):
             raise DecisionRefusedError("bad", "the new arguments must be a JSON object")
     return edit, None if pattern is None else _checked_pattern(pattern)
+
+
+def _has_more_values(value: Any, limit: int) -> bool:
+    values, level = 0, [value]
+    while level and values <= limit:
+        values += len(level)
+        inner = [each.values() if isinstance(each, Mapping) else each for each in level if isinstance(each, _NESTED)]
+        level = list(islice(chain.from_iterable(inner), limit + 1))
+    return values > limit
 
 
 def _why_not_pending(row: ApprovalRow) -> str:

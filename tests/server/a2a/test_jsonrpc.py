@@ -69,6 +69,10 @@ WRONG = {
     "nested": (deep(100), -32600),
     "nested very deep": (deep(100_000), -32600),
     "many values": (rpc(params={"message": {**SEND["message"], "parts": [{"data": [0] * 6000}]}}), -32600),
+    "many values under wrong names": (b'{"jsonrpc":"2.0","id":1,"params":[' + b"[]," * 30_000 + b"[]]}", -32600),
+    "many values and then no JSON": (b'{"jsonrpc":"2.0","params":[' + b"[]," * 30_000, -32700),
+    "half a character in a long text": (rpc(id="x") + b'"\\ud800"' + b" " * 60_000, -32700),
+    "nested deep and long": (deep(10_000), -32600),
     "many wrong parts, by the old name": (rpc("message/send", {"message": {"parts": [1] * 6000}}), -32600),
     "the old name of a task, with too much history": (rpc("tasks/get", {"id": "x", "historyLength": 10**30}), -32602),
     "the old name, with too much history": (

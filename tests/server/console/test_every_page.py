@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from hookline import Agent, ScriptedModel
+from hookline import Agent, Limits, ScriptedModel
 from hookline.records import RecordHook
 from hookline.server.console.now import NowPage
 from hookline.server.console.render import NAVIGATION
@@ -134,7 +134,7 @@ async def world(tmp_path_factory):
         "cleaner",
         llm=ScriptedModel([turn], loop=True),
         tools=[delete],
-        max_steps=20,
+        limits=Limits(steps=20),
         hooks=[not_outside, careful, RecordHook(folder / "records")],
     )
     (folder / "rules.py").write_text(

@@ -181,3 +181,13 @@ async def test_wrong_logins_of_one_address_cannot_fill_the_audit_log(tmp_path):
             for _ in range(30):
                 await browser.post("/console/login", data={"key": "hl_wrong_key"})
     assert audit.read_text().count('"decision":"denied"') <= 4
+
+
+async def test_a_form_with_very_many_fields_is_rejected(tmp_path):
+    async with console(tmp_path) as made, made.logged_in("read", "run", "approve") as browser:
+        for path, status in (("/console/chat", 404), ("/console/approvals/appr_0", 404)):
+            headers = {"content-type": "application/x-www-form-urlencoded"}
+            for number, expected in ((1000, status), (1001, 400)):
+                body = "&".join([*["a=b"] * (number - 2), "text=x", "agent=nobody"])
+                answer = await browser.post(path, content=body, headers=headers)
+                assert answer.status_code == expected, (path, number, answer.text)

@@ -8,6 +8,7 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from ...hooks.spending_limit import SpendingLimit
 from ...stores.audit.log import AuditLog
 from ...stores.keys import KeyStore
 from ...stores.tickets import TicketBoard
@@ -51,6 +52,7 @@ class ConsoleApi:
         halts: the stop switch.
         audit: gets a record of every permission that is given or revoked here.
         tickets: the ticket board; without one, there is no page of it.
+        limits: the spending limits of the agents.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class ConsoleApi:
         halts: HaltService,
         audit: AuditLog | None = None,
         tickets: TicketBoard | None = None,
+        limits: Sequence[SpendingLimit] = (),
     ) -> None:
         self.login = LoginPages(keys, gate)
         self._live = LiveViews(
@@ -75,7 +78,7 @@ class ConsoleApi:
             NowPage(service, keys, self._live),
             RunsPages(service, keys, self._live),
             RunPage(service, keys, self._live, records, is_audited=log.is_on),
-            FiguresPages(service, keys, self._live),
+            FiguresPages(service, keys, self._live, limits),
             ApprovalsPage(approvals, keys, self._live),
             ReplayPages(replays, service, self._live),
             AuditPages(log, keys, self._live),

@@ -24,6 +24,8 @@ LOGIN = "/console/login"
 LINK = "/console/login/{secret}"
 LOGOUT = "/console/logout"
 MAX_FORM = 10_000
+MAX_FIELDS = 1000
+"""Most fields of a form: more would take long to parse, and block the event loop."""
 
 
 class LoginPages:
@@ -96,7 +98,7 @@ async def form(request: Request, limit: int = MAX_FORM) -> dict[str, str]:
     """Return the fields of a form of at most ``limit`` bytes; the last one of each name.
 
     Raises:
-        ApiError: the body is too long, or is not a form.
+        ApiError: the body is too long, has too many fields, or is not a form.
     """
     return {name: values[-1] for name, values in (await form_lists(request, limit)).items()}
 
@@ -105,15 +107,15 @@ async def form_lists(request: Request, limit: int = MAX_FORM) -> dict[str, list[
     """Return the fields of a form of at most ``limit`` bytes, with all values of each name.
 
     Raises:
-        ApiError: the body is too long, or is not a form.
+        ApiError: the body is too long, has too many fields, or is not a form.
     """
     body = await request.body()
     if len(body) > limit:
         raise ApiError(413, "too_long", f"a form has at most {limit:,} bytes")
     try:
-        return parse_qs(body.decode(), keep_blank_values=True)
+        return parse_qs(body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
     except (UnicodeDecodeError, ValueError):
-        raise ApiError(400, "bad_form", "the body is not a form") from None
+        raise ApiError(400, "bad_form", f"the body is not a form with at most {MAX_FIELDS} fields") from None
 
 
 def wants_sections(request: Request) -> bool:
