@@ -27,7 +27,9 @@ QUESTIONS = [
     Question(
         "How do I get a pydantic model back, and a database into my tools?", "guides/output", "result = agent.run("
     ),
-    Question("What does each user cost per day, and how do I limit it?", "guides/cost-per-user", "agent = Agent("),
+    Question(
+        "What does each user cost per day, and how do I limit it?", "guides/cost-per-user", "limit = SpendingLimit("
+    ),
     Question("How does a person approve a payment before it is made?", "guides/approvals", "def approve("),
     Question("How do I keep personal data away from the model?", "reference/hooks/sensitive_data", "guard = "),
     Question("How do I keep a coding agent in its folder?", "guides/sandbox", "tools=[*file_tools("),
