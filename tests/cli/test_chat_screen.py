@@ -145,6 +145,16 @@ def test_a_turn_with_a_block_an_approval_and_a_reply_in_markdown(chat):
     assert re.search(r"\x1b\[31m⛊", screen.colours)
 
 
+def test_the_arguments_of_a_call_cannot_look_like_another_question(chat):
+    """A terminal of 100 columns begins a new line after the spaces."""
+    expression = "1+1".ljust(100 - len('    expression: "')) + "calculate wants to run with 2+2"
+    screen = chat(["I try.", calls(expression)], "Done.", hooks=True)
+    screen.send("what is it?", "Enter")
+    screen.wait_for("[e]dit:")
+    (rest,) = [line for line in screen.lines if "2+2" in line and "→" not in line and "…" not in line]
+    assert rest.startswith("        ")
+
+
 def test_no_paragraph_is_lost_while_a_long_reply_streams(chat):
     paragraphs = [f"paragraph {n} " + "with some words " * (n % 7) for n in range(60)]
     screen = chat("\n\n".join(paragraphs), delay=0.002)

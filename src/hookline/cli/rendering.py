@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
-from rich.console import Console, ConsoleOptions, JustifyMethod, RenderResult
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.markdown import Heading, Markdown, MarkdownElement
 from rich.segment import Segment
 from rich.table import Table
@@ -66,7 +68,7 @@ class LineRenderer:
         """Return the colour of a subagent."""
         return self._colours.setdefault(name, _COLOURS[len(self._colours) % len(_COLOURS)])
 
-    def render(self, line: Line) -> Table:
+    def render(self, line: Line) -> Folded:
         """Return one line; a long one wraps below its text."""
         icon, style = _ICONS.get(line.kind, ("·", "dim"))
         row = Table.grid(padding=(0, 1, 0, 0))
@@ -76,7 +78,49 @@ class LineRenderer:
         row.add_column(overflow="fold")
         who = [Text.assemble("  " * line.depth, (line.agent, self.colour(line.agent)))] if line.agent else []
         row.add_row(*who, Text(icon, style=style), Text(line.text, style=style))
-        return row
+        return Folded(row, INDENT)
+
+
+class Folded:
+    """A renderable whose lines fit also on a terminal that shows the parts of an emoji side by side.
+
+    Rich counts them as one character, as most terminals do. Otherwise the rest would begin in the first column.
+
+    Args:
+        content: the renderable.
+        indent: the number of columns to the left of the rest of such a line.
+    """
+
+    def __init__(self, content: RenderableType, indent: int = 0) -> None:
+        self._content, self._indent = content, indent
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for line in console.render_lines(self._content, options, pad=False):
+            for part in _folded(line, options.max_width, self._indent):
+                yield from part
+                yield Segment.line()
+
+
+def _folded(line: list[Segment], columns: int, indent: int) -> Iterator[list[Segment]]:
+    if all(segment.text.isascii() for segment in line):
+        yield line
+        return
+    part: list[Segment] = []
+    used = 0
+    for text, style, control in line:
+        begin = 0
+        for at, letter in enumerate(text):
+            width = 1 if letter == _EMOJI_STYLE else cell_len(letter)
+            if used + width > columns:
+                yield [*part, Segment(text[begin:at], style, control)]
+                part, used, begin = [Segment(" " * indent)], indent, at
+            used += width
+        part.append(Segment(text[begin:], style, control))
+    yield part
+
+
+_EMOJI_STYLE = "\ufe0f"
+"""Makes the character before it wider."""
 
 
 class _LeftHeading(Heading):
@@ -110,7 +154,7 @@ class MarkdownReply:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         width = max(20, options.max_width - self._indent)
         with console.use_theme(_THEME):
-            lines = console.render_lines(self._markdown, options.update(width=width), pad=False)
+            lines = console.render_lines(Folded(self._markdown), options.update(width=width), pad=False)
         while lines and _is_blank(lines[0]):
             del lines[0]
         while lines and _is_blank(lines[-1]):
