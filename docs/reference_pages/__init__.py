@@ -11,7 +11,7 @@ PAGES: dict[str, Callable[[str], str]] = {
     "reference/events.md": events.page,
     "reference/cli.md": command_line.page,
     "reference/configuration.md": configuration.page,
-    "reference/names.md": names.page,
+    **names.pages(),
     "reference/adapters.md": adapters.page,
     "reference/kits.md": kits.page,
     "reference/doors.md": doors.page,

@@ -2,6 +2,7 @@ from .._toolbox.tickets import ticket_tools as ticket_tools
 from .approval_policy import ApprovalPolicy as ApprovalPolicy
 from .approval_policy import ApproverRights as ApproverRights
 from .approval_policy import CallPattern as CallPattern
+from .approvals import ApprovalRow as ApprovalRow
 from .approvals import ApprovalStore as ApprovalStore
 from .approvals import DecisionRefusedError as DecisionRefusedError
 from .artifacts import Artifact as Artifact

@@ -487,7 +487,7 @@ class RunSearch(msgspec.Struct, frozen=True):
 
 
 class RunStore:
-    """Store runs in one SQLite file, which threads and processes may share; see docs/guides/observability.md.
+    """Store runs in one SQLite file, which threads and processes may share; see docs/reference/database.md.
 
     :class:`ObservabilityHook` and ``hookline serve`` write it, ``hookline stats`` shows it. All methods block until
     the file is read or written, and raise :class:`StoreError` if the file cannot be used.
