@@ -16,7 +16,8 @@ from .errors import UnknownAgentError
 class ServedAgent(Frozen, frozen=True):
     """The public description of an agent: ``tools`` are the names of its tools, ``about`` describes each of them.
 
-    ``suggestions`` are what people could write first, ``attachment_types`` the media types of the files that its model takes.
+    ``suggestions`` are what people could write first, ``attachment_types`` the media types of files that its model
+    takes.
     """
 
     name: str
