@@ -117,7 +117,7 @@ def test_the_help_page_has_the_summary_of_every_command():
 
 def test_the_list_of_commands_says_all_that_new_can_write(capsys):
     assert run_app(["--help"]) == 0
-    assert "Write a hook, tool, plugin or personality" in " ".join(capsys.readouterr().out.split())
+    assert "Write an agent, hook, tool, plugin or personality" in " ".join(capsys.readouterr().out.split())
 
 
 def test_without_typer_the_error_says_what_to_install():

@@ -580,6 +580,8 @@ BESIDES: dict[str, dict[str, Any]] = {
     "RateLimitHook.max_calls_per_run": {"per_minute": 10},
     "SafetyGuardrailHook.allowlist": {"blocklist": ["x"]},
     "SafetyGuardrailHook.reply": {"blocklist": ["x"]},
+    "SpendingLimit.usd": {"tokens": 1000},
+    **{f"SpendingLimit.{name}": {"usd": 1.0} for name in ("tokens", "store", "reserve_usd", "account")},
 }
 """Where something else must be given for an argument to make sense."""
 

@@ -77,6 +77,7 @@ PAGES = {
     "POST /console/login/{secret}",
     "POST /console/logout",
     "GET /console/runs",
+    "GET /console/live/frame",
     "GET /console/live/runs",
     "GET /console/blocked",
     "GET /console/live/blocked",

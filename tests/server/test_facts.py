@@ -57,7 +57,7 @@ async def test_blocked_lists_what_was_refused_without_the_server_too(tmp_path):
         page = (await admin.get("/console/blocked")).text
         assert "nothing is deleted" in page
         assert "not today" in page
-        assert re.findall('class="ev-a">(\\w+) ', page) == ["terminal", "program"]
+        assert re.findall('class="ev-a">(\\w+)', page) == ["terminal", "program"]
         assert (
             "No hook and no person has refused anything in the last 24 hours."
             in (await ann.get("/console/blocked")).text

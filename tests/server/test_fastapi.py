@@ -22,7 +22,7 @@ pytest.importorskip("fastapi", reason="the guide needs: pip install fastapi")
 ROOT = Path(__file__).parents[2]
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 GUIDE = (ROOT / "docs/guides/fastapi.md").read_text()
-APP = re.search(r"Save this as `app.py`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL)[1]
+APP = re.search(r"Save it as `app.py`:\n\n```python\n(.*?)```", GUIDE, re.DOTALL)[1]
 
 
 @contextmanager

@@ -29,7 +29,7 @@ GROUPS = {
         "claude-hook": "Protect a session of Claude Code with hooks of Hookline.",
     },
     "Write hooks": {
-        "new": "Write a hook, tool, plugin or personality to start from.",
+        "new": "Write an agent, hook, tool, plugin or personality to start from.",
         "hooks": "Show which hooks run at which point, in order.",
         "points": "Show the points at which hooks run, or the details of one.",
     },

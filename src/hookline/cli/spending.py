@@ -18,7 +18,7 @@ from .output import print_table, time_text, write_json
 from .text import counted, printable
 
 if TYPE_CHECKING:
-    from ..stores.spending import Account
+    from ..stores.spending import SpendingAccount
 
 EPILOG = """
 The hook SpendingLimit counts what is spent, and stops runs at the limit. A reset forgets what was spent in the windows
@@ -54,7 +54,7 @@ def spending(
 
     if reset and whose is None:
         raise ConfigError("name the user, session or agent to reset: hookline spending ann --reset")
-    found: list[Account] = []
+    found: list[SpendingAccount] = []
     for place in spending_places(config.settings):
         store = SpendingStore(place)
         try:
@@ -84,7 +84,7 @@ def spending_places(settings: Settings) -> list[str]:
     return list(dict.fromkeys([*own, settings.spending_file]))
 
 
-def show_accounts(accounts: Sequence[Account], title: str = "") -> None:
+def show_accounts(accounts: Sequence[SpendingAccount], title: str = "") -> None:
     """Print a table of accounts, those with the least left first."""
     names = ("limit", "whose", "spent", "reserved", "left", "until")
     rows = [
@@ -101,12 +101,12 @@ def show_accounts(accounts: Sequence[Account], title: str = "") -> None:
     print_table(names, rows, title=title, right=("spent", "reserved", "left"))
 
 
-def _amount(account: Account, usd: float | None, tokens: int | None) -> str:
+def _amount(account: SpendingAccount, usd: float | None, tokens: int | None) -> str:
     """Return an amount in the units that the account limits."""
     parts = [f"${usd:,.4f}"] if usd is not None and account.usd_limit is not None else []
     parts += [f"{tokens:,} tokens"] if tokens is not None and account.token_limit is not None else []
     return ", ".join(parts)
 
 
-def _as_json(account: Account) -> object:
+def _as_json(account: SpendingAccount) -> object:
     return {**msgspec.to_builtins(account), "usd_left": account.usd_left, "tokens_left": account.tokens_left}

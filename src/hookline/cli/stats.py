@@ -28,7 +28,7 @@ from .text import counted, parse_since, printable, short
 if TYPE_CHECKING:
     from ..config.settings import Settings
     from ..stores.runs import RunRecord, RunStore
-    from ..stores.spending import Account
+    from ..stores.spending import SpendingAccount
 
 
 EPILOG = """
@@ -114,7 +114,7 @@ def _show_spending(settings: Settings) -> None:
     from ..stores.spending import SpendingStore
     from .spending import show_accounts, spending_places
 
-    found: list[Account] = []
+    found: list[SpendingAccount] = []
     for place in spending_places(settings):
         store = SpendingStore(place)
         found += store.accounts(limit=_MAX_ROWS)

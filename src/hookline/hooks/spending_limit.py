@@ -28,7 +28,16 @@ from ..models.errors import (
 )
 from ..stores.callers import user_of
 from ..stores.paths import default_spending_path
-from ..stores.spending import REACHED, WINDOW_NAMES, Account, Amount, Calendar, Reservation, SpendingStore, Window
+from ..stores.spending import (
+    REACHED,
+    WINDOW_NAMES,
+    Amount,
+    Calendar,
+    Reservation,
+    SpendingAccount,
+    SpendingStore,
+    Window,
+)
 
 _REPLY_LIMITS = ("max_tokens", "max_completion_tokens", "max_output_tokens")
 _NOT_BILLED = (
@@ -250,7 +259,7 @@ class SpendingLimit:
             raise TypeError(f"per= of a SpendingLimit returned {found!r:.80}; it must return a text")
         return found
 
-    def _refusal(self, account: Account, amount: Amount) -> tuple[StopKind, str]:
+    def _refusal(self, account: SpendingAccount, amount: Amount) -> tuple[StopKind, str]:
         """Return the kind of the limit that a call would exceed, and a message for the user of the run."""
         whose = f"of {self.per} {account.subject}" if isinstance(self.per, str) else f"of {account.subject}"
         whose = whose if account.subject else f"of runs without a {self.per if self.per == 'user' else 'name'}"

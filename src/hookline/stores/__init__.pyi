@@ -42,8 +42,8 @@ from .sessions import SqliteSessionStore as SqliteSessionStore
 from .skills import DatabaseSkillStore as DatabaseSkillStore
 from .skills import Skill as Skill
 from .skills import SkillStore as SkillStore
-from .spending import Account as Account
 from .spending import Amount as Amount
+from .spending import SpendingAccount as SpendingAccount
 from .spending import SpendingStore as SpendingStore
 from .tickets import TicketBoard as TicketBoard
 from .tickets import TicketChange as TicketChange

@@ -73,7 +73,7 @@ class Amount(Frozen, frozen=True):
     tokens: int = 0
 
 
-class Account(Frozen, frozen=True):
+class SpendingAccount(Frozen, frozen=True):
     """What a subject has spent in one window, which lasts from ``since`` to ``until`` (Unix time).
 
     ``reserved`` is for calls that have not been settled. The limits are those of the last call; ``None`` is no limit.
@@ -114,7 +114,7 @@ class Reservation(Frozen, frozen=True):
     """Whether an amount was reserved, and the account: afterwards, or as it was if there was no room."""
 
     granted: bool
-    account: Account
+    account: SpendingAccount
 
 
 class Calendar(Frozen, frozen=True):
@@ -290,7 +290,7 @@ class SpendingStore:
             )
         return True
 
-    def accounts(self, subject: str | None = None, *, limit: int = 1000) -> list[Account]:
+    def accounts(self, subject: str | None = None, *, limit: int = 1000) -> list[SpendingAccount]:
         """Return the accounts of the windows that have not ended, those with the least left first.
 
         Raises:
@@ -306,7 +306,7 @@ class SpendingStore:
             rows = db.execute(query, (now, now, *values, limit)).fetchall()
         return list(map(_account, rows))
 
-    def reset(self, subject: str, account: str | None = None) -> list[Account]:
+    def reset(self, subject: str, account: str | None = None) -> list[SpendingAccount]:
         """Let a subject spend again: forget what was spent and reserved in the windows that have not ended.
 
         A call that is being made then is not counted. Return the accounts as they were.
@@ -359,9 +359,9 @@ def _nanos(usd: float, *, up: bool = True) -> int:
     return math.ceil(round(usd * _NANO, 3)) if up else round(usd * _NANO)
 
 
-def _account(row: Any) -> Account:
+def _account(row: Any) -> SpendingAccount:
     account, subject, since, until, usd, tokens, held_usd, held_tokens, calls, usd_limit, token_limit = row
-    return Account(
+    return SpendingAccount(
         account,
         subject,
         since,

@@ -135,7 +135,8 @@ def _calls(call: Any) -> Iterator[CallTold]:
     tool, outcome = call.select_one("h2 code"), call.select_one(".outcome")
     if tool is not None:
         read = call.select_one(".reads pre")
-        yield CallTold(tool.text, outcome.text, "" if read is None else read.text)
+        said = "blocked" if outcome.text == "denied" else outcome.text  # by a person: events say that in the verdict
+        yield CallTold(tool.text, said, "" if read is None else read.text)
 
 
 def _refusals(page: Any, run_id: str) -> Iterator[Refusal]:

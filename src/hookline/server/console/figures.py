@@ -19,7 +19,7 @@ from ...stores.callers import CALLER, Caller, user_of
 from ...stores.errors import StoreError
 from ...stores.keys import KeyStore
 from ...stores.run_figures import CostBar, Costs, Used, period_of
-from ...stores.spending import Account
+from ...stores.spending import SpendingAccount
 from ..routing import Endpoint, caller_of, query_of
 from ..runs import RunService
 from ..statistics import AgentHooks, HooksView, HookView, Statistics
@@ -168,7 +168,7 @@ class FiguresPages:
         own = user_of({**caller.metadata, CALLER: caller.id})
         subject = (query.caller or query.agent or None) if is_admin else own
         shown = {limit.account for limit in self._limits if is_admin or limit.per == "user"}
-        accounts: list[Account] = []
+        accounts: list[SpendingAccount] = []
         for store in {limit.store.path: limit.store for limit in self._limits}.values():
             try:
                 accounts += store.accounts(subject, limit=MAX_LIMITS)
