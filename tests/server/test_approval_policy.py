@@ -178,7 +178,7 @@ async def test_a_person_with_the_name_of_a_key_does_not_get_its_runs(tmp_path):
 
 
 async def test_a_person_with_the_name_of_a_key_does_not_decide_under_it(tmp_path):
-    async with console(tmp_path, cleaner(), login=LOGIN) as made, person(made, "dan") as dan:
+    async with console(tmp_path, cleaner(), login=LOGIN) as made:
         key, secret = made.keys.add("ci", ["read", "run", "approve"])
         label = f"key ci ({key.id})"
         async with httpx.AsyncClient(base_url=made.url, headers={"X-Api-Key": secret}, trust_env=False) as robot:
